@@ -1,0 +1,54 @@
+"""Every error that crdtcast raises on purpose: one tree, so that `except CrdtcastError` catches all of it.
+
+Each message says what happened, where, and what to do. Errors of other libraries are wrapped once, at the border,
+with the cause kept.
+"""
+
+
+class CrdtcastError(Exception):
+    """Base of all errors of this package."""
+
+
+class LocalProtocolError(CrdtcastError):
+    """The caller used an interface wrongly (an operation on a closed node, a payload that cannot be sent).
+
+    The state is as it was before the call. Its sibling `RemoteProtocolError` blames the other side.
+    """
+
+
+class RemoteProtocolError(CrdtcastError):
+    """A peer sent something that the protocol does not allow: a malformed frame, a length above the limit.
+
+    The link is closed; nothing of the offending frame was applied.
+    """
+
+
+class HandshakeError(RemoteProtocolError):
+    """A peer cannot be linked with: another protocol version, another group, a name used twice, our own address."""
+
+
+class SupersededError(CrdtcastError):
+    """Somebody else owns this node's identity or server now; going on would reuse dots. The process must stop."""
+
+
+class RolledBackError(CrdtcastError):
+    """A peer remembers more of this incarnation than its own journal: the journal is older than it should be.
+
+    The incarnation has ended; the node goes on under a new one.
+    """
+
+
+class InvalidOperationError(LocalProtocolError):
+    """An operation was refused at its source, before it was tagged or sent: wrong type, wrong value, no rights."""
+
+
+class ConfigurationError(CrdtcastError):
+    """Options that contradict each other or the state found at start. The message says which, and the way out."""
+
+
+class ServerError(CrdtcastError):
+    """The Redis or Valkey server beside a gateway is down, refuses us, or answered what it should not have."""
+
+
+class UnusableInputError(CrdtcastError):
+    """A file or directory given to a tool cannot be read as what it should be. Exit code 2 on the command line."""

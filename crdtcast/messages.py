@@ -1,0 +1,54 @@
+"""What members of a group send each other, and what an engine hands to its surroundings. Plain frozen values."""
+
+import enum
+from dataclasses import dataclass
+
+from crdtcast.tags import Dot, Tag, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One causal broadcast: its dot, its reduced context and an opaque payload.
+
+    `kind` is 0 for an application's message; other numbers are for membership operations. A kind this program does
+    not know is stored, delivered and repaired like any other.
+    """
+
+    dot: Dot
+    context: tuple[Dot, ...]
+    payload: bytes
+    kind: int = 0
+
+
+class DigestKind(enum.IntEnum):
+    """NEWS tells, ASK wants a REPLY. A REPLY is never answered, so an exchange ends."""
+
+    NEWS = 0
+    ASK = 1
+    REPLY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A member's vector: acknowledgement, request for repair and sign of life in one (see docs/protocol.md)."""
+
+    kind: DigestKind
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Effect: send `message` to the member `to` (an incarnation id), or to every other member if None."""
+
+    to: str | None
+    message: Message | Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """tcdeliver: `payload` with its exact `tag`; `local` when this member sent it."""
+
+    payload: bytes
+    tag: Tag
+    kind: int = 0
+    local: bool = False

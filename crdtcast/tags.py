@@ -1,0 +1,79 @@
+"""Dots, vectors and tags: the causal vocabulary everything else speaks. This file knows no messages and no network.
+
+A *dot* names a message by the incarnation that sent it and a counter from 1 without gaps. A *vector* maps an origin to
+the highest counter of a downward-closed set of dots. A *tag* is what the application gets beside a payload: it answers
+"before or concurrent" exactly (end-to-end happens-before, Younes 2023, chapter 3).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Vector = Mapping[str, int]
+"""Origin -> highest counter. An absent origin counts as 0."""
+
+
+class Dot(NamedTuple):
+    """Identity of one message: `origin` is an incarnation id, `counter` runs 1, 2, 3, … without gaps."""
+
+    origin: str
+    counter: int
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.counter}"
+
+
+def covers(vector: Vector, dot: Dot) -> bool:
+    """Whether the downward-closed set that `vector` stands for contains `dot`."""
+    return vector.get(dot.origin, 0) >= dot.counter
+
+
+def merge_into(vector: dict[str, int], other: Vector) -> None:
+    """Raise `vector`, in place, to the least upper bound of both."""
+    for origin, counter in other.items():
+        if counter > vector.get(origin, 0):
+            vector[origin] = counter
+
+
+def merged(vectors: Iterable[Vector]) -> dict[str, int]:
+    """The least upper bound of several vectors."""
+    result: dict[str, int] = {}
+    for vector in vectors:
+        merge_into(result, vector)
+    return result
+
+
+def dominates(larger: Vector, smaller: Vector) -> bool:
+    """Whether every dot under `smaller` lies under `larger`, too."""
+    return all(larger.get(origin, 0) >= counter for origin, counter in smaller.items())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tag:
+    """What the middleware knows of one message, as its sender fixed it at the moment of sending.
+
+    `context` is the reduced context: the maximal dots the sender had delivered or sent, at most one an origin (the
+    direct causal dependencies). `past` is the full vector of the message's causal past, without the message itself;
+    two tags are compared by one look-up in it. `a < b` says that a happened before b; `a.concurrent(b)` that neither
+    knew of the other. Tags are equal, and hash alike, when their dots are equal.
+    """
+
+    dot: Dot
+    context: tuple[Dot, ...] = ()
+    past: Vector = field(default_factory=dict)
+
+    def __lt__(self, other: "Tag") -> bool:
+        return other.past.get(self.dot.origin, 0) >= self.dot.counter
+
+    def concurrent(self, other: "Tag") -> bool:
+        """Neither before nor after `other`, and not the same message."""
+        return self.dot != other.dot and not self < other and not other < self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tag) and self.dot == other.dot
+
+    def __hash__(self) -> int:
+        return hash(self.dot)
+
+    def __str__(self) -> str:
+        return f"{self.dot} after {{{', '.join(sorted(map(str, self.context)))}}}"
