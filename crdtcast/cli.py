@@ -1,0 +1,141 @@
+"""The `crdtcast` command. Its rules: a subcommand's module is imported only when that subcommand
+runs, a missing extra is one line that says what to install, and an error of ours is one line and
+exit code 2, never a traceback.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn
+
+import click
+
+from crdtcast.exceptions import CrdtcastError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subcommand:
+    """Where a subcommand lives, and the extra that brings what it imports."""
+
+    module: str
+    attribute: str
+    extra: str
+    summary: str
+
+
+SUBCOMMANDS: Mapping[str, Subcommand] = {
+    "audit": Subcommand(
+        module="crdtcast.integrations.spark.cli",
+        attribute="audit",
+        extra="spark",
+        summary="Check the replicas' event logs with Spark and write a report.",
+    ),
+    "conformance": Subcommand(
+        module="crdtcast.conformance.cli",
+        attribute="conformance",
+        extra="conformance,redis,embedded",
+        summary="Run scenario files against real gateways and servers.",
+    ),
+    "demo": Subcommand(
+        module="crdtcast.demo.cli",
+        attribute="demo",
+        extra="all",
+        summary="Three servers that take writes everywhere, converge, and are audited.",
+    ),
+    "gateway": Subcommand(
+        module="crdtcast.adapters.redis.cli",
+        attribute="gateway",
+        extra="redis",
+        summary="Replicate a Redis or Valkey server: clients connect here instead.",
+    ),
+    "vectors": Subcommand(
+        module="crdtcast.testing.vectors",
+        attribute="vectors",
+        extra="conformance",
+        summary="Check the data types against files of expected values.",
+    ),
+}
+
+
+class OneLineError(click.ClickException):
+    """An expected failure: one line on stderr, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the message, folded into one line, to `file` (default: stderr)."""
+        click.echo("crdtcast: " + " ".join(self.format_message().split()), file=file, err=True)
+
+
+class LazyGroup(click.Group):
+    """A click group that knows its subcommands by name and summary, and imports one only to run
+    it.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the subcommand. Raises OneLineError if what it needs is not installed."""
+        where = SUBCOMMANDS.get(cmd_name)
+        if where is None:
+            return None
+        try:
+            command = getattr(importlib.import_module(where.module), where.attribute)
+        except ModuleNotFoundError as missing:
+            raise_missing_extra(cmd_name, missing)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the summaries without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUBCOMMANDS[name].summary) for name in sorted(SUBCOMMANDS)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; our own errors, also those grouped by Trio, become one line."""
+        try:
+            return super().invoke(ctx)
+        except CrdtcastError as error:
+            raise OneLineError(str(error)) from error
+        except ModuleNotFoundError as missing:
+            raise_missing_extra(ctx.invoked_subcommand or "", missing)
+        except BaseExceptionGroup as group:
+            ours, others = group.split(CrdtcastError)
+            if ours is None or others is not None:
+                raise
+            raise OneLineError("; ".join(dict.fromkeys(map(str, leaves(ours))))) from group
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    """The single exceptions inside a group, however deep, in order."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from leaves(error)
+        else:
+            yield error
+
+
+def raise_missing_extra(name: str, missing: ModuleNotFoundError) -> NoReturn:
+    """Say which extra the subcommand `name` lacks.
+
+    A module of our own that is missing is a broken installation, not a missing extra: that error
+    is raised again.
+    """
+    module = (missing.name or "").partition(".")[0]
+    if module in ("", "crdtcast") or name not in SUBCOMMANDS:
+        raise missing
+    raise OneLineError(
+        f"`crdtcast {name}` needs the module {module!r}, which is not installed: "
+        f"pip install 'crdtcast[{SUBCOMMANDS[name].extra}]'"
+    ) from missing
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="crdtcast", prog_name="crdtcast")
+def main() -> None:
+    """Multi-master replication for Redis, Valkey and Python programs.
+
+    `crdtcast demo` shows all of it in one go.
+    """
