@@ -1,0 +1,457 @@
+"""Writer of a replica's event log: what the application saw, in its order. The format is
+`crdtcast.eventfiles`.
+
+Rule: nothing in here may hurt the node. Lines are strings put together by hand (this is on the
+path of every message), a disk that refuses is tried again, the memory for what it has refused is
+bounded, and what had to be dropped shows as a hole in `seq`, because `seq` counts events, not
+lines.
+"""
+
+import enum
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crdtcast.eventfiles import (
+    OPEN,
+    SCHEMA_VERSION,
+    SEALED,
+    Event,
+    Kind,
+    parse_line,
+    segment_name,
+    segment_prefix,
+)
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.tags import Dot, Tag, Vector, merge_into
+
+_WARN_EVERY_US = 60_000_000
+_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+class Privacy(enum.Enum):
+    """What a SEND tells of its operations: nothing, BLAKE2b hashes of object and operation, or
+    all of it.
+
+    HASHED also hashes the object names of STATE lines; the other two write them as they are.
+    """
+
+    OFF = "off"
+    HASHED = "hashed"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """Where the log of a replica's newest incarnation ends; `incarnation` is None if there is no
+    log yet.
+
+    `vector` covers what was logged as sent or delivered (and what START began from), `stable`
+    what was logged as stable. A node that restarts compares both with its own state and logs
+    again what its last commit had not logged. `torn` is the number of lines cut off.
+    """
+
+    incarnation: str | None = None
+    seq: int = 0
+    vector: dict[str, int] = field(default_factory=dict)
+    stable: dict[str, int] = field(default_factory=dict)
+    torn: int = 0
+
+
+class EventLog:
+    """Appends the events of one incarnation to segments in `directory`.
+
+    Events are buffered; `flush` hands them to the operating system. Flush once a commit, *before*
+    the messages and digests of that commit leave the process: then a log never knows less than
+    what others were told.
+
+    Not thread-safe. No method but the constructor raises for a disk that is full or failing.
+
+    :param clock_us: wall clock in microseconds, for the column `ts` and for rotation.
+    :param segment_bytes: a segment is sealed at the first flush after it has reached this size.
+    :param segment_seconds: … or this age.
+    :param buffer_bytes: how much is kept while the disk refuses; beyond it events are dropped and
+        counted.
+    :param log: called with one sentence when the disk refuses (at most once a minute) and when it
+        takes writes again.
+    :param tail: result of `recover`, if the caller has called it already.
+    :raises ConfigurationError: the directory cannot be created or written to.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        group: str,
+        replica: str,
+        incarnation: str,
+        clock_us: Callable[[], int],
+        segment_bytes: int = 16 * 2**20,
+        segment_seconds: float = 3600,
+        privacy: Privacy = Privacy.OFF,
+        log: Callable[[str], object] = lambda message: None,
+        buffer_bytes: int = 8 * 2**20,
+        tail: LogTail | None = None,
+    ) -> None:
+        self.lost = 0
+        """Events dropped so far because the buffer was full."""
+        self._directory = Path(directory)
+        self._group = group
+        self._replica = replica
+        self._incarnation = incarnation
+        self._clock_us = clock_us
+        self._segment_bytes = segment_bytes
+        self._segment_us = int(segment_seconds * 1_000_000)
+        self._buffer_limit = buffer_bytes
+        self._privacy = privacy
+        self._log = log
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            if tail is None:
+                tail = self.recover(self._directory, replica, group=group)
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise ConfigurationError(
+                    f"cannot keep an event log in {self._directory}: {error}"
+                ) from error
+        if tail is None or tail.incarnation != incarnation:
+            tail = LogTail()
+        self._seq = tail.seq
+        self._vector = dict(tail.vector)
+        self._stable = dict(tail.stable)
+        self._members: list[str] = []
+        self._heads: dict[str, str] = {}
+        self._line_head = (
+            f'{{"version":{SCHEMA_VERSION},"group":{json.dumps(group)},'
+            f'"replica":{json.dumps(replica)},"incarnation":{json.dumps(incarnation)},"seq":'
+        )
+        self._buffer: list[str] = []
+        self._buffered = 0  # bytes in _buffer; lines are ASCII
+        self._unwritten = b""  # the rest of a write that the disk took only in part
+        self._file: int | None = None
+        self._path = Path()
+        self._begins_segment = True
+        self._segment_size = 0
+        self._segment_start = 0
+        self._refused_since: int | None = None
+        self._warned_at: int | None = None
+
+    @property
+    def seq(self) -> int:
+        """Number of the last event."""
+        return self._seq
+
+    @property
+    def vector(self) -> Vector:
+        """What this log has told as sent or delivered, including what its START began from."""
+        return self._vector
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def start(self, vector: Vector, members: Iterable[str], stable: Vector | None = None) -> None:
+        """The replica begins, or goes on after a restart, with everything under `vector` delivered.
+
+        `members` are the names of the group. `stable`, if known, is what had been told as stable
+        before: only with it can the audit see that a message from before the start never becomes
+        stable.
+        """
+        self._members = sorted(members)
+        told = "" if stable is None else f'"deps":{self._dots(stable.items())},'
+        self._append(f'"kind":"START",{told}{self._vector_and_members(vector)}')
+        merge_into(self._vector, vector)
+        merge_into(self._stable, stable or {})
+
+    def stop(self, unstable: int | None = None) -> None:
+        """A clean end; `unstable` is how many messages were delivered but not stable, 0 at rest.
+        Seals the segment."""
+        left = "" if unstable is None else f',"entries":{unstable}'
+        self._append(f'"kind":"STOP"{left}')
+        self.close()
+
+    def send(
+        self, tag: Tag, object_ops: Sequence[tuple[str | bytes, object]] | None = None
+    ) -> None:
+        """The replica broadcast a message (and so delivered it to itself). `object_ops`: (object,
+        operation) pairs."""
+        origin, counter = tag.dot
+        told = self._operations(object_ops) if object_ops else ""
+        self._append(
+            f'"kind":"SEND",{self._heads.get(origin) or self._head(origin)}{counter}'
+            f',"deps":{self._dots(tag.context)}{told}'
+        )
+        self._vector[origin] = counter
+
+    def deliver(self, dot: Dot) -> None:
+        """The application took a message of another member."""
+        origin, counter = dot
+        self._append(f'"kind":"DELIVER",{self._heads.get(origin) or self._head(origin)}{counter}')
+        self._vector[origin] = counter
+
+    def stable(self, dot: Dot) -> None:
+        """The application was told that no message concurrent with this one can be delivered here
+        any more."""
+        origin, counter = dot
+        self._append(f'"kind":"STABLE",{self._heads.get(origin) or self._head(origin)}{counter}')
+        self._stable[origin] = counter
+
+    def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
+        """All operations of `object` under the cut `vector`, and none beyond, give a value with
+        this `digest`.
+
+        Two replicas that tell the same object and vector must tell the same digest.
+        """
+        self._append(
+            f'"kind":"STATE","object":{json.dumps(self._object(object))},'
+            f'"vector":{self._map(vector)},"digest":{json.dumps(digest)}'
+        )
+
+    def gc(self, bytes_before: int, bytes_after: int, entries: int) -> None:
+        """Real sizes of metadata (PO-Logs, store, rows) around a compaction; `entries` are left
+        of it."""
+        self._append(
+            f'"kind":"GC","bytes_before":{bytes_before},"bytes_after":{bytes_after},"entries":{entries}'
+        )
+
+    def view(self, members: Iterable[str], vector: Vector) -> None:
+        """The members changed, as of `vector`."""
+        self._members = sorted(members)
+        self._append(self._view(vector))
+
+    # --- lines ----------------------------------------------------------------------------------
+
+    def _append(self, told: str) -> None:
+        """Buffer one line. Callers note the event in `_vector` or `_stable` afterwards: a VIEW that
+        begins a segment tells what came before it."""
+        if self._begins_segment:
+            # Recovery reads the last segment only, so each begins with what the earlier ones
+            # amount to.
+            self._begins_segment = False
+            self._segment_size = 0
+            self._segment_start = self._clock_us()
+            self._path = self._directory / segment_name(
+                self._group, self._replica, self._incarnation, self._seq + 1
+            )
+            self._append(self._view(self._vector))
+        self._seq += 1
+        line = f'{self._line_head}{self._seq},"ts":{self._clock_us()},{told}}}\n'
+        if self._buffered + len(line) > self._buffer_limit:
+            self.flush()
+            if self._buffered + len(line) > self._buffer_limit:
+                self.lost += 1
+                return
+        self._buffer.append(line)
+        self._buffered += len(line)
+
+    def _head(self, origin: str) -> str:
+        head = self._heads[origin] = f'"origin":{json.dumps(origin)},"counter":'
+        return head
+
+    def _dots(self, dots: Iterable[tuple[str, int]]) -> str:
+        heads = self._heads
+        parts = [f"{{{heads.get(o) or self._head(o)}{counter}}}" for o, counter in dots]
+        return f"[{','.join(parts)}]"
+
+    def _map(self, vector: Vector) -> str:
+        return json.dumps({o: counter for o, counter in vector.items() if counter})
+
+    def _vector_and_members(self, vector: Vector) -> str:
+        return f'"vector":{self._map(vector)},"op":{json.dumps(json.dumps(self._members))}'
+
+    def _view(self, vector: Vector) -> str:
+        told = self._dots(self._stable.items())
+        return f'"kind":"VIEW","deps":{told},{self._vector_and_members(vector)}'
+
+    def _object(self, name: str | bytes) -> str:
+        text = name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
+        return _hash(text) if self._privacy is Privacy.HASHED else text
+
+    def _operations(self, object_ops: Sequence[tuple[str | bytes, object]]) -> str:
+        if self._privacy is Privacy.OFF:
+            return ""
+        pairs: list[tuple[str, object]] = []
+        for name, operation in object_ops:
+            text = json.dumps(operation, default=_plain, separators=(",", ":"))
+            told = _hash(text) if self._privacy is Privacy.HASHED else json.loads(text)
+            pairs.append((self._object(name), told))
+        objects = {name for name, _ in pairs}
+        one = f',"object":{json.dumps(objects.pop())}' if len(objects) == 1 else ""
+        return f'{one},"op":{json.dumps(json.dumps(pairs, separators=(",", ":")))}'
+
+    # --- files ----------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what is buffered to the operating system, and seal the segment if it is big or
+        old enough."""
+        if self._buffered:
+            try:
+                self._write()
+            except OSError as error:
+                self._refused(error)
+                return
+            if self._refused_since is not None:
+                self._taken_again()
+        if self._file is not None and (
+            self._segment_size >= self._segment_bytes
+            or self._clock_us() - self._segment_start >= self._segment_us
+        ):
+            self._seal()
+
+    def close(self) -> None:
+        """Flush and seal. An event after this begins a new segment."""
+        self.flush()
+        if self._file is not None and not self._buffered:
+            self._seal()
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._file = os.open(
+                _opened(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+        while self._unwritten or self._buffer:
+            if not self._unwritten:
+                self._unwritten = "".join(self._buffer).encode("ascii")
+                self._buffer.clear()
+            # A disk that fills up takes a part. The rest must follow it byte for byte: no line is
+            # ever torn by this.
+            written = os.write(self._file, self._unwritten)
+            self._unwritten = self._unwritten[written:]
+            self._buffered -= written
+            self._segment_size += written
+
+    def _seal(self) -> None:
+        assert self._file is not None
+        try:
+            os.close(self._file)
+            os.rename(_opened(self._path), self._path)
+        except OSError as error:
+            # The lines are written; readers take open segments as well, and recovery seals this
+            # one.
+            self._warn(f"event log: cannot seal {self._path}: {error}")
+        self._file = None
+        self._begins_segment = True
+
+    def _refused(self, error: OSError) -> None:
+        now = self._clock_us()
+        if self._refused_since is None:
+            self._refused_since = now
+        self._warn(
+            f"event log: cannot write {self._path}: {error.strerror or error}. The node goes on "
+            f"and tries again at every commit; {self._buffered} bytes are waiting, {self.lost} "
+            "events are lost so far. Free space on that disk."
+        )
+
+    def _warn(self, sentence: str) -> None:
+        now = self._clock_us()
+        if self._warned_at is None or now - self._warned_at >= _WARN_EVERY_US:
+            self._warned_at = now
+            self._log(sentence)
+
+    def _taken_again(self) -> None:
+        assert self._refused_since is not None
+        seconds = (self._clock_us() - self._refused_since) / 1_000_000
+        self._refused_since = self._warned_at = None
+        lost = f"{self.lost} events were lost (a hole in seq)" if self.lost else "nothing was lost"
+        self._log(f"event log: {self._path} takes writes again after {seconds:.1f} s; {lost}")
+
+    # --- restart --------------------------------------------------------------------------------
+
+    @classmethod
+    def recover(cls, directory: Path | str, replica: str, *, group: str | None = None) -> LogTail:
+        """Seal what a crash left open, cut torn last lines off, and tell where the newest
+        incarnation's log ends.
+
+        Reads the last segment of that incarnation only. Any group if `group` is None.
+
+        :raises OSError: the directory cannot be read or written.
+        """
+        segments: dict[str, list[Path]] = {}
+        torn = 0
+        directory = Path(directory)
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            incarnation = _incarnation_of(path.name, replica, group)
+            if incarnation is None:
+                continue
+            if path.name.endswith(OPEN):
+                torn += _cut_torn_lines(path)
+                if path.stat().st_size == 0:
+                    path.unlink()
+                    continue
+                sealed = path.with_name(path.name.removesuffix(OPEN) + SEALED)
+                path.rename(sealed)
+                path = sealed
+            segments.setdefault(incarnation, []).append(path)
+        if not segments:
+            return LogTail(torn=torn)
+        newest = max(segments)
+        seq = 0
+        vector: dict[str, int] = {}
+        stable: dict[str, int] = {}
+        for event in _events(max(segments[newest])):
+            seq = max(seq, event.seq)
+            if event.kind in (Kind.SEND, Kind.DELIVER):
+                merge_into(vector, dict([event.dot]))
+            elif event.kind == Kind.STABLE:
+                merge_into(stable, dict([event.dot]))
+            elif event.kind in (Kind.VIEW, Kind.START):
+                merge_into(vector, event.vector or {})
+                merge_into(stable, dict(event.deps or ()))
+        return LogTail(newest, seq, vector, stable, torn)
+
+
+def _opened(sealed: Path) -> Path:
+    return sealed.with_name(sealed.name.removesuffix(SEALED) + OPEN)
+
+
+def _incarnation_of(name: str, replica: str, group: str | None) -> str | None:
+    """The incarnation in a segment's name if it is one of this replica (and group), else None."""
+    stem = name.removesuffix(OPEN).removesuffix(SEALED)
+    incarnation = stem.rpartition("--")[0].rpartition("--")[2]
+    if "." not in incarnation or name == stem:
+        return None
+    if group is None:
+        return incarnation if incarnation.rpartition(".")[0] == replica else None
+    # A node's name may hold "--" itself, so the known front is taken off instead of split at.
+    prefix = segment_prefix(group, replica)
+    incarnation = stem.removeprefix(prefix).rpartition("--")[0]
+    known = stem.startswith(prefix) and incarnation.rpartition(".")[0] == replica
+    return incarnation if known else None
+
+
+def _cut_torn_lines(path: Path) -> int:
+    """Cut lines off the end until the last one is whole; how many."""
+    content = path.read_bytes()
+    end = len(content)
+    torn = 0
+    while end:
+        whole = content.endswith(b"\n", 0, end)
+        begin = content.rfind(b"\n", 0, end - 1 if whole else end) + 1
+        if whole and parse_line(content[begin : end - 1]) is not None:
+            break
+        torn += 1
+        end = begin
+    if end < len(content):
+        os.truncate(path, end)
+    return torn
+
+
+def _events(path: Path) -> Iterable[Event]:
+    with open(path, "rb") as segment:
+        for line in segment:
+            event = parse_line(line)
+            if event is not None:
+                yield event
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _plain(value: object) -> object:
+    """What JSON does not know: bytes are shown as text."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)

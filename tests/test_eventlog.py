@@ -1,0 +1,288 @@
+"""The event log writer against real files: columns, rotation, torn lines, a disk that fills up."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from crdtcast.eventfiles import COLUMNS, Event, Kind, LogReader
+from crdtcast.eventlog import EventLog, LogTail, Privacy
+from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.tags import Dot, Tag
+
+ME, OTHER = "a.000000000001", "b.000000000001"
+
+
+class Clock:
+    """Microseconds that pass only when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def opened(directory: Path, **options: object) -> EventLog:
+    settings: dict[str, object] = {
+        "group": "g",
+        "replica": "a",
+        "incarnation": ME,
+        "clock_us": Clock(),
+    }
+    return EventLog(directory, **{**settings, **options})  # type: ignore[arg-type]
+
+
+def events(directory: Path) -> list[Event]:
+    reader = LogReader(directory)
+    result = list(reader)
+    assert reader.torn == 0
+    return result
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.start({OTHER: 2, ME: 0}, ["b", "a"], stable={OTHER: 1})
+    log.send(Tag(Dot(ME, 1), (Dot(OTHER, 2),)))
+    log.deliver(Dot(OTHER, 3))
+    log.stable(Dot(OTHER, 2))
+    log.state("cart:ä", {OTHER: 3, ME: 0}, "d1g")
+    log.gc(900, 100, 3)
+    log.view(["a", "b", "c"], {OTHER: 3, ME: 1})
+    log.stop(unstable=2)
+
+    told = events(tmp_path)
+    assert [event.seq for event in told] == list(range(1, 10))
+    assert {(e.version, e.group, e.replica, e.incarnation, e.ts) for e in told} == {
+        (1, "g", "a", ME, 1_000_000)
+    }
+    first, start, send, deliver, stable, state, gc, view, stop = told
+    assert (first.kind, first.vector, json.loads(first.op or "")) == (
+        Kind.VIEW,
+        {},
+        ["a", "b"],
+    )
+    assert (start.kind, start.vector, start.deps) == (Kind.START, {OTHER: 2}, (Dot(OTHER, 1),))
+    assert (send.kind, send.dot, send.deps, send.op) == (
+        Kind.SEND,
+        Dot(ME, 1),
+        (Dot(OTHER, 2),),
+        None,
+    )
+    assert (deliver.kind, deliver.dot) == (Kind.DELIVER, Dot(OTHER, 3))
+    assert (stable.kind, stable.dot) == (Kind.STABLE, Dot(OTHER, 2))
+    assert (state.object, state.vector, state.digest) == ("cart:ä", {OTHER: 3}, "d1g")
+    assert (gc.bytes_before, gc.bytes_after, gc.entries) == (900, 100, 3)
+    assert (view.kind, json.loads(view.op or "")) == (Kind.VIEW, ["a", "b", "c"])
+    assert (stop.kind, stop.entries) == (Kind.STOP, 2)
+    assert names(tmp_path) == [f"g--a--{ME}--000000000001.jsonl"]
+    assert len(COLUMNS) == 17
+
+
+@pytest.mark.parametrize(
+    ("privacy", "object_", "op"),
+    [
+        (Privacy.OFF, None, None),
+        (Privacy.FULL, "k", '[["k",["add","\\\\xff"]],["k",["clear"]]]'),
+        (Privacy.HASHED, "hash", "hashes"),
+    ],
+)
+def test_privacy_says_how_much_of_the_operations_is_told(
+    tmp_path: Path, privacy: Privacy, object_: str | None, op: str | None
+) -> None:
+    log = opened(tmp_path, privacy=privacy)
+    log.send(Tag(Dot(ME, 1)), [("k", ["add", b"\xff"]), (b"k", ["clear"])])
+    log.state("k", {ME: 1}, "d")
+    log.close()
+    _, send, state = events(tmp_path)
+    if privacy is Privacy.HASHED:
+        pairs = json.loads(send.op or "")
+        assert len({pairs[0][0], pairs[1][0], send.object, state.object}) == 1
+        assert len(pairs[0][1]) == 32 and pairs[0][1] != pairs[1][1]
+        assert "add" not in (send.op or "") and state.object != "k"
+    else:
+        assert (send.object, send.op, state.object) == (object_, op, "k")
+
+
+def test_segments_rotate_by_size_and_each_begins_with_a_view(tmp_path: Path) -> None:
+    log = opened(tmp_path, segment_bytes=1000)
+    log.start({}, ["a", "b"])
+    for counter in range(1, 41):
+        log.deliver(Dot(OTHER, counter))
+        if counter % 3 == 0:
+            log.stable(Dot(OTHER, counter - 2))
+        log.flush()
+    files = names(tmp_path)
+    assert len(files) > 3 and [name.endswith(".open") for name in files] == [False] * (
+        len(files) - 1
+    ) + [True]
+    log.close()
+    told = events(tmp_path)
+    assert [event.seq for event in told] == list(range(1, len(told) + 1))
+    for name in names(tmp_path)[1:]:
+        first = json.loads((tmp_path / name).read_text().splitlines()[0])
+        assert first["kind"] == "VIEW" and first["seq"] == int(name.split("--")[3].split(".")[0])
+        before = [e for e in told if e.seq < first["seq"] and e.kind == Kind.DELIVER]
+        assert first["vector"] == {OTHER: before[-1].counter}
+
+
+def test_segments_rotate_by_age_even_when_nothing_happens(tmp_path: Path) -> None:
+    clock = Clock()
+    log = opened(tmp_path, clock_us=clock, segment_seconds=10)
+    log.start({}, ["a"])
+    log.flush()
+    clock.now += 9_999_999
+    log.flush()
+    assert names(tmp_path)[0].endswith(".open")
+    clock.now += 1
+    log.flush()
+    assert names(tmp_path) == [f"g--a--{ME}--000000000001.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"version":1,"gro', b"\x00\x00\x00", b"{}\n[1]\nnull\n{", b'{"a":1}\n']
+)
+def test_recovery_cuts_torn_lines_and_a_restarted_node_goes_on(tmp_path: Path, torn: bytes) -> None:
+    log = opened(tmp_path)
+    log.start({OTHER: 7}, ["a", "b"], stable={OTHER: 6})
+    log.send(Tag(Dot(ME, 1), (Dot(OTHER, 7),)))
+    log.close()
+    log.deliver(Dot(OTHER, 8))
+    log.stable(Dot(OTHER, 7))
+    log.flush()
+    last = tmp_path / names(tmp_path)[-1]
+    assert last.name.endswith(".open")
+    whole = last.read_bytes()
+    with open(last, "ab") as segment:
+        segment.write(torn)
+    reader = LogReader(tmp_path)
+    assert max(event.seq for event in reader) == log.seq
+    assert reader.torn == len(torn.splitlines())
+
+    tail = EventLog.recover(tmp_path, "a")
+    assert tail == LogTail(ME, log.seq, {OTHER: 8, ME: 1}, {OTHER: 7}, len(torn.splitlines()))
+    assert (tmp_path / names(tmp_path)[-1]).read_bytes() == whole
+    assert EventLog.recover(tmp_path, "a") == LogTail(ME, log.seq, tail.vector, tail.stable)
+
+    again = opened(tmp_path)
+    again.start({OTHER: 9, ME: 1}, ["a", "b"])
+    again.stop()
+    told = events(tmp_path)
+    assert [event.seq for event in told] == list(range(1, len(told) + 1))
+    assert told[-3].vector == {OTHER: 8, ME: 1} and told[-3].deps == (Dot(OTHER, 7),)
+
+
+def test_a_new_incarnation_counts_from_one_and_is_the_newest(tmp_path: Path) -> None:
+    for incarnation in (ME, "a.000000000002"):
+        log = opened(tmp_path, incarnation=incarnation)
+        log.start({ME: 5}, ["a"])
+        log.flush()
+    tail = EventLog.recover(tmp_path, "a", group="g")
+    assert (tail.incarnation, tail.seq, tail.vector) == ("a.000000000002", 2, {ME: 5})
+    assert all(name.endswith(".jsonl") for name in names(tmp_path))
+
+
+def test_logs_of_others_are_left_alone(tmp_path: Path) -> None:
+    for group, replica in (("g", "x--a"), ("g--x", "a"), ("ö/g", "a"), ("g", "b")):
+        log = opened(tmp_path, group=group, replica=replica, incarnation=f"{replica}.01")
+        log.start({}, ["a"])
+        log.flush()
+    assert EventLog.recover(tmp_path, "a", group="g") == LogTail()
+    assert all(name.endswith(".open") for name in names(tmp_path))
+    assert EventLog.recover(tmp_path, "a", group="ö/g").seq == 2
+    assert EventLog.recover(tmp_path / "absent", "a") == LogTail()
+
+
+def test_an_open_segment_without_a_whole_line_disappears(tmp_path: Path) -> None:
+    path = tmp_path / f"g--a--{ME}--000000000001.jsonl.open"
+    path.write_bytes(b'{"version":')
+    assert EventLog.recover(tmp_path, "a") == LogTail(torn=1)
+    assert names(tmp_path) == []
+
+
+class Disk:
+    """Stands for `os.write`: takes `room` bytes, then refuses as a full disk does."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._write = os.write
+
+    def __call__(self, file: int, content: bytes) -> int:
+        if self.room <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = self._write(file, content[: self.room])
+        self.room -= written
+        return written
+
+
+def test_a_full_disk_is_retried_warned_of_once_a_while_and_loses_nothing_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, said = Clock(), list[str]()
+    log = opened(tmp_path, clock_us=clock, log=said.append)
+    disk = Disk(room=777)
+    monkeypatch.setattr(os, "write", disk)
+    log.start({}, ["a"])
+    for counter in range(1, 21):
+        log.deliver(Dot(OTHER, counter))
+        log.flush()
+        clock.now += 1_000_000
+    assert len(said) == 1 and "No space left on device" in said[0]
+    clock.now += 60_000_000
+    log.flush()
+    assert len(said) == 2
+    disk.room = 10**9
+    log.flush()
+    assert len(said) == 3 and "takes writes again" in said[2] and "nothing was lost" in said[2]
+    assert [e.counter for e in events(tmp_path) if e.kind == Kind.DELIVER] == list(range(1, 21))
+
+
+def test_a_disk_full_for_long_drops_events_as_a_hole_in_seq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = list[str]()
+    log = opened(tmp_path, log=said.append, buffer_bytes=2000)
+    disk = Disk(room=150)
+    monkeypatch.setattr(os, "write", disk)
+    log.start({}, ["a"])
+    for counter in range(1, 101):
+        log.deliver(Dot(OTHER, counter))
+    assert 80 < log.lost < 100
+    disk.room = 10**9
+    log.flush()
+    log.deliver(Dot(OTHER, 101))
+    log.close()
+    told = [event.seq for event in events(tmp_path)]
+    assert told[-1] == 103 and told[:-1] == list(range(1, 103 - log.lost))
+    assert len(said) == 2 and f"{log.lost} events were lost" in said[1]
+
+
+def test_a_segment_that_cannot_be_created_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = opened(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", refuse)
+        log.start({}, ["a"])
+        log.flush()
+        log.stop()
+    assert names(tmp_path) == []
+    log.close()
+    assert [event.kind for event in events(tmp_path)] == ["VIEW", "START", "STOP"]
+
+
+def test_unusable_directories_are_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"cannot keep an event log in .*file"):
+        opened(tmp_path / "file")
+    with pytest.raises(UnusableInputError, match=r"cannot read event logs in .*absent"):
+        list(LogReader(tmp_path / "absent"))
