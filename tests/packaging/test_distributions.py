@@ -1,0 +1,190 @@
+"""What users get: the sdist, the wheel made from it, and both work without the checkout."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.packaging
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("crdtcast", "adapters", "datatypes", "integrations")
+IMPORT_ALL = """
+import importlib, pathlib, pkgutil, crdtcast
+root = pathlib.Path(crdtcast.__file__).parent
+print(root)
+for module in pkgutil.walk_packages(crdtcast.__path__, "crdtcast."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+        print(module.name)
+"""
+
+TESTS_FOR_THE_WHEEL = ("test_cli.py", "test_public_names.py", "test_tags.py", "datatypes")
+
+
+def run(words: Sequence[str | Path], directory: Path) -> str:
+    """The output of a program that knows nothing of the checkout; a failed test if it fails."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=directory,
+        env=kept | {"HOME": str(directory), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"{words} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def tracked() -> list[str]:
+    """Paths of the files that git tracks and that are there, below the root."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout: nothing to compare the distributions with")
+    listing = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return [name for name in listing.stdout.split("\0") if name and (ROOT / name).exists()]
+
+
+@pytest.fixture(scope="session")
+def sdist(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of the tracked files alone, so that no stale build gets in."""
+    source = tmp_path_factory.mktemp("source")
+    for name in tracked:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, source / name, follow_symlinks=False)
+    out = tmp_path_factory.mktemp("sdist")
+    run([sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", out], source)
+    (built,) = out.glob("*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="session")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from the source distribution, as an installer without our wheel would."""
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    shutil.unpack_archive(sdist, unpacked, filter="data")
+    (source,) = unpacked.iterdir()
+    out = tmp_path_factory.mktemp("wheel")
+    run([sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", out], source)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def environment_with(wheel: Path, directory: Path, *, dependencies_from_here: bool) -> Path:
+    """The Python of a new virtual environment with the wheel in it.
+
+    With `dependencies_from_here` everything else comes from the environment that runs the tests;
+    without, from the package index, and only what the core asks for.
+    """
+    venv.create(directory, with_pip=False)
+    python = directory / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-input", "--quiet"]
+    if dependencies_from_here:
+        run([*pip, "--no-deps", wheel], directory)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        # Python reads .pth files in its own folder only, so the checkout that is installed for
+        # development over there stays out of sight here.
+        found = directory / "lib" / version / "site-packages" / "dependencies.pth"
+        found.write_text(sysconfig.get_path("purelib") + "\n")
+    else:
+        run([*pip, wheel], directory)
+    return python
+
+
+@pytest.fixture(scope="session")
+def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the wheel and all dependencies."""
+    return environment_with(wheel, tmp_path_factory.mktemp("full"), dependencies_from_here=True)
+
+
+@pytest.fixture(scope="session")
+def core(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the wheel and what it strictly depends on."""
+    return environment_with(wheel, tmp_path_factory.mktemp("core"), dependencies_from_here=False)
+
+
+def installed_names(tracked: list[str]) -> set[str]:
+    """Where each tracked file of the packages belongs below the installed `crdtcast`."""
+    names = set()
+    for name in tracked:
+        folder = name.partition("/")[0]
+        if folder in FOLDERS and "/" in name and not (ROOT / name).is_symlink():
+            names.add(name if folder == "crdtcast" else f"crdtcast/{name}")
+    return names
+
+
+def test_the_wheel_has_exactly_the_tracked_files(wheel: Path, tracked: list[str]) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packaged = {name for name in archive.namelist() if ".dist-info/" not in name}
+    wanted = installed_names(tracked)
+    assert packaged == wanted, (
+        f"missing from the wheel: {sorted(wanted - packaged)} (is each package listed in "
+        f"pyproject.toml?); untracked in the wheel: {sorted(packaged - wanted)}"
+    )
+
+
+def test_the_wheel_carries_its_licence_and_readme(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (licence,) = (name for name in archive.namelist() if name.endswith("LICENSE"))
+        assert archive.read(licence) == (ROOT / "LICENSE").read_bytes()
+        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        assert (ROOT / "README.md").read_text() in archive.read(metadata).decode()
+
+
+def test_the_sdist_has_every_packaged_file(sdist: Path, tracked: list[str]) -> None:
+    with tarfile.open(sdist) as archive:
+        members = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    packaged = {
+        name
+        for name in tracked
+        if name.partition("/")[0] in FOLDERS and not (ROOT / name).is_symlink()
+    }
+    assert packaged <= members
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= members
+
+
+def test_every_module_imports_from_the_wheel(full: Path, tmp_path: Path) -> None:
+    lines = run([full, "-W", "error", "-c", IMPORT_ALL], tmp_path).splitlines()
+    assert not Path(lines[0]).is_relative_to(ROOT), "the checkout was imported, not the wheel"
+    assert {"crdtcast.adapters.redis.embedded", "crdtcast.cli"} <= set(lines[1:])
+
+
+def test_some_tests_pass_against_the_wheel(full: Path, tmp_path: Path) -> None:
+    for name in TESTS_FOR_THE_WHEEL:
+        assert (ROOT / "tests" / name).exists()
+        run(["cp", "-R", ROOT / "tests" / name, tmp_path], tmp_path)
+    options = ["-W", "error", "-p", "no:cacheprovider", "--rootdir", tmp_path]
+    options += ["-c", ROOT / "pyproject.toml", "--import-mode=importlib"]
+    output = run([full, "-m", "pytest", *options, tmp_path], tmp_path)
+    assert " passed" in output
+
+
+def test_the_core_alone_imports_and_needs_no_extra(core: Path, tmp_path: Path) -> None:
+    program = "import crdtcast, sys; print(crdtcast.__file__, 'redis' in sys.modules)"
+    output = run([core, "-W", "error", "-c", program], tmp_path)
+    assert not Path(output.split()[0]).is_relative_to(ROOT)
+
+
+def test_the_command_of_the_core_alone_says_what_to_install(core: Path, tmp_path: Path) -> None:
+    command = core.parent / "crdtcast"
+    done = subprocess.run([command, "demo"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "crdtcast: the command line is not installed: pip install 'crdtcast[cli]'\n"
+    )
+
+
+def test_the_command_runs_from_the_wheel(full: Path, tmp_path: Path) -> None:
+    assert "gateway" in run([full.parent / "crdtcast", "--help"], tmp_path)
