@@ -1,0 +1,174 @@
+"""Who may link with whom: pure decisions over two hellos. This file knows no sockets and no clock.
+
+Both sides judge; whoever objects sends one `Refusal` and closes. What the refused side does next
+depends on the reason
+alone: see `PATIENCE`.
+"""
+
+import enum
+from collections.abc import Callable, Mapping
+
+from crdtcast.exceptions import HandshakeError
+from crdtcast.wire import Hello, Refusal
+
+
+class Reason(enum.StrEnum):
+    """Words of a refusal on the wire. An unknown word is treated like `BUSY`."""
+
+    VERSION = "version"
+    GROUP = "group"
+    OWN_ADDRESS = "own-address"
+    NAME_CLASH = "name-clash"
+    NAME_IN_USE = "name-in-use"
+    UNKNOWN_NAME = "unknown-name"
+    WRONG_NAME = "wrong-name"
+    CLOCK = "clock"
+    SUPERSEDED = "superseded"
+    CUT = "cut"
+    LINKED = "linked"
+    BUSY = "busy"
+
+
+class Patience(enum.Enum):
+    """What a refusal means for the one who is refused."""
+
+    RETRY = "dial again after the usual back-off"
+    SLOW = "only an operator can heal this: say it once, dial again now and then"
+    ENDED = "this incarnation has ended; the node must stop"
+
+
+PATIENCE: Mapping[str, Patience] = {
+    Reason.VERSION: Patience.SLOW,
+    Reason.GROUP: Patience.SLOW,
+    Reason.OWN_ADDRESS: Patience.SLOW,
+    Reason.NAME_CLASH: Patience.SLOW,
+    Reason.NAME_IN_USE: Patience.SLOW,
+    Reason.UNKNOWN_NAME: Patience.SLOW,
+    Reason.WRONG_NAME: Patience.SLOW,
+    Reason.CLOCK: Patience.SLOW,
+    Reason.SUPERSEDED: Patience.ENDED,
+    Reason.CUT: Patience.RETRY,
+    Reason.LINKED: Patience.RETRY,
+    Reason.BUSY: Patience.RETRY,
+}
+
+
+def patience(reason: str) -> Patience:
+    """What `reason` asks of the refused side; a word of a later version means an ordinary retry."""
+    return PATIENCE.get(reason, Patience.RETRY)
+
+
+def judge(
+    own: Hello,
+    peer: Hello,
+    *,
+    expected: str | None = None,
+    linked: Hello | None = None,
+    cut: bool = False,
+    max_drift_ms: int | None = None,
+) -> Refusal | None:
+    """What `own` has against linking with `peer`, or None. The first objection counts.
+
+    expected: the name that the configuration gives to the address dialled, if it gives one.
+    linked: the hello behind the link that is up with this name already.
+    cut: an operator has cut the link to this name.
+    max_drift_ms: how far the peer's clock may be ahead; None (or a hello without a clock) checks
+        nothing.
+    """
+    if peer.process == own.process:
+        return Refusal(
+            Reason.OWN_ADDRESS,
+            f"node {own.name!r} has dialled itself: its own address is among its peers; remove it",
+        )
+    if peer.version < own.oldest or own.version < peer.oldest:
+        return Refusal(
+            Reason.VERSION,
+            f"node {peer.name!r} speaks protocol versions {peer.oldest} to {peer.version}, "
+            f"node {own.name!r} {own.oldest} to {own.version}: upgrade the older one",
+        )
+    if peer.group != own.group:
+        return Refusal(
+            Reason.GROUP,
+            f"node {peer.name!r} belongs to group {peer.group!r}, node {own.name!r} to "
+            f"{own.group!r}: one of them has a wrong peer address or group",
+        )
+    if peer.name == own.name:
+        return Refusal(
+            Reason.NAME_CLASH,
+            f"two nodes call themselves {own.name!r} ({own.incarnation} and {peer.incarnation}): "
+            "names in a group are unique; rename one",
+        )
+    if expected is not None and peer.name != expected:
+        return Refusal(
+            Reason.WRONG_NAME,
+            f"node {own.name!r} expects {expected!r} at this address, but {peer.name!r} answers: "
+            "correct the address or the name",
+        )
+    if (
+        max_drift_ms is not None
+        and peer.clock_ms is not None
+        and own.clock_ms is not None
+        and peer.clock_ms - own.clock_ms > max_drift_ms
+    ):
+        return Refusal(
+            Reason.CLOCK,
+            f"the clock of node {peer.name!r} is {peer.clock_ms - own.clock_ms:,} ms ahead of that "
+            f"of {own.name!r} ({max_drift_ms:,} ms are allowed): set it right",
+        )
+    if cut:
+        return Refusal(Reason.CUT, f"node {own.name!r} has its link to {peer.name!r} cut")
+    return _judge_rival(own, peer, linked) if linked is not None else None
+
+
+def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:
+    """Another link with this name is up. Same process: a reconnect. Higher fence: a proven
+    take-over. Else refused.
+
+    A crashed process loses its connections at once, and a crashed machine after some missed
+    keep-alives; so whoever still holds a link is most likely alive, and the newcomer an accident.
+    """
+    if peer.process == linked.process or peer.fence > linked.fence:
+        return None
+    if peer.incarnation == linked.incarnation and peer.fence < linked.fence:
+        return superseded(peer, f"fence epoch {linked.fence} is above its {peer.fence}")
+    return Refusal(
+        Reason.NAME_IN_USE,
+        f"the name {peer.name!r} is in use: node {own.name!r} is linked with another live process "
+        f"of that name ({linked.incarnation}); stop it, or rename one",
+    )
+
+
+def superseded(peer: Hello, why: str) -> Refusal:
+    """The refusal that ends `peer`'s incarnation."""
+    return Refusal(
+        Reason.SUPERSEDED,
+        f"incarnation {peer.incarnation} of node {peer.name!r} has ended: {why}; "
+        "another process has taken its place",
+    )
+
+
+def admit(
+    peer: Hello, introduce: Callable[[str], bool], fences: dict[str, tuple[str, int]]
+) -> Refusal | None:
+    """Make a judged peer known to the engine; a refusal if it has been superseded or is no member.
+
+    introduce: `Engine.introduce`.
+    fences: name -> (incarnation, highest fence epoch seen), kept by the caller for as long as the
+        node runs.
+    """
+    incarnation, fence = fences.get(peer.name, ("", 0))
+    if incarnation == peer.incarnation and peer.fence < fence:
+        return superseded(peer, f"fence epoch {fence} is above its {peer.fence}")
+    if peer.incarnation.rpartition(".")[0] != peer.name:
+        return Refusal(
+            Reason.UNKNOWN_NAME,
+            f"incarnation {peer.incarnation!r} does not belong to a node called {peer.name!r}",
+        )
+    try:
+        current = introduce(peer.incarnation)
+    except HandshakeError as error:
+        return Refusal(Reason.UNKNOWN_NAME, str(error))
+    if not current:
+        return superseded(peer, "a newer incarnation of that name is known")
+    fences[peer.name] = (peer.incarnation, peer.fence)
+    return None

@@ -1,0 +1,162 @@
+"""One established connection to one peer: two tasks, neither of which ever lets an error out.
+
+The writer empties the peer's bounded queue in batches. The reader hands on decoded frames, and
+stops reading while the node is congested: TCP then carries the back-pressure to the sender.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from crdtcast.exceptions import CrdtcastError
+from crdtcast.outgoing import OutgoingQueue
+from crdtcast.wire import KEEPALIVE_FRAME, Frame, FrameDecoder, FrameKind, Hello
+
+MISSED_KEEPALIVES = 3
+"""So many intervals of silence mean that a peer is dead."""
+
+STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+_READ_SIZE = 64 * 1024
+
+
+class Gate:
+    """Open most of the time; readers wait while it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def open(self) -> None:
+        self.closed = False
+        self._waiting.unpark_all()
+
+    async def wait(self) -> None:
+        """Return at once when open, else when it has been opened."""
+        while self.closed:
+            await self._waiting.park()
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes exchanged with one peer over all its connections, and frames, by kind."""
+
+    sent_bytes: Counter[FrameKind] = field(default_factory=Counter)
+    sent_frames: Counter[FrameKind] = field(default_factory=Counter)
+    received_bytes: int = 0
+    dropped_frames: int = 0
+
+
+class Link:
+    """A connection whose handshake is done.
+
+    number: what the settling side gave to it; of two connections with one process the higher number
+        counts.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        decoder: FrameDecoder,
+        peer: Hello,
+        *,
+        number: int,
+        traffic: Traffic,
+        queue_bytes: int,
+        logger: logging.Logger,
+    ) -> None:
+        self.peer = peer
+        self.name = peer.name
+        self.incarnation = peer.incarnation
+        self.number = number
+        self.traffic = traffic
+        self.queue = OutgoingQueue(queue_bytes)
+        self.since = self.last_heard = self.last_sent = trio.current_time()
+        self.paused = False
+        self.closed: str | None = None
+        self._stream = stream
+        self._decoder = decoder
+        self._logger = logger
+        self._writing = False
+        self._scope = trio.CancelScope()
+
+    def offer(self, kind: FrameKind, frame: bytes) -> bool:
+        """Queue an encoded frame; False if it was dropped (the queue is full, or the peer takes no
+        such length).
+        """
+        if self.closed is not None:
+            return False
+        # 4: the length itself does not count.
+        if len(frame) - 4 > self.peer.max_frame or not self.queue.offer(frame):
+            self.traffic.dropped_frames += 1
+            return False
+        self.traffic.sent_frames[kind] += 1
+        self.traffic.sent_bytes[kind] += len(frame)
+        return True
+
+    def close(self, reason: str) -> None:
+        """End the link; the first reason counts. No frame is handed on afterwards."""
+        if self.closed is None:
+            self.closed = reason
+            self._scope.cancel()
+
+    def watch(self, now: float, interval: float) -> None:
+        """To be called several times per keep-alive interval: speak if silent for long, end if the
+        peer was.
+        """
+        silence = now - self.last_heard
+        if silence > MISSED_KEEPALIVES * interval and not self.paused:
+            self.close(f"nothing heard from it for {silence:.1f} s")
+        elif now - self.last_sent >= interval and not self._writing and not self.queue.queued_bytes:
+            self.offer(FrameKind.KEEPALIVE, KEEPALIVE_FRAME)
+
+    async def run(self, received: Callable[["Link", list[Frame]], None], gate: Gate) -> None:
+        """Until the link ends; `closed` then says why. `received` must be synchronous."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._guarded, self._write)
+                await self._guarded(lambda: self._read(received, gate))
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except STREAM_ERRORS as error:
+            self.close(f"the connection broke: {error or type(error).__name__}")
+        except CrdtcastError as error:
+            self.close(str(error))
+        except Exception as error:
+            # An error of ours. It must end neither the node nor the other links.
+            self._logger.exception("unexpected error on the link with %s", self.name)
+            self.close(f"unexpected {type(error).__name__}: {error}")
+
+    async def _write(self) -> None:
+        while True:
+            batch = await self.queue.take()
+            self._writing = True
+            await self._stream.send_all(batch)
+            self._writing = False
+            self.last_sent = trio.current_time()
+
+    async def _read(self, received: Callable[["Link", list[Frame]], None], gate: Gate) -> None:
+        frames = self._decoder.drain()
+        while True:
+            if frames:
+                received(self, frames)
+            if gate.closed:
+                self.paused = True
+                await gate.wait()
+                self.paused = False
+                self.last_heard = trio.current_time()
+            piece = await self._stream.receive_some(_READ_SIZE)
+            if self.closed is not None:
+                return None
+            if not piece:
+                return self.close("the peer closed the connection")
+            self.last_heard = trio.current_time()
+            self.traffic.received_bytes += len(piece)
+            frames = self._decoder.feed(piece)

@@ -1,0 +1,492 @@
+"""All links of one node: dialling, accepting, the handshake, and which of two connections with a
+peer counts.
+
+Both sides dial, so connections cross. Of any two nodes the one with the lesser name settles: it
+numbers the connections it welcomes, in rising order, and both keep the highest number. A connection
+that comes from a peer which lost the old one therefore wins over a half-open rest, and crossing
+ones end in one.
+
+The handshake: the dialler says hello; the acceptor judges it and answers hello or a refusal; the
+dialler judges as well. Then the greater name says welcome(0), and the lesser one welcome(n): that
+is the moment from which the link is up.
+"""
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+import trio
+
+from crdtcast.backoff import Backoff
+from crdtcast.exceptions import (
+    CrdtcastError,
+    RemoteProtocolError,
+    SupersededError,
+)
+from crdtcast.handshake import Patience, Reason, judge, patience
+from crdtcast.link import STREAM_ERRORS, Gate, Link, Traffic
+from crdtcast.logs import Throttle
+from crdtcast.options import Address, NodeOptions, format_address
+from crdtcast.wire import (
+    MAX_HANDSHAKE_FRAME,
+    Frame,
+    FrameDecoder,
+    FrameKind,
+    Hello,
+    Refusal,
+    Welcome,
+    encode,
+)
+
+Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
+_STEADY = 1.0
+"""A link that lived for so many seconds was a success: the back-off starts anew."""
+_STOPPED = "this node has stopped"
+_REPLACED = "replaced by a newer connection"
+_ORDINARY = {_STOPPED, _REPLACED}
+_REPEAT = 600.0
+"""Seconds between two log lines about the same lasting trouble."""
+
+
+class LinkHost(Protocol):
+    """What links need of their node. Everything is synchronous."""
+
+    def hello(self) -> Hello: ...
+    def admit(self, peer: Hello) -> Refusal | None: ...
+    def link_up(self, link: Link) -> None: ...
+    def link_down(self, link: Link) -> None: ...
+    def received(self, link: Link, frames: list[Frame]) -> None: ...
+    def ended(self, error: CrdtcastError) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One peer, for status output. `since` is seconds in this state; `error` is the last trouble,
+    None when up.
+    """
+
+    state: str
+    since: float
+    address: str
+    incarnation: str | None
+    error: str | None
+    bytes_sent: int
+    bytes_received: int
+    queued_bytes: int
+    dropped_frames: int
+    reconnects: int
+
+
+class Peer:
+    """What a node keeps of one other member, or of one address whose member is not known yet."""
+
+    def __init__(self, name: str | None, address: Address | None, backoff: Backoff) -> None:
+        self.name = name
+        self.address = address
+        self.backoff = backoff
+        self.state = "down"
+        self.since = trio.current_time()
+        self.error: str | None = None
+        self.times_up = 0
+        self.traffic = Traffic()
+        self.changed = trio.lowlevel.ParkingLot()
+        self.nudged = trio.Event()
+
+    @property
+    def label(self) -> str:
+        return self.name or format_address(self.address)
+
+    def turn(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since = state, trio.current_time()
+        self.changed.unpark_all()
+
+    def nudge(self) -> None:
+        """Dial now, whatever the back-off says."""
+        self.backoff.reset()
+        self.nudged.set()
+        self.nudged = trio.Event()
+        self.changed.unpark_all()
+
+
+class _Refused(Exception):
+    """A handshake that ended in a refusal, by one of the two sides."""
+
+    def __init__(self, refusal: Refusal, *, by_peer: bool) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+        self.by_peer = by_peer
+
+
+class Links:
+    """The links of one node. Owned by `Node`, which runs `keep_linked` for every peer to dial, and
+    `maintain`.
+    """
+
+    def __init__(
+        self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
+    ) -> None:
+        self.up: dict[str, Link] = {}
+        self.cut_names = set(options.cut)
+        self.gate = Gate()
+        self.dialled: list[Peer] = []
+        self._host = host
+        self._options = options
+        self._connect = connect
+        self._logger = logger
+        self._quietly = Throttle(logger)
+        self._rarely = Throttle(logger, _REPEAT)
+        self._rng = random.Random(options.seed)
+        self._peers: dict[str, Peer] = {}
+        self._numbers = 0
+        self._generation = 0
+        self._handshakes = 0
+        for name, address in options.named_peers.items():
+            self._peers[name] = peer = self._new_peer(name, address)
+            if address is not None:
+                self.dialled.append(peer)
+        if not options.named_peers:
+            self.dialled += [self._new_peer(None, address) for address in options.addresses]
+
+    def _new_peer(self, name: str | None, address: Address | None) -> Peer:
+        backoff = Backoff(self._rng, self._options.retry_first, self._options.retry_longest)
+        peer = Peer(name, address, backoff)
+        if name in self.cut_names:
+            peer.state = "cut"
+        return peer
+
+    def peer(self, name: str) -> Peer:
+        """The record of `name`, made at need: members may dial us whose address we do not know."""
+        if name not in self._peers:
+            self._peers[name] = self._new_peer(name, None)
+        return self._peers[name]
+
+    def set_address(self, name: str, address: Address) -> Peer | None:
+        """Where `name` can be dialled from now on. A peer for which nobody dials yet is
+        returned.
+        """
+        peer = self.peer(name)
+        peer.address = address
+        if peer in self.dialled:
+            peer.nudge()
+            return None
+        self.dialled.append(peer)
+        return peer
+
+    def cut(self, name: str) -> None:
+        """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
+        self.cut_names.add(name)
+        if name in self.up:
+            self._detach(self.up[name], "cut by the operator")
+        self.peer(name).turn("cut")
+
+    def heal(self, name: str) -> None:
+        """Allow links with `name` again and dial at once."""
+        self.cut_names.discard(name)
+        peer = self.peer(name)
+        if peer.state == "cut":
+            peer.turn("down")
+        peer.nudge()
+
+    def restart(self, reason: str) -> None:
+        """Close everything, handshakes under way too, and dial again under the node's present
+        identity.
+        """
+        self._generation += 1
+        for link in list(self.up.values()):
+            self._detach(link, reason)
+        for peer in self.dialled:
+            peer.nudge()
+
+    def status(self) -> dict[str, LinkStatus]:
+        """Per member name (or address, while its name is unknown)."""
+        now = trio.current_time()
+        records = dict(self._peers)
+        records.update((p.label, p) for p in self.dialled if p.name not in self._peers)
+        result = {}
+        for label, peer in sorted(records.items()):
+            link = self.up.get(label)
+            result[label] = LinkStatus(
+                state=peer.state,
+                since=now - peer.since,
+                address=format_address(peer.address),
+                incarnation=link.incarnation if link else None,
+                error=None if link else peer.error,
+                bytes_sent=sum(peer.traffic.sent_bytes.values()),
+                bytes_received=peer.traffic.received_bytes,
+                queued_bytes=link.queue.queued_bytes if link else 0,
+                dropped_frames=peer.traffic.dropped_frames,
+                reconnects=max(0, peer.times_up - 1),
+            )
+        return result
+
+    def traffic(self, name: str) -> Traffic:
+        """What was exchanged with `name`, over all its connections."""
+        return self.peer(name).traffic
+
+    # Tasks
+
+    async def maintain(self) -> None:
+        """Keep-alives, and an end for links whose peer sends none."""
+        interval = self._options.keepalive_interval
+        while True:
+            await trio.sleep(interval / 4)
+            now = trio.current_time()
+            for link in list(self.up.values()):
+                link.watch(now, interval)
+
+    async def keep_linked(self, peer: Peer) -> None:
+        """Dial `peer` whenever there is no link with it."""
+        while True:
+            while peer.name is not None and (peer.name in self.up or peer.name in self.cut_names):
+                await peer.changed.park()
+            nudged = peer.nudged
+            verdict = await self._dial(peer)
+            delay = peer.backoff.next_delay()
+            if verdict is not Patience.RETRY:
+                delay = self._options.slow_retry * (0.5 + self._rng.random())
+            with trio.move_on_after(delay):
+                await nudged.wait()
+
+    async def accept(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection that somebody opened to us, to its end. Never raises."""
+        if self._handshakes >= self._options.max_handshakes:
+            self._quiet("too many", logging.WARNING, "too many handshakes at once: one refused")
+            await trio.aclose_forcefully(stream)
+            return
+        await self._converse(stream, None)
+
+    async def _dial(self, peer: Peer) -> Patience:
+        address = peer.address
+        assert address is not None
+        if peer.state != "up":
+            peer.turn("dialling")
+        try:
+            with trio.fail_after(self._options.connect_timeout):
+                stream = await self._connect(*address)
+        except (*STREAM_ERRORS, trio.TooSlowError) as error:
+            cause = "no answer" if isinstance(error, trio.TooSlowError) else _cause(error)
+            self._trouble(peer, f"cannot reach {peer.label} at {format_address(address)}: {cause}")
+            return Patience.RETRY
+        return await self._converse(stream, peer)
+
+    async def _converse(self, stream: trio.abc.Stream, dialled: Peer | None) -> Patience:
+        """Handshake and life of one connection. Every way it may end is one log line, and none is
+        an exception.
+        """
+        label = f"{dialled.label} at {_remote(stream)}" if dialled else _remote(stream)
+        link = None
+        trouble = None
+        verdict = Patience.RETRY
+        try:
+            self._handshakes += 1
+            try:
+                with trio.fail_after(self._options.handshake_timeout):
+                    link = await self._shake_hands(stream, dialled)
+            finally:
+                self._handshakes -= 1
+            await link.run(self._host.received, self.gate)
+        except _Refused as refused:
+            verdict = self._refused(refused, dialled, label)
+        except trio.TooSlowError:
+            trouble = f"handshake not finished within {self._options.handshake_timeout:g} s"
+        except RemoteProtocolError as error:
+            trouble = str(error)
+        except STREAM_ERRORS as error:
+            trouble = f"connection broke during the handshake: {_cause(error)}"
+        except Exception as error:
+            self._logger.exception("unexpected error on the connection with %s", label)
+            trouble = f"unexpected {type(error).__name__}: {error}"
+        finally:
+            if link is not None:
+                self._detach(link, _STOPPED)
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+        if trouble is not None:
+            if dialled is not None:
+                self._trouble(dialled, f"no link with {label}: {trouble}")
+            else:
+                self._quiet(
+                    _host(label), logging.WARNING, f"connection from {label} closed: {trouble}"
+                )
+        return verdict
+
+    # Handshake
+
+    async def _shake_hands(self, stream: trio.abc.Stream, dialled: Peer | None) -> Link:
+        generation = self._generation
+        decoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
+        own = self._host.hello()
+        if dialled is not None:
+            await stream.send_all(encode(own))
+        peer = await _next_frame(stream, decoder)
+        if isinstance(peer, Refusal):
+            raise _Refused(peer, by_peer=True)
+        if not isinstance(peer, Hello):
+            raise RemoteProtocolError(f"a {type(peer).__name__} where a hello was expected")
+        expected = dialled.name if dialled is not None else None
+        if refusal := self._judge(peer, expected):
+            await _refuse(stream, refusal)
+        if dialled is None:
+            await stream.send_all(encode(own))
+        settling = own.name < peer.name
+        if not settling:
+            await stream.send_all(encode(Welcome(0)))
+        answer = await _next_frame(stream, decoder)
+        if isinstance(answer, Refusal):
+            raise _Refused(answer, by_peer=True)
+        if not isinstance(answer, Welcome) or (answer.number == 0) is not settling:
+            raise RemoteProtocolError(f"{answer!r:.100} where a welcome was expected")
+        # The world may have changed while we waited; from here to the table there is no waiting.
+        refusal = self._judge(peer, expected)
+        rival = self.up.get(peer.name)
+        if generation != self._generation:
+            refusal = Refusal(Reason.BUSY, f"node {own.name!r} is changing its identity")
+        elif refusal is None and rival is not None and rival.peer.process == peer.process:
+            # Crossing connections. If we settle, our own dialling proves nothing against a link
+            # that is up; otherwise the higher number counts.
+            late = dialled is not None if settling else rival.number > answer.number
+            if late:
+                refusal = Refusal(Reason.LINKED, f"{own.name!r} and {peer.name!r} are linked")
+        if refusal is not None:
+            await _refuse(stream, refusal)
+        if settling:
+            self._numbers += 1
+        number = self._numbers if settling else answer.number
+        return self._attach(stream, decoder, peer, number, dialled, settling)
+
+    def _judge(self, peer: Hello, expected: str | None) -> Refusal | None:
+        linked = self.up.get(peer.name)
+        return judge(
+            self._host.hello(),
+            peer,
+            expected=expected,
+            linked=linked.peer if linked is not None else None,
+            cut=peer.name in self.cut_names,
+            max_drift_ms=self._options.max_drift_ms,
+        ) or self._host.admit(peer)
+
+    def _attach(
+        self,
+        stream: trio.abc.Stream,
+        decoder: FrameDecoder,
+        hello: Hello,
+        number: int,
+        dialled: Peer | None,
+        settling: bool,
+    ) -> Link:
+        if (rival := self.up.get(hello.name)) is not None:
+            self._detach(rival, _REPLACED)
+        if dialled is not None and dialled.name is None:
+            dialled.name = hello.name
+            self._peers[hello.name] = dialled
+        peer = self.peer(hello.name)
+        decoder.limit = self._options.max_frame
+        link = Link(
+            stream,
+            decoder,
+            hello,
+            number=number,
+            traffic=peer.traffic,
+            queue_bytes=self._options.queue_bytes,
+            logger=self._logger,
+        )
+        if settling:
+            link.offer(FrameKind.WELCOME, encode(Welcome(number)))
+        self.up[hello.name] = link
+        peer.times_up += 1
+        peer.error = None
+        peer.turn("up")
+        self._rarely.forget(peer.label)
+        self._logger.info(
+            "linked with %s (%s)", hello.name, hello.incarnation, extra={"peer": hello.name}
+        )
+        self._host.link_up(link)
+        return link
+
+    def _detach(self, link: Link, reason: str) -> None:
+        """Take a link out of the table and end it. The reason it has already given, if any, is the
+        one that counts.
+        """
+        link.close(reason)
+        if self.up.get(link.name) is not link:
+            return
+        del self.up[link.name]
+        peer = self.peer(link.name)
+        peer.error = link.closed
+        if trio.current_time() - link.since >= _STEADY:
+            peer.backoff.reset()
+        peer.turn("cut" if link.name in self.cut_names else "down")
+        if link.closed not in _ORDINARY:
+            self._quiet(
+                ("down", link.name),
+                logging.WARNING,
+                f"link with {link.name} is down: {link.closed}",
+            )
+        self._host.link_down(link)
+
+    # What is said about it
+
+    def _refused(self, refused: _Refused, dialled: Peer | None, label: str) -> Patience:
+        refusal = refused.refusal
+        verdict = patience(refusal.reason)
+        by = f"refused by {label}" if refused.by_peer else f"{label} refused"
+        if dialled is not None and dialled.name not in self.up:
+            dialled.error = refusal.text
+            dialled.turn("down" if verdict is Patience.RETRY else "refused")
+        if verdict is Patience.ENDED and refused.by_peer:
+            self._host.ended(SupersededError(refusal.text))
+            return verdict
+        if refusal.reason == Reason.LINKED:
+            level = logging.DEBUG
+        else:
+            level = logging.INFO if verdict is Patience.RETRY else logging.ERROR
+        # The sentence is the key: the same trouble on another port is the same trouble.
+        self._rarely.log(
+            trio.current_time(), refusal.text, level, f"{by}: {refusal.text}", reason=refusal.reason
+        )
+        return verdict
+
+    def _trouble(self, peer: Peer, text: str) -> None:
+        """A failed attempt: one line, then silence until it has worked again."""
+        if peer.name is None or peer.name not in self.up:
+            peer.error = text
+            peer.turn("down")
+        self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
+
+    def _quiet(self, key: object, level: int, text: str) -> None:
+        self._quietly.log(trio.current_time(), str(key), level, text)
+
+
+async def _next_frame(stream: trio.abc.Stream, decoder: FrameDecoder) -> Frame:
+    while (frame := decoder.next_frame()) is None:
+        piece = await stream.receive_some(MAX_HANDSHAKE_FRAME)
+        if not piece:
+            raise RemoteProtocolError("closed by the peer during the handshake")
+        decoder.push(piece)
+    return frame
+
+
+async def _refuse(stream: trio.abc.Stream, refusal: Refusal) -> NoReturn:
+    await stream.send_all(encode(refusal))
+    raise _Refused(refusal, by_peer=False)
+
+
+def _remote(stream: trio.abc.Stream) -> str:
+    if isinstance(stream, trio.SocketStream):
+        try:
+            host, port = stream.socket.getpeername()[:2]
+        except OSError:
+            return "a closed connection"
+        return format_address((host, port))
+    return type(stream).__name__
+
+
+def _host(remote: str) -> str:
+    return remote.rpartition(":")[0]
+
+
+def _cause(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,38 @@
+"""One clear line for what may happen a thousand times a second. The clock is the caller's."""
+
+import logging
+from collections.abc import Hashable
+
+
+class Throttle:
+    """Lets one line per key and period through and tells, with the next one, how many were kept
+    back.
+
+    What knocks at an open port chooses how often it is refused; it must not choose how fast the log
+    grows.
+    """
+
+    def __init__(self, logger: logging.Logger, period: float = 10.0, keys: int = 1000) -> None:
+        self._logger = logger
+        self._period = period
+        self._keys = keys
+        self._last: dict[Hashable, tuple[float, int]] = {}
+
+    def log(self, now: float, key: Hashable, level: int, text: str, **fields: object) -> None:
+        """Log `text` unless a line under `key` was logged less than a period before `now`
+        (seconds).
+        """
+        last = self._last.get(key)
+        if last is not None and now - last[0] < self._period:
+            self._last[key] = (last[0], last[1] + 1)
+            return
+        if last is None and len(self._last) >= self._keys:
+            self._last.clear()
+        if last is not None and last[1]:
+            text = f"{text} ({last[1]} more like this in the last {now - last[0]:.0f} s)"
+        self._last[key] = (now, 0)
+        self._logger.log(level, text, extra=fields)
+
+    def forget(self, key: Hashable) -> None:
+        """The trouble is over: the next line under `key` comes at once."""
+        self._last.pop(key, None)

@@ -1,0 +1,110 @@
+"""What an operator may choose about a node's links. Values only; checked once, when they are
+made.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.wire import MAX_FRAME
+
+Address: TypeAlias = tuple[str, int]
+"""Host and port."""
+
+NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+MIN_FRAME = 64 * 1024
+_CONTEXT_ROOM = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """All times are in seconds, all sizes in bytes.
+
+    peers: the other members, name -> address. None instead of an address: it will dial us, or
+        `Node.set_address` will tell. A bare sequence of addresses is allowed, too: their names are
+        learned when they answer.
+    digest_interval: between two ticks; the one knob between stability lag and bytes.
+    keepalive_interval: after so long without a frame a keep-alive is sent; a peer silent for three
+        is taken for dead.
+    queue_bytes: what may wait for one peer; beyond, frames for it are dropped and repaired later.
+    backlog_bytes: payloads received and not yet taken by the application, beyond which the node
+        stops reading.
+    slow_retry: between two attempts when only an operator can heal what is wrong.
+    max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
+    seed: for the jitter of the back-off only; None draws one.
+    """
+
+    name: str
+    listen: Address
+    group: str = "default"
+    peers: Mapping[str, Address | None] | Sequence[Address] = field(default_factory=dict)
+    cut: frozenset[str] = frozenset()
+    digest_interval: float = 0.05
+    keepalive_interval: float = 5.0
+    connect_timeout: float = 5.0
+    handshake_timeout: float = 5.0
+    retry_first: float = 0.05
+    retry_longest: float = 2.0
+    slow_retry: float = 30.0
+    max_frame: int = MAX_FRAME
+    queue_bytes: int = 64 * 2**20
+    backlog_bytes: int = 8 * 2**20
+    max_handshakes: int = 64
+    max_drift_ms: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in (self.name, self.group, *self.named_peers):
+            if not NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{name!r} is no name for a node or group: 1 to 32 letters, digits, - or _"
+                )
+        if self.name in self.named_peers:
+            raise ConfigurationError(
+                f"node {self.name!r} has itself among its peers: name only the other members"
+            )
+        for address in self.addresses:
+            if address == self.listen and address[1] != 0:
+                raise ConfigurationError(
+                    f"node {self.name!r} has its own address {format_address(address)} among its "
+                    "peers: name only the other members"
+                )
+        if not MIN_FRAME <= self.max_frame < 2**31:
+            raise ConfigurationError(f"max_frame must be at least {MIN_FRAME:,} bytes")
+        for option in ("digest_interval", "keepalive_interval", "connect_timeout"):
+            if getattr(self, option) <= 0:
+                raise ConfigurationError(f"{option} must be above zero seconds")
+
+    @property
+    def named_peers(self) -> Mapping[str, Address | None]:
+        """The peers whose names the configuration gives."""
+        return self.peers if isinstance(self.peers, Mapping) else {}
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Every address to dial."""
+        given = self.peers.values() if isinstance(self.peers, Mapping) else self.peers
+        return [address for address in given if address is not None]
+
+    @property
+    def max_payload(self) -> int:
+        """The longest payload that fits into a frame, whatever its context is."""
+        return self.max_frame - _CONTEXT_ROOM
+
+
+def parse_address(text: str) -> Address:
+    """`host:port` or `[v6 host]:port`; `ConfigurationError` for anything else."""
+    host, colon, port = text.rpartition(":")
+    if colon and port.isascii() and port.isdigit() and int(port) < 65536:
+        return host.removeprefix("[").removesuffix("]"), int(port)
+    raise ConfigurationError(f"{text!r} is no address: write host:port, for example 127.0.0.1:7001")
+
+
+def format_address(address: Address | None) -> str:
+    """The inverse of `parse_address`."""
+    if address is None:
+        return "an unknown address"
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

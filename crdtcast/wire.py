@@ -1,0 +1,367 @@
+"""Frames: how everything that two nodes tell each other becomes bytes and back. Sans-I/O; this file
+knows no sockets.
+
+A frame is a length (4 bytes, big-endian, of the body alone) and a msgpack list whose first element
+is the frame's kind. Nothing a peer sends is trusted: the length is checked before a byte of the
+body is kept, and whatever is not exactly a frame is a `RemoteProtocolError`. A frame does not
+depend on the link it goes out on, so a broadcast is encoded once for all peers.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgpack
+
+from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.tags import Dot
+
+PROTOCOL_VERSION = 1
+"""What this program speaks. A link speaks the lower of both sides' versions, if both still know
+it.
+"""
+OLDEST_VERSION = 1
+
+MAX_FRAME = 16 * 2**20
+"""Bytes of a frame's body, unless a node is told otherwise."""
+MAX_HANDSHAKE_FRAME = 4096
+"""The limit for a peer that has not yet said who it is."""
+MAX_ORIGINS = 65_536
+"""Entries of a vector, and dots of a context. (msgpack reserves room for what a header claims.)"""
+MAX_IDENTIFIER = 64
+MAX_COUNTER = 2**63 - 1
+_PREFIX = 4
+
+
+class FrameKind(enum.IntEnum):
+    """First element of a frame's list. Numbers are for ever; a new kind needs a new protocol
+    version.
+    """
+
+    KEEPALIVE = 0
+    HELLO = 1
+    WELCOME = 2
+    REFUSAL = 3
+    MESSAGE = 4
+    DIGEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """Says only that the sender lives. Sent when nothing else was for a while; never answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Who speaks. The first frame in each direction.
+
+    `process` is drawn anew by each running node, and tells a reconnect from another process under
+    the same name, and a node from itself. `fence` is the epoch of whoever owns the server beside a
+    gateway (0 without one); between two owners the higher one is right. `max_frame` is what the
+    sender accepts. `clock_ms` is its wall clock, when drift is watched.
+    """
+
+    group: str
+    name: str
+    incarnation: str
+    process: bytes
+    fence: int = 0
+    max_frame: int = MAX_FRAME
+    clock_ms: int | None = None
+    version: int = PROTOCOL_VERSION
+    oldest: int = OLDEST_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Ends the handshake. Number 0: "I have nothing against you". A number above: "this link
+    counts"; see links.py.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the sender will not link with the receiver, as a word for the program and a sentence for
+    its operator.
+    """
+
+    reason: str
+    text: str
+
+
+Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Message | Digest
+
+_pack: Callable[[object], bytes] = partial(msgpack.packb, use_bin_type=True)
+_unpack: Callable[..., Any] = partial(
+    msgpack.unpackb,
+    raw=False,
+    strict_map_key=True,
+    max_array_len=2 * MAX_ORIGINS + 16,
+    max_map_len=MAX_ORIGINS,
+)
+
+
+def _framed(fields: list[object]) -> bytes:
+    body = _pack(fields)
+    return len(body).to_bytes(_PREFIX, "big") + body
+
+
+KEEPALIVE_FRAME = _framed([int(FrameKind.KEEPALIVE)])
+"""Six bytes: all that flows between two members that have nothing to tell each other."""
+
+
+def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
+    """The bytes of `frame`, its length in front; `LocalProtocolError` if its body is longer than
+    `max_frame` bytes.
+    """
+    match frame:
+        case Message(dot, context, payload, kind):
+            fields: list[object] = [4, dot.origin, dot.counter, kind, payload]
+            for dependency in context:
+                fields += dependency
+        case Digest(digest_kind, vector):
+            fields = [5, int(digest_kind), dict(vector)]
+        case KeepAlive():
+            return KEEPALIVE_FRAME
+        case Hello():
+            fields = [int(FrameKind.HELLO), _hello_fields(frame)]
+        case Welcome(number):
+            fields = [int(FrameKind.WELCOME), number]
+        case Refusal(reason, text):
+            fields = [int(FrameKind.REFUSAL), reason, text]
+    encoded = _framed(fields)
+    if len(encoded) - _PREFIX > max_frame:
+        raise LocalProtocolError(
+            f"a {type(frame).__name__} of {len(encoded) - _PREFIX:,} bytes cannot be sent: frames "
+            f"are limited to {max_frame:,} bytes; send smaller payloads or raise max_frame everywhere"
+        )
+    return encoded
+
+
+def _hello_fields(hello: Hello) -> dict[str, object]:
+    return {
+        "version": hello.version,
+        "oldest": hello.oldest,
+        "group": hello.group,
+        "name": hello.name,
+        "incarnation": hello.incarnation,
+        "process": hello.process,
+        "fence": hello.fence,
+        "max_frame": hello.max_frame,
+        "clock_ms": hello.clock_ms,
+    }
+
+
+def decode(body: bytes | memoryview) -> Frame:
+    """The frame whose body (without length) is `body`; `RemoteProtocolError` for anything that is
+    not exactly one.
+    """
+    try:
+        fields = _unpack(body)
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(
+            f"a frame's body of {len(body):,} bytes is not msgpack as we use it: "
+            f"{type(error).__name__}"
+        ) from error
+    if type(fields) is not list or not fields:
+        raise RemoteProtocolError("a frame's body is not a list that begins with a kind")
+    kind = fields[0]
+    if type(kind) is int:
+        decoder = _DECODERS.get(kind)
+        if decoder is not None:
+            return decoder(fields)
+    raise RemoteProtocolError(f"a frame of an unknown kind: {kind!r:.40}")
+
+
+def _decode_message(fields: list[Any]) -> Message:
+    if len(fields) < 5 or len(fields) % 2 == 0:
+        raise RemoteProtocolError(f"a message frame of {len(fields)} fields")
+    _, origin, counter, kind, payload = fields[:5]
+    if type(payload) is not bytes or type(kind) is not int or not 0 <= kind < 256:
+        raise RemoteProtocolError("a message frame with a payload or kind of the wrong type")
+    return Message(
+        _dot(origin, counter),
+        tuple(_dot(fields[at], fields[at + 1]) for at in range(5, len(fields), 2)),
+        payload,
+        kind,
+    )
+
+
+def _dot(origin: object, counter: object) -> Dot:
+    if (
+        type(origin) is str
+        and 0 < len(origin) <= MAX_IDENTIFIER
+        and type(counter) is int
+        and 0 < counter <= MAX_COUNTER
+    ):
+        return Dot(origin, counter)
+    raise RemoteProtocolError(f"not a dot: {origin!r:.80}, {counter!r:.40}")
+
+
+_DIGEST_KINDS = {int(kind): kind for kind in DigestKind}
+
+
+def _decode_digest(fields: list[Any]) -> Digest:
+    if len(fields) != 3 or type(fields[1]) is not int or fields[1] not in _DIGEST_KINDS:
+        raise RemoteProtocolError("a digest frame of the wrong shape or kind")
+    vector = fields[2]
+    if type(vector) is not dict:
+        raise RemoteProtocolError("a digest frame without a vector")
+    for origin, counter in vector.items():
+        if (
+            type(origin) is not str
+            or not 0 < len(origin) <= MAX_IDENTIFIER
+            or type(counter) is not int
+            or not 0 <= counter <= MAX_COUNTER
+        ):
+            raise RemoteProtocolError(f"not a vector's entry: {origin!r:.80}: {counter!r:.40}")
+    return Digest(_DIGEST_KINDS[fields[1]], vector)
+
+
+def _decode_keepalive(fields: list[Any]) -> KeepAlive:
+    if len(fields) != 1:
+        raise RemoteProtocolError("a keep-alive frame with something in it")
+    return KeepAlive()
+
+
+def _decode_welcome(fields: list[Any]) -> Welcome:
+    if len(fields) != 2 or type(fields[1]) is not int or not 0 <= fields[1] <= MAX_COUNTER:
+        raise RemoteProtocolError("a welcome frame without a number")
+    return Welcome(fields[1])
+
+
+def _decode_refusal(fields: list[Any]) -> Refusal:
+    if len(fields) != 3 or type(fields[1]) is not str or type(fields[2]) is not str:
+        raise RemoteProtocolError("a refusal frame without a reason and a text")
+    return Refusal(fields[1][:64], fields[2][:1000])
+
+
+def _decode_hello(fields: list[Any]) -> Hello:
+    """Unknown keys are a later version's and left alone."""
+    if len(fields) != 2 or type(fields[1]) is not dict:
+        raise RemoteProtocolError("a hello frame of the wrong shape")
+    said = fields[1]
+
+    def number(key: str) -> int:
+        value = said.get(key)
+        if type(value) is not int or not 0 <= value <= MAX_COUNTER:
+            raise RemoteProtocolError(f"a hello whose {key!r} is not a number: {value!r:.40}")
+        return value
+
+    def text(key: str) -> str:
+        value = said.get(key)
+        if type(value) is not str or not 0 < len(value) <= MAX_IDENTIFIER:
+            raise RemoteProtocolError(f"a hello whose {key!r} is not a name: {value!r:.80}")
+        return value
+
+    process = said.get("process")
+    if type(process) is not bytes or not 0 < len(process) <= MAX_IDENTIFIER:
+        raise RemoteProtocolError("a hello without the process's number")
+    return Hello(
+        group=text("group"),
+        name=text("name"),
+        incarnation=text("incarnation"),
+        process=process,
+        fence=number("fence"),
+        max_frame=number("max_frame"),
+        clock_ms=None if said.get("clock_ms") is None else number("clock_ms"),
+        version=number("version"),
+        oldest=number("oldest"),
+    )
+
+
+_DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
+    int(FrameKind.KEEPALIVE): _decode_keepalive,
+    int(FrameKind.HELLO): _decode_hello,
+    int(FrameKind.WELCOME): _decode_welcome,
+    int(FrameKind.REFUSAL): _decode_refusal,
+    int(FrameKind.MESSAGE): _decode_message,
+    int(FrameKind.DIGEST): _decode_digest,
+}
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into frames, in whatever pieces they come.
+
+    `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that has not
+    said who it is. After a `RemoteProtocolError` the stream has lost its place, and every further
+    call raises again. Memory held is what has been received of one frame, never what a length
+    claims.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self.limit = limit
+        self._chunk = b""
+        self._at = 0
+        self._partial = bytearray()
+        self._needed = 0
+        self._failed: str | None = None
+
+    def feed(self, received: bytes | bytearray) -> list[Frame]:
+        """All frames that `received` completes. Frames before a wrong one in the same piece are
+        lost with it.
+        """
+        self.push(received)
+        return self.drain()
+
+    def drain(self) -> list[Frame]:
+        """All complete frames that were pushed and not yet taken."""
+        frames = []
+        while (frame := self.next_frame()) is not None:
+            frames.append(frame)
+        return frames
+
+    def push(self, received: bytes | bytearray) -> None:
+        """Take in bytes without decoding them."""
+        if self._at < len(self._chunk):
+            self._partial += self._chunk[self._at :]
+            self._needed = 0
+        self._chunk, self._at = b"", 0
+        if not self._partial:
+            self._chunk = bytes(received)
+            return
+        self._partial += received
+        if len(self._partial) >= self._needed:
+            # Only now: joining at every piece would copy a long frame as often as it has pieces.
+            self._chunk = bytes(self._partial)
+            self._partial.clear()
+
+    def next_frame(self) -> Frame | None:
+        """The next complete frame, or None until more is pushed."""
+        if self._failed is not None:
+            raise RemoteProtocolError(self._failed)
+        start = self._at + _PREFIX
+        if start > len(self._chunk):
+            self._keep(_PREFIX)
+            return None
+        length = int.from_bytes(self._chunk[self._at : start], "big")
+        if not 0 < length <= self.limit:
+            raise self._fail(
+                f"a frame that claims {length:,} bytes, where 1 to {self.limit:,} are allowed: "
+                "not a crdtcast peer, or one with another max_frame"
+            )
+        if start + length > len(self._chunk):
+            self._keep(_PREFIX + length)
+            return None
+        self._at = start + length
+        try:
+            return decode(self._chunk[start : self._at])
+        except RemoteProtocolError as error:
+            self._failed = str(error)
+            raise
+
+    def _keep(self, needed: int) -> None:
+        """Put the beginning of an incomplete frame aside until `needed` bytes are there."""
+        if self._at < len(self._chunk):
+            self._partial += self._chunk[self._at :]
+            self._chunk, self._at = b"", 0
+            self._needed = needed
+
+    def _fail(self, text: str) -> RemoteProtocolError:
+        self._failed = text
+        return RemoteProtocolError(text)
