@@ -1,0 +1,162 @@
+"""Why a command is refused and what to use instead (house rule H9), by family. Words only;
+`table.py` decides when.
+"""
+
+_WRITE = (
+    "ERR crdtcast: command '{name}' is not replicated yet and would change this region only; {hint}"
+)
+_OTHER = "ERR crdtcast: command '{name}' is not replicated: {hint}"
+
+_TODAY = "use SADD and SREM (sets), INCR, INCRBY, DECR and DECRBY (counters) or DEL instead"
+
+# Families of commands that write data, each with what to use instead.
+_WRITE_FAMILIES = (
+    (
+        "SET SETNX SETEX PSETEX MSET MSETNX MSETEX GETSET APPEND SETRANGE",
+        "use INCRBY for a number and SADD for values that regions add; plain strings come later",
+    ),
+    (
+        "GETDEL DELIFEQ",
+        "use GET, then DEL instead",
+    ),
+    (
+        "INCRBYFLOAT",
+        "use INCRBY in a smaller unit (cents, microseconds) instead",
+    ),
+    (
+        "SETBIT BITOP BITFIELD",
+        "use SADD with the numbers of the bits that are set instead",
+    ),
+    (
+        "HSET HSETNX HMSET HDEL HINCRBY HINCRBYFLOAT HGETDEL HGETEX HSETEX HEXPIRE HPEXPIRE "
+        "HEXPIREAT HPEXPIREAT HPERSIST",
+        "use one key per field instead: INCRBY for a number, SADD and SREM for a set",
+    ),
+    (
+        "LPUSH RPUSH LPUSHX RPUSHX LPOP RPOP LREM LSET LTRIM LINSERT LMOVE LMPOP RPOPLPUSH",
+        "use SADD and SREM with members that carry their order (a time, an id) instead",
+    ),
+    (
+        "ZADD ZINCRBY ZREM ZPOPMIN ZPOPMAX ZMPOP ZREMRANGEBYLEX ZREMRANGEBYRANK "
+        "ZREMRANGEBYSCORE ZRANGESTORE ZUNIONSTORE ZINTERSTORE ZDIFFSTORE GEOADD GEOSEARCHSTORE "
+        "GEORADIUS GEORADIUSBYMEMBER",
+        "use a counter per member (INCRBY) and a set of the members (SADD) instead",
+    ),
+    (
+        "SPOP",
+        "use SRANDMEMBER, then SREM instead",
+    ),
+    (
+        "SMOVE",
+        "use SREM on the one key and SADD on the other instead",
+    ),
+    (
+        "SINTERSTORE SUNIONSTORE SDIFFSTORE SORT",
+        "use SINTER, SUNION, SDIFF or SORT_RO to read, and SADD to store instead",
+    ),
+    (
+        "XADD XDEL XTRIM XSETID XACK XCLAIM XAUTOCLAIM XGROUP",
+        "use SADD with an id in each member instead",
+    ),
+    (
+        "PFADD PFMERGE PFCOUNT",
+        "use SADD and SCARD instead",
+    ),
+    (
+        "EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST GETEX",
+        "use DEL when the time has come instead; deadlines come later",
+    ),
+    (
+        "RENAME RENAMENX COPY RESTORE",
+        "use SMEMBERS or GET to read, SADD or INCRBY to write the other key, and DEL instead",
+    ),
+    (
+        "MOVE SWAPDB",
+        "use another key instead; database 0 is the only one that is replicated",
+    ),
+    (
+        "FLUSHALL FLUSHDB",
+        "use SCAN and DEL instead",
+    ),
+    (
+        "BLPOP BRPOP BLMOVE BLMPOP BRPOPLPUSH BZPOPMIN BZPOPMAX BZMPOP XREADGROUP",
+        "use SRANDMEMBER and SREM, and ask again after a pause, instead of waiting in the server",
+    ),
+)
+
+# Families whose effect is not one on keys, each with the reason.
+_OTHER_FAMILIES = (
+    (
+        "MULTI EXEC DISCARD WATCH UNWATCH",
+        "a transaction would hold in one region only; send its commands one by one or in a "
+        "pipeline without MULTI (redis-py: pipeline(transaction=False))",
+    ),
+    (
+        "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO SCRIPT FUNCTION",
+        "what a script writes would stay in this region; send its commands one by one",
+    ),
+    (
+        "SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE SSUBSCRIBE SUNSUBSCRIBE PUBLISH SPUBLISH "
+        "PUBSUB",
+        "messages would reach this region only; if that is enough, publish and subscribe at the "
+        "server's own port",
+    ),
+    (
+        "XREAD",
+        "it may block the connection that all clients share; use XRANGE instead",
+    ),
+    (
+        "WAIT WAITAOF",
+        "a write is answered when it is in this region's server; CRDTCAST STATUS tells what "
+        "the other regions have",
+    ),
+    (
+        "CLUSTER READONLY READWRITE ASKING",
+        "the gateway is not a cluster node; run one gateway per primary and one group per shard",
+    ),
+    (
+        "MIGRATE RESTORE-ASKING",
+        "keys do not move between servers behind the group's back; write them at the other region",
+    ),
+    (
+        "REPLICAOF SLAVEOF FAILOVER PSYNC SYNC REPLCONF",
+        "the server's role belongs to whoever runs the server; change it at the server's own port",
+    ),
+    (
+        "MONITOR",
+        "it shows one server's traffic; use it at the server's own port",
+    ),
+    (
+        "ACL",
+        "users belong to one server; the gateway has one password, set when it is started",
+    ),
+    (
+        "CLIENT",
+        "the gateway knows CLIENT ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH "
+        "and REPLY ON",
+    ),
+    (
+        "CONFIG",
+        "settings belong to one server; change them at the server's own port",
+    ),
+)
+
+_ADMINISTRATION = "it concerns one server alone; send it to the server's own port"
+
+_TEXTS = {
+    name: (template, hint)
+    for template, families in ((_WRITE, _WRITE_FAMILIES), (_OTHER, _OTHER_FAMILIES))
+    for names, hint in families
+    for name in names.split()
+}
+
+KNOWN = frozenset(_TEXTS) - {"CLIENT", "CONFIG"}
+"""Commands that are refused before any server has told us its own table."""
+
+
+def refusal(name: str, *, writes: bool) -> str:
+    """The error text for a refused command; `name` in capitals, a subcommand behind a blank."""
+    template, hint = _TEXTS.get(name.partition(" ")[0]) or (
+        (_WRITE, _TODAY) if writes else (_OTHER, _ADMINISTRATION)
+    )
+    return template.format(name=name, hint=hint)

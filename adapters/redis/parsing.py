@@ -1,0 +1,358 @@
+"""Bytes in: what clients send becomes commands, what a server sends becomes whole replies. This
+file knows no sockets.
+
+`RequestParser` has two ways. hiredis takes chunks that look ordinary; everything else (the rest of
+a chunk, inline commands, large counts, whoever has not authenticated) goes through an incremental
+parser that checks every length as soon as its header is there, so that nothing is buffered for a
+request that will be refused.
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import hiredis
+
+from crdtcast.adapters.redis.resp import Raw
+from crdtcast.exceptions import RemoteProtocolError
+
+Args = list[bytes]
+
+_LARGE_COUNT = re.compile(rb"[*%~>|]\d{4}").search
+"""hiredis allocates an array when it sees its header; a large one is for the careful parser to
+judge.
+"""
+_PROBE = b"*0\r\n"
+_MAX_LINE = 64 * 1024
+_MAX_HEADER = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """What one client may send in one request; lengths in bytes."""
+
+    bulk: int = 64 * 1024 * 1024
+    arguments: int = 1024 * 1024
+    request: int = 64 * 1024 * 1024
+
+
+UNAUTHENTICATED = RequestLimits(bulk=16384, arguments=10, request=65536)
+"""The same bounds that the server has for clients which have not authenticated."""
+
+
+class FastReader:
+    """One hiredis reader for all clients: between two chunks nothing is left in it."""
+
+    __slots__ = ("feed", "gets", "has_data")
+
+    feed: Callable[[bytes], None]
+    gets: Callable[[], object]
+    has_data: Callable[[], bool]
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Throw away a partial request that is in the reader."""
+        reader = hiredis.Reader()
+        self.feed, self.gets, self.has_data = reader.feed, reader.gets, reader.has_data
+
+
+class RequestParser:
+    """Commands out of one client's bytes.
+
+    `feed` returns the commands that are complete. After a violation it returns those before it, and
+    `error` holds the text for the client; nothing more may be fed then. `limits` may be changed
+    between two calls.
+    """
+
+    __slots__ = ("_args", "_buffer", "_count", "_fast", "_length", "_size", "error", "limits")
+
+    def __init__(self, fast: FastReader, limits: RequestLimits) -> None:
+        self.limits = limits
+        self.error: str | None = None
+        self._fast = fast
+        self._buffer = bytearray()  # bytes of the request in progress that are not parsed yet
+        self._args: Args = []
+        self._count = 0  # arguments still missing; 0 between two requests
+        self._length = -1  # of the bulk string in progress; -1 when its header is still missing
+        self._size = 0  # bytes of the request in progress, without the headers
+
+    @property
+    def missing(self) -> int:
+        """How many bytes of the bulk string in progress are still to come, at least: a hint for the
+        next read.
+        """
+        return max(0, self._length + 2 - len(self._buffer)) if self._length >= 0 else 0
+
+    def feed(self, chunk: bytes) -> list[Args]:
+        """Take what a socket gave, and return the complete commands, each a list of at least one
+        argument.
+        """
+        if not self._count and not self._buffer and self._ordinary(chunk):
+            return self._feed_fast(chunk)
+        self._buffer += chunk
+        return self.resume()
+
+    def resume(self) -> list[Args]:
+        """Commands that are left from an earlier `feed`: there are some only while the limits are
+        `UNAUTHENTICATED`, since then each call returns one command.
+        """
+        commands = self._careful([], whole=False)
+        if self.limits is UNAUTHENTICATED or self.error is not None or not commands:
+            return commands
+        if self._buffer:
+            rest = bytes(self._buffer)
+            if self._ordinary(rest):
+                self._buffer.clear()
+                return commands + self._feed_fast(rest)
+            return self._careful(commands, whole=True)
+        return commands
+
+    def _ordinary(self, chunk: bytes) -> bool:
+        """Whether hiredis may have it."""
+        return chunk[:1] == b"*" and self.limits is not UNAUTHENTICATED and not _LARGE_COUNT(chunk)
+
+    def _feed_fast(self, chunk: bytes) -> list[Args]:
+        # A probe behind the chunk tells exactly whether it ended at a request's end: only then is
+        # the probe itself the last thing that comes out, with nothing left.
+        fast = self._fast
+        gets = fast.gets
+        commands: list[Args] = []
+        try:
+            fast.feed(chunk + _PROBE)
+            args = gets()
+            while args:
+                if type(args) is not list:
+                    raise TypeError
+                b"".join(args)  # a TypeError unless every argument is a string
+                commands.append(args)
+                args = gets()
+            if args == [] and not fast.has_data():
+                return commands
+        except (hiredis.ProtocolError, TypeError):
+            args = None
+        fast.renew()
+        if args is False:
+            used = sum(map(_encoded_length, commands))
+            if used <= len(chunk):
+                self._buffer += memoryview(chunk)[used:]
+                return self._careful(commands, whole=True)
+        # Something is out of the ordinary; the careful parser starts over and finds out what.
+        self._buffer += chunk
+        return self._careful([], whole=True)
+
+    def _careful(self, commands: list[Args], *, whole: bool) -> list[Args]:
+        """Parse the buffer: all of it, or only up to the end of the request in progress."""
+        buffer = self._buffer
+        position = 0
+        try:
+            while True:
+                if self._count:
+                    position, complete = self._arguments(position)
+                    if not complete:
+                        break
+                    commands.append(self._args)
+                    self._args, self._size = [], 0
+                    if not whole:
+                        break
+                elif position >= len(buffer):
+                    break
+                elif buffer[position] == 42:
+                    header = self._header(position, "too big mbulk count string")
+                    if header is None:
+                        break
+                    text, position = header
+                    self._count = self._checked_count(text)
+                else:
+                    end = buffer.find(b"\n", position)
+                    if end < 0 or end - position > _MAX_LINE:
+                        if end >= 0 or len(buffer) - position > _MAX_LINE:
+                            raise RemoteProtocolError("too big inline request")
+                        break
+                    words = _split_line(bytes(buffer[position:end]))
+                    position = end + 1
+                    if words:
+                        commands.append(words)
+                        if not whole:
+                            break
+        except RemoteProtocolError as violation:
+            self.error = f"ERR Protocol error: {violation}"
+            buffer.clear()
+            self._args = []
+            return commands
+        del buffer[:position]
+        return commands
+
+    def _arguments(self, position: int) -> tuple[int, bool]:
+        """Bulk strings of the request in progress, as far as they are there."""
+        buffer, args = self._buffer, self._args
+        available = len(buffer)
+        while self._count:
+            if self._length < 0:
+                if position >= available:
+                    return position, False
+                if buffer[position] != 36:
+                    raise RemoteProtocolError(f"expected '$', got {_shown(buffer[position])}")
+                header = self._header(position, "too big bulk count string")
+                if header is None:
+                    return position, False
+                text, position = header
+                self._length = self._checked_length(text)
+            end = position + self._length
+            if end + 2 > available:
+                return position, False
+            args.append(bytes(buffer[position:end]))
+            self._size += self._length
+            position = end + 2
+            self._length = -1
+            self._count -= 1
+        return position, True
+
+    def _header(self, position: int, too_long: str) -> tuple[bytes, int] | None:
+        """The number behind a type byte and the position behind its line, or None when the line is
+        not complete.
+        """
+        buffer = self._buffer
+        end = buffer.find(b"\r\n", position, position + _MAX_HEADER)
+        if end < 0:
+            if len(buffer) - position >= _MAX_HEADER:
+                raise RemoteProtocolError(too_long)
+            return None
+        return bytes(buffer[position + 1 : end]), end + 2
+
+    def _checked_count(self, text: bytes) -> int:
+        count = _number(text)
+        if count is None:
+            raise RemoteProtocolError("invalid multibulk length")
+        if count > self.limits.arguments:
+            if self.limits is UNAUTHENTICATED:
+                raise RemoteProtocolError("unauthenticated multibulk length")
+            raise RemoteProtocolError(
+                f"invalid multibulk length: {count} arguments, the limit is {self.limits.arguments}"
+            )
+        return max(0, count)
+
+    def _checked_length(self, text: bytes) -> int:
+        length, limits = _number(text), self.limits
+        if length is None or length < 0:
+            raise RemoteProtocolError("invalid bulk length")
+        if length > limits.bulk or self._size + length > limits.request:
+            if limits is UNAUTHENTICATED:
+                raise RemoteProtocolError("unauthenticated bulk length")
+            if length > limits.bulk:
+                raise RemoteProtocolError(
+                    f"invalid bulk length: {length} bytes, the limit is {limits.bulk}"
+                )
+            raise RemoteProtocolError(f"request too large: more than {limits.request} bytes")
+        return length
+
+
+def _encoded_length(args: Args) -> int:
+    """Bytes of a command in the only form that hiredis accepts (its lengths have no plus sign and
+    no leading zeros).
+    """
+    lengths = list(map(len, args))
+    return sum(lengths) + len("".join(map(str, lengths))) + 5 * len(args) + len(str(len(args))) + 3
+
+
+def _number(text: bytes) -> int | None:
+    digits = text[1:] if text[:1] == b"-" else text
+    return int(text) if digits.isdigit() and len(digits) < 20 else None
+
+
+def _shown(byte: int) -> str:
+    return f"'{chr(byte)}'" if 32 <= byte < 127 else f"byte {byte}"
+
+
+def _split_line(line: bytes) -> Args:
+    """An inline command, as typed into telnet. Quotes group words; escapes are those of a shell."""
+    text = line.rstrip(b"\r").decode("utf-8", "surrogateescape")
+    if not text.isprintable() and any(ord(sign) < 32 and sign != "\t" for sign in text):
+        raise RemoteProtocolError(f"expected '*' or an inline command, got {_shown(line[0])}")
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise RemoteProtocolError("unbalanced quotes in request") from None
+    return [word.encode("utf-8", "surrogateescape") for word in words]
+
+
+class ReplySplitter:
+    """Whole replies out of a server's bytes, without interpreting them: what comes out is relayed
+    as it is.
+
+    Attributes stay with the reply that they precede. Push messages are dropped: they answer no
+    command. A byte that begins no reply is a `RemoteProtocolError`; the connection cannot be used
+    any longer.
+    """
+
+    __slots__ = ("_buffer", "_open", "_position", "_start")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._start = 0  # of the reply in progress
+        self._position = 0  # parsed up to here
+        self._open: list[
+            int
+        ] = []  # elements still missing, per open aggregate, the outermost first
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what the socket gave."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._position -= self._start
+            self._start = 0
+        self._buffer += chunk
+
+    def next(self) -> Raw | None:
+        """The next whole reply, or None when it is not complete yet."""
+        while self._advance():
+            reply = Raw(self._buffer[self._start : self._position])
+            self._start = self._position
+            if reply[0] != 62:
+                return reply
+        return None
+
+    def _advance(self) -> bool:
+        buffer, position, missing = self._buffer, self._position, self._open
+        available = len(buffer)
+        while position < available:
+            end = buffer.find(b"\r\n", position)
+            if end < 0:
+                break
+            sign = buffer[position]
+            following = end + 2
+            if sign in _BULK:
+                length = int(buffer[position + 1 : end])
+                if length >= 0:
+                    following += length + 2
+                    if following > available:
+                        break
+            elif sign in _AGGREGATE:
+                count = int(buffer[position + 1 : end]) * _AGGREGATE[sign]
+                position = following
+                if sign == 124:  # attributes are no element of their own
+                    missing.append(count + 1)
+                    continue
+                if count > 0:
+                    missing.append(count)
+                    continue
+            elif sign not in _SIMPLE:
+                raise RemoteProtocolError(f"the server's reply begins with {_shown(sign)}")
+            position = following
+            while missing:
+                missing[-1] -= 1
+                if missing[-1]:
+                    break
+                missing.pop()
+            else:
+                self._position = position
+                return True
+        self._position = position
+        return False
+
+
+_BULK = frozenset(b"$!=")
+_SIMPLE = frozenset(b"+-:_,#(")
+_AGGREGATE = {ord("*"): 1, ord("~"): 1, ord(">"): 1, ord("%"): 2, ord("|"): 2}

@@ -1,0 +1,175 @@
+"""One Trio task for many sockets: it waits on a single epoll (or kqueue) descriptor and calls back.
+No protocol here.
+
+A task and a stream per client cost several times what a command costs. Here Trio wakes up once for
+all the sockets that are ready, and whatever they brought is handled as one batch by `after_events`.
+"""
+
+import logging
+import select
+import selectors
+import socket
+from collections.abc import Callable
+
+import trio
+
+READ = selectors.EVENT_READ
+WRITE = selectors.EVENT_WRITE
+
+_ROUNDS = 4
+"""Rounds in a row without Trio while sockets keep being ready; then the links to peers get their
+turn.
+"""
+
+
+class _Epoll:
+    """`select.epoll` with the masks of `selectors`, but without its objects per event."""
+
+    # As in `selectors`: an error or a hang-up wakes up both directions, so that the next call
+    # reports it.
+    _EVENTS = tuple((WRITE if mask & ~1 else 0) | (READ if mask & ~4 else 0) for mask in range(64))
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self.fileno = self._epoll.fileno
+        self.close = self._epoll.close
+
+    @staticmethod
+    def _mask(events: int) -> int:
+        return (select.EPOLLIN if events & READ else 0) | (select.EPOLLOUT if events & WRITE else 0)
+
+    def register(self, descriptor: int, events: int) -> None:
+        self._epoll.register(descriptor, self._mask(events))
+
+    def modify(self, descriptor: int, events: int) -> None:
+        self._epoll.modify(descriptor, self._mask(events))
+
+    def unregister(self, descriptor: int) -> None:
+        self._epoll.unregister(descriptor)
+
+    def ready(self) -> list[tuple[int, int]]:
+        events = self._EVENTS
+        return [(descriptor, events[mask & 63]) for descriptor, mask in self._epoll.poll(0, 1024)]
+
+
+class _Portable:
+    """The same over `selectors`, for systems without epoll. A socket without interest is not in the
+    selector.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self.close = self._selector.close
+
+    def fileno(self) -> int:
+        return self._selector.fileno()
+
+    def register(self, descriptor: int, events: int) -> None:
+        if events:
+            self._selector.register(descriptor, events)
+
+    def modify(self, descriptor: int, events: int) -> None:
+        known = descriptor in self._selector.get_map()
+        if known and events:
+            self._selector.modify(descriptor, events)
+        elif known:
+            self._selector.unregister(descriptor)
+        else:
+            self.register(descriptor, events)
+
+    def unregister(self, descriptor: int) -> None:
+        if descriptor in self._selector.get_map():
+            self._selector.unregister(descriptor)
+
+    def ready(self) -> list[tuple[int, int]]:
+        return [(key.fd, events) for key, events in self._selector.select(0)]
+
+
+class _Registered:
+    __slots__ = ("callback", "on_error", "socket")
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        callback: Callable[[int], None],
+        on_error: Callable[[Exception], None] | None,
+    ) -> None:
+        self.socket = sock
+        self.callback = callback
+        self.on_error = on_error
+
+
+class Poller:
+    """Sockets and their callbacks. Use it from the Trio thread only.
+
+    A callback gets the events that are ready (`READ | WRITE`, the masks of `selectors`). An
+    exception from it is logged and ends that socket alone: it is unregistered, then its `on_error`
+    is called, or the socket is closed.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._log = logger or logging.getLogger(__name__)
+        self._backend = _Epoll() if hasattr(select, "epoll") else _Portable()
+        self._registered: dict[int, _Registered] = {}
+
+    def register(
+        self,
+        sock: socket.socket,
+        events: int,
+        callback: Callable[[int], None],
+        on_error: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Watch a non-blocking socket. Unregister it before it is closed."""
+        descriptor = sock.fileno()
+        self._backend.register(descriptor, events)
+        self._registered[descriptor] = _Registered(sock, callback, on_error)
+
+    def modify(self, sock: socket.socket, events: int) -> None:
+        """Change which events of a registered socket are of interest; 0 pauses it."""
+        self._backend.modify(sock.fileno(), events)
+
+    def unregister(self, sock: socket.socket) -> None:
+        """Forget a socket. A KeyError if it is not registered (closed already, for example)."""
+        descriptor = sock.fileno()
+        del self._registered[descriptor]
+        self._backend.unregister(descriptor)
+
+    async def run(self, after_events: Callable[[], None]) -> None:
+        """Serve until cancelled. `after_events` runs once after each round of callbacks; its errors
+        end the loop.
+        """
+        descriptor = self._backend.fileno()
+        ready = self._backend.ready
+        registered = self._registered
+        while True:
+            await trio.lowlevel.wait_readable(descriptor)
+            for _ in range(_ROUNDS):
+                events = ready()
+                if not events:
+                    break
+                for key, mask in events:
+                    entry = registered.get(key)
+                    if entry is None:  # closed by an earlier callback of this round
+                        continue
+                    try:
+                        entry.callback(mask)
+                    except Exception as error:
+                        self._fail(key, entry, error)
+                after_events()
+
+    def _fail(self, descriptor: int, entry: _Registered, error: Exception) -> None:
+        self._log.exception("a socket is closed, since handling it failed")
+        if self._registered.get(descriptor) is entry and entry.socket.fileno() == descriptor:
+            self.unregister(entry.socket)
+        try:
+            if entry.on_error is not None:
+                entry.on_error(error)
+            else:
+                entry.socket.close()
+        except Exception:
+            self._log.exception("closing that socket failed, too")
+
+    def close(self) -> None:
+        """Release the descriptor. The sockets stay open."""
+        self._registered.clear()
+        self._backend.close()
