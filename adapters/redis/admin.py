@@ -1,0 +1,126 @@
+"""CRDTCAST STATUS, CUT, HEAL, VERIFY and ADVANCE: what an operator, or a test, can ask of a running gateway."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.durability import PROMISES
+from crdtcast.adapters.redis.resp import OK, ReplyError
+from crdtcast.adapters.redis.verify import digest_everything
+from crdtcast.exceptions import CrdtcastError, ServerError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.gateway import Gateway
+
+_HELP = "STATUS, VERIFY, CUT name, HEAL name, ADVANCE milliseconds"
+
+
+class Admin:
+    """Answers the requests that the table calls ADMIN."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._guarded: dict[bytes, Callable[[bytes], None]] = {
+            b"CUT": self._cut,
+            b"HEAL": self._heal,
+            b"ADVANCE": self._advance,
+        }
+
+    def handle(self, request: Request) -> None:
+        """Answer `CRDTCAST subcommand …`."""
+        verb, *rest = request.args[1:]
+        verb = verb.upper()
+        if verb == b"STATUS" and not rest:
+            request.answer(json.dumps(self.status()).encode())
+        elif verb == b"VERIFY" and not rest:
+            self._verify(request)
+        elif verb in self._guarded and len(rest) == 1:
+            request.answer(self._run_guarded(verb, rest[0]))
+        else:
+            request.answer(ReplyError(f"ERR crdtcast: CRDTCAST knows {_HELP}"))
+
+    def _run_guarded(self, verb: bytes, argument: bytes) -> object:
+        if not self._gateway.options.admin_commands:
+            return ReplyError(
+                f"ERR crdtcast: CRDTCAST {verb.decode()} changes how this node runs: start the "
+                "gateway with --admin to allow it"
+            )
+        try:
+            self._guarded[verb](argument)
+        except (ValueError, CrdtcastError) as error:
+            return ReplyError(f"ERR crdtcast: {error}")
+        return OK
+
+    def _peer(self, raw: bytes) -> str:
+        name = raw.decode(errors="replace")
+        if name not in self._gateway.options.node.named_peers:
+            known = ", ".join(sorted(self._gateway.options.node.named_peers)) or "none"
+            raise ValueError(f"no peer is called {name!r} (there are: {known})")
+        return name
+
+    def _cut(self, argument: bytes) -> None:
+        if self._gateway.node is not None:
+            self._gateway.node.cut(self._peer(argument))
+
+    def _heal(self, argument: bytes) -> None:
+        if self._gateway.node is not None:
+            self._gateway.node.heal(self._peer(argument))
+
+    def _advance(self, argument: bytes) -> None:
+        self._gateway.clock.offset_ms += int(argument)
+
+    def _verify(self, request: Request) -> None:
+        async def verify() -> None:
+            try:
+                request.answer(json.dumps(await digest_everything(self._gateway)).encode())
+            except ServerError as error:
+                request.answer(ReplyError(f"ERR crdtcast: {error}"))
+            except Exception as error:
+                logging.getLogger("crdtcast.gateway").exception("VERIFY failed")
+                request.answer(ReplyError(f"ERR crdtcast: VERIFY failed: {error}"))
+            self._gateway.front.flush()
+
+        self._gateway.spawn(verify)
+
+    def status(self) -> dict[str, Any]:
+        """The state of this node as JSON values; INFO shows it, too."""
+        gateway = self._gateway
+        committer, node, engine = gateway.committer, gateway.node, gateway.committer.engine
+        options = gateway.options
+        level = gateway.durability.level
+        status: dict[str, Any] = {
+            "name": options.node.name,
+            "group": options.node.group,
+            "server": str(options.server),
+            "server_up": committer.serving,
+            "durability": level.value,
+            "promise": PROMISES[level],
+            "commits": committer.commits,
+            "changed_past_the_gateway": committer.changed_behind,
+            "type_conflicts": committer.keyspace.conflicts,
+            "hidden_keys": len(committer.keyspace.hidden),
+            "unstable_atoms": len(committer.keyspace.log),
+            "clock_drift_refused": gateway.hlc.refused,
+            "constant_keys": sorted(key.decode() for key in metadata.CONSTANT_KEYS),
+        }
+        if engine is not None:
+            counters = engine.counters()
+            status |= {
+                "incarnation": engine.me,
+                "vector": dict(engine.vector),
+                "stable": dict(engine.stable),
+                "unstable": counters.unstable,
+                "pending": counters.pending,
+                "store_bytes": counters.store_bytes,
+                "quiet": engine.quiet and not committer.working,
+                "held_back_by": engine.held_back_by(),
+            }
+        if node is not None:
+            status["links"] = {name: asdict(link) for name, link in node.status().items()}
+        return status

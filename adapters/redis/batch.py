@@ -1,0 +1,118 @@
+"""The local half of a commit: client commands become effects of one causal message and native commands.
+
+A message carries all local operations since the last delivery; it is closed by a cap on operations and bytes, too.
+Operation identity is (dot, index). Effects are compressed as they come: increments of one key are summed, members
+added to one key are listed once, as long as nothing that removes stands between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Plan
+from crdtcast.tags import Dot, Tag, Vector
+
+MAX_OPERATIONS = 4096
+MAX_BYTES = 1 << 20
+
+
+class LocalBatch:
+    """Effects of the message that is open; `send` closes it: payload in, tag out (the engine's `send`)."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        keyspace: Keyspace,
+        *,
+        incarnation: str,
+        vector: Vector,
+        timestamp: Callable[[], int],
+        send: Callable[[bytes], Tag],
+    ) -> None:
+        self.plan = plan
+        self.keyspace = keyspace
+        self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
+        self._incarnation = incarnation
+        self._vector = vector
+        self._timestamp = timestamp
+        self._send = send
+        self._open()
+
+    def _open(self) -> None:
+        # What is being prepared comes after all that was delivered here: the live vector is its past.
+        next_dot = Dot(self._incarnation, self._vector.get(self._incarnation, 0) + 1)
+        self.tag = Tag(next_dot, (), self._vector)
+        self._effects: list[Effect | None] = []
+        self._increments: dict[bytes, tuple[int, int]] = {}
+        self._additions: dict[bytes, tuple[int, dict[bytes, None]]] = {}
+        self._operations = 0
+        self._bytes = 0
+
+    def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
+        """Add members; returns the position of the native command whose reply counts the new ones."""
+        self._count(len(members), sum(map(len, members)) + len(key))
+        index, listed = self._additions.get(key, (-1, None))
+        if listed is None:
+            index, listed = len(self._effects), {}
+            self._additions[key] = (index, listed)
+            self._effects.append(None)
+        listed.update(dict.fromkeys(members))
+        return self.keyspace.add_members(key, members, self.tag, index, self.plan)
+
+    def remove_members(self, key: bytes, members: Sequence[bytes]) -> int | None:
+        """Remove members; returns the position of the native command, None if there is none."""
+        self._count(len(members), sum(map(len, members)) + len(key))
+        self._seal(key)
+        self._effects.append(KillSlots(key, RedisType.SET, tuple(members)))
+        return self.keyspace.kill_members(key, members, self.tag, self.plan)
+
+    def increment(self, key: bytes, delta: int) -> None:
+        """Add to a number."""
+        self._count(1, len(key) + 8)
+        index, total = self._increments.get(key, (-1, 0))
+        if index < 0:
+            index = len(self._effects)
+            self._effects.append(None)
+        self._increments[key] = (index, total + delta)
+        self.keyspace.increment(key, delta, self.tag, index, self.plan)
+
+    def kill_key(self, key: bytes) -> int:
+        """Remove a key; returns the position of the native DEL."""
+        self._count(1, len(key))
+        self._seal(key)
+        self._effects.append(KillKey(key))
+        return self.keyspace.kill_key(key, self.tag, self.plan)
+
+    def _count(self, operations: int, size: int) -> None:
+        if self._operations and (
+            self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES
+        ):
+            self.close()
+        self._operations += operations
+        self._bytes += size
+
+    def _seal(self, key: bytes) -> None:
+        """Nothing may be added any more to the key's open effects: a removal comes behind them."""
+        if key in self._increments:
+            index, total = self._increments.pop(key)
+            self._effects[index] = Inc(key, RedisType.STRING, total)
+        if key in self._additions:
+            index, members = self._additions.pop(key)
+            self._effects[index] = One(key, RedisType.SET, tuple(members))
+
+    def close(self) -> None:
+        """Tag and send what is open, if anything is."""
+        if not self._effects:
+            return
+        for key in (*self._increments, *self._additions):
+            self._seal(key)
+        closed = [effect for effect in self._effects if effect is not None]
+        payload = effects.encode(self._timestamp(), closed)
+        tag = self._send(payload)
+        if tag.dot != self.tag.dot:
+            raise AssertionError(f"prepared for {self.tag.dot}, tagged {tag.dot}")
+        self.sent.append((tag, payload, closed))
+        self._open()

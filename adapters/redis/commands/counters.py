@@ -1,0 +1,74 @@
+"""INCR and its kin (rule H3): a delta is sent, never a value; every delta that no DEL has seen counts, exactly."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.commands.errors import (
+    DECREMENT_OVERFLOW,
+    NOT_AN_INTEGER,
+    OVERFLOW,
+    WRONG_TYPE,
+)
+from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN, Holds
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.front import Request
+
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}\Z")
+
+
+def _amount(raw: bytes) -> int | None:
+    """An argument as the server reads it: no plus sign, no leading zeros, no spaces, 64 bits."""
+    if _INTEGER.fullmatch(raw) is None:
+        return None
+    value = int(raw)
+    return value if INT64_MIN <= value <= INT64_MAX else None
+
+
+def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
+    key = request.args[1]
+    known = batch.keyspace.known(key)
+    if known is Holds.PERHAPS_SET:
+        return False  # ask the server whether the set is empty, and come again
+    if known is Holds.NOTHING:
+        known = 0
+    if not isinstance(known, int):
+        wrong = NOT_AN_INTEGER if known is Holds.TEXT else WRONG_TYPE
+        batch.plan.answer_with(request, wrong)
+    elif not INT64_MIN <= known + delta <= INT64_MAX:
+        batch.plan.answer_with(request, OVERFLOW)
+    else:
+        batch.increment(key, delta)
+        batch.plan.answer_with(request, known + delta)
+    return True
+
+
+def incr(batch: LocalBatch, request: Request) -> bool:
+    """INCR key"""
+    return _increment(batch, request, 1)
+
+
+def decr(batch: LocalBatch, request: Request) -> bool:
+    """DECR key"""
+    return _increment(batch, request, -1)
+
+
+def incrby(batch: LocalBatch, request: Request) -> bool:
+    """INCRBY key delta"""
+    amount = _amount(request.args[2])
+    if amount is None:
+        batch.plan.answer_with(request, NOT_AN_INTEGER)
+        return True
+    return _increment(batch, request, amount)
+
+
+def decrby(batch: LocalBatch, request: Request) -> bool:
+    """DECRBY key delta"""
+    amount = _amount(request.args[2])
+    if amount is None or amount == INT64_MIN:
+        batch.plan.answer_with(request, NOT_AN_INTEGER if amount is None else DECREMENT_OVERFLOW)
+        return True
+    return _increment(batch, request, -amount)

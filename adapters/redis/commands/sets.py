@@ -1,0 +1,41 @@
+"""Writes on sets (rules H1, H4): add-wins, observed remove. No read is needed: replies come from EXEC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
+from crdtcast.adapters.redis.keyspace import Holds
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.front import Request
+
+_SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
+
+
+def sadd(batch: LocalBatch, request: Request) -> bool:
+    """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
+    key, members = request.args[1], request.args[2:]
+    if batch.keyspace.known(key) not in _SETS:
+        batch.plan.answer_with(request, WRONG_TYPE)
+    else:
+        batch.plan.answer_from(request, batch.add_members(key, members))
+    return True
+
+
+def srem(batch: LocalBatch, request: Request) -> bool:
+    """SREM: removes the members as far as this replica has seen them."""
+    key, members = request.args[1], request.args[2:]
+    known = batch.keyspace.known(key)
+    if known not in _SETS:
+        batch.plan.answer_with(request, WRONG_TYPE)
+    elif known is Holds.NOTHING:
+        batch.plan.answer_with(request, 0)
+    else:
+        position = batch.remove_members(key, members)
+        if position is None:
+            batch.plan.answer_with(request, 0)
+        else:
+            batch.plan.answer_from(request, position)
+    return True

@@ -1,0 +1,554 @@
+"""The path of a write: one commit at a time from clients and peers to the server, then replies, then the network.
+
+Rules: remote messages first, then the local commands as messages of their own; everything in one MULTI … EXEC with our
+metadata; at most one EXEC in flight, prepared only when the one before is answered; every reply inside it checked;
+reads of the same round behind the writes; clients answered after EXEC, peers told after the clients. While a commit is
+under way the node holds its outbox, so nothing uncommitted leaves the process. If the connection dies, all memory is
+dropped and read again from the server (`resume`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from crdtcast.adapters.redis import effects, metadata
+from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.commands.table import Kind
+from crdtcast.adapters.redis.effects import (
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    UnknownPayloadError,
+)
+from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
+from crdtcast.adapters.redis.resp import ReplyError, Status
+from crdtcast.adapters.redis.server import pack
+from crdtcast.engine import Engine
+from crdtcast.exceptions import SupersededError
+from crdtcast.hlc import HLC
+from crdtcast.messages import Delivery, Message
+from crdtcast.tags import Tag, covers
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.passthrough import Passthrough
+    from crdtcast.adapters.redis.server import Replies, ServerConnection
+
+MAX_REQUESTS = 4096
+MAX_DELIVERIES = 256
+MAX_STABLE = 2000
+MAX_COMMAND_BYTES = 8 << 20
+
+_MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
+_GUARD_REPLIES = 4
+_TYPED = ("set", "counter")
+
+
+def _as_it_is(reply: object) -> object:
+    return reply
+
+
+def _as_status(reply: object) -> object:
+    return Status(reply) if isinstance(reply, bytes) else reply
+
+
+def _as_set(reply: object) -> object:
+    return frozenset(reply) if isinstance(reply, list) else reply
+
+
+_READS_IN_PLAN: dict[str, Callable[[object], object]] = {
+    "GET": _as_it_is,
+    "EXISTS": _as_it_is,
+    "SCARD": _as_it_is,
+    "SISMEMBER": _as_it_is,
+    "SMISMEMBER": _as_it_is,
+    "SMEMBERS": _as_set,
+    "TYPE": _as_status,
+    "DBSIZE": _as_it_is,
+    "SCAN": _as_it_is,
+}
+"""Reads of which hiredis loses nothing that the table does not give back: they go along with the writes, in order.
+Any other is relayed as bytes, in a round of its own."""
+
+
+@dataclass(slots=True)
+class Commit:
+    """One round: what it carries, from the moment it is gathered to the server's answer."""
+
+    plan: Plan
+    requests: list[Request] = field(default_factory=list)
+    deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
+    sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
+    stable: list[Tag] = field(default_factory=list)
+    transaction: bool = False
+    after: list[tuple[list[bytes], Callable[[object], None]]] = field(default_factory=list)
+    """Our own reads behind the commit, and who gets their replies."""
+
+
+class Observer(Protocol):
+    """Who is told of what was committed: the event log and the durability probe."""
+
+    def before_commit(self, stable: list[Tag]) -> None: ...
+
+    def committed(self, commit: Commit) -> None: ...
+
+    def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
+        """Own reads to send behind the next commit, at an instant that the committed vector describes."""
+        ...
+
+
+class Committer:
+    """Gathers, prepares, commits, answers. Driven by `submit`, `kick` and the server's replies; it never waits."""
+
+    def __init__(
+        self,
+        *,
+        metadata_db: int,
+        clock: HLC,
+        observer: Observer,
+        relay: Passthrough,
+        flush_clients: Callable[[], None],
+        hold_peers: Callable[[bool], None],
+        fatal: Callable[[Exception], None],
+        logger: logging.Logger,
+    ) -> None:
+        self._metadata_db = metadata_db
+        self._clock = clock
+        self._observer = observer
+        self._relay = relay
+        self._flush_clients = flush_clients
+        self._hold_peers = hold_peers
+        self._fatal = fatal
+        self._log = logger
+        self._requests: deque[Request] = deque()
+        self._server: ServerConnection | None = None
+        self._busy = False
+        self._commit: Commit | None = None
+        self._epoch = b""
+        self._refusal: ReplyError | None = None
+        self._repairs: set[bytes] = set()
+        self._ticked = False
+        self.engine: Engine | None = None
+        self.keyspace = Keyspace(metadata_db)
+        self.state: StoredState | None = None
+        self.commits = 0
+        self.changed_behind = 0
+        """Keys found changed past the gateway, since start."""
+
+    # The server comes and goes
+
+    def resume(
+        self,
+        server: ServerConnection,
+        engine: Engine,
+        keyspace: Keyspace,
+        state: StoredState,
+        epoch: bytes,
+        *,
+        same_incarnation: bool,
+    ) -> None:
+        """Go on with what was read from the server; settle what was under way when the connection died."""
+        self._server, self.engine, self.keyspace, self.state = server, engine, keyspace, state
+        self._epoch, self._refusal, self._busy = epoch, None, False
+        self._repairs.clear()
+        if self._commit is not None:
+            self._settle(self._commit, state, same_incarnation)
+            self._commit = None
+        self._hold_peers(False)
+        self.kick()
+
+    def suspend(self) -> None:
+        """The connection is gone: memory is worth nothing until it has been compared with the server."""
+        self._hold_peers(True)
+        self._server = None
+        self._busy = True
+
+    def refuse(self, reason: str) -> None:
+        """Answer what waits, and all that comes, with an error: the server has been away for too long."""
+        error = ReplyError(f"ERR crdtcast: {reason}; nothing was written, try again")
+        if self._commit is not None:
+            unsure = ReplyError(
+                f"ERR crdtcast: {reason}; it broke off while this write was under way: read, when "
+                "it is back, to see whether it was applied"
+            )
+            for request in self._commit.requests:
+                if not request.answered:
+                    request.answer(unsure if request.command.kind is Kind.WRITE else error)
+        self._refusal = error
+        while self._requests:
+            self._requests.popleft().answer(error)
+        self._flush_clients()
+
+    def _settle(self, commit: Commit, state: StoredState, same_incarnation: bool) -> None:
+        """Answer the commit that was cut off, once and honestly: the stored vector tells whether it was applied."""
+        applied = (
+            bool(commit.sent)
+            and same_incarnation
+            and all(covers(state.vector, tag.dot) for tag, _, _ in commit.sent)
+        )
+        again: list[Request] = []
+        values = {id(request): (value, places) for request, value, places in commit.plan.answers}
+        for request in commit.requests:
+            if request.answered:
+                continue
+            value, places = values.get(id(request), (None, ()))
+            if not applied or request.command.kind is Kind.READ:
+                again.append(request)
+            elif places:
+                request.answer(
+                    ReplyError(
+                        "ERR crdtcast: this write was applied, but the server broke off before its "
+                        "reply came"
+                    )
+                )
+            else:
+                request.answer(value)
+        self._requests.extendleft(reversed(again))
+        self._flush_clients()
+
+    @property
+    def serving(self) -> bool:
+        """Whether the server is connected."""
+        return self._server is not None
+
+    @property
+    def working(self) -> bool:
+        """Whether a commit is under way or waits."""
+        return self._commit is not None or bool(self._requests)
+
+    # Clients and peers bring work
+
+    def submit(self, request: Request) -> None:
+        """A client's read or write. It is answered when its commit has been."""
+        if self._refusal is not None:
+            request.answer(self._refusal)
+        else:
+            self._requests.append(request)
+
+    def ticked(self) -> None:
+        """A timer's tick: stability alone is now worth a commit."""
+        self._ticked = True
+        self.kick()
+
+    def kick(self) -> None:
+        """Start a commit if there is work and none is under way."""
+        if self._busy or self._server is None or self.engine is None:
+            return
+        engine = self.engine
+        reads = self._observer.reads()
+        work = self._requests or reads or self._repairs or engine.has_deliverable()
+        if not work and not (self._ticked and engine.has_stable()):
+            return
+        self._ticked = False
+        self._busy = True
+        self._hold_peers(True)
+        commit = Commit(Plan(self._metadata_db), after=reads)
+        self._commit = commit
+        self._gather(commit, engine)
+        if not self._worthwhile(commit):
+            self._commit, self._busy = None, False
+            self._hold_peers(False)
+            return
+        unknown = self._unknown_keys(commit)
+        if unknown:
+            self._look_up(unknown, commit)
+        else:
+            self._prepare(commit)
+
+    def _worthwhile(self, commit: Commit) -> bool:
+        """Whether something was gathered: it may be that all requests wait for relayed reads."""
+        return bool(
+            commit.requests
+            or commit.deliveries
+            or commit.stable
+            or commit.after
+            or commit.plan.pieces
+            or self._repairs
+        )
+
+    def _gather(self, commit: Commit, engine: Engine) -> None:
+        commit.stable = engine.poll_stable(MAX_STABLE)
+        while len(commit.deliveries) < MAX_DELIVERIES:
+            delivery = engine.poll()
+            if delivery is None:
+                break
+            try:
+                timestamp, decoded = effects.decode(delivery.payload)
+                self._clock.observe(timestamp)
+            except UnknownPayloadError as error:
+                self._log.warning("message %s kept unread: %s", delivery.tag.dot, error)
+                fields = metadata.store_field(delivery.tag.dot), delivery.payload
+                commit.plan.metadata(Expect.INTEGER, b"HSET", metadata.OPAQUE, *fields)
+                decoded = []
+            commit.deliveries.append((delivery, decoded))
+        self._gather_requests(commit)
+
+    def _gather_requests(self, commit: Commit) -> None:
+        """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
+        requests, taken, relay = self._requests, commit.requests, self._relay
+        waiting = set(relay.waiting)
+        left: list[Request] = []
+        for _ in range(min(len(requests), MAX_REQUESTS)):
+            request = requests.popleft()
+            command = request.command
+            if waiting and request.client in waiting:
+                left.append(request)
+            elif command.kind is Kind.READ and command.name not in _READS_IN_PLAN:
+                waiting.add(request.client)
+                if any(other.client is request.client for other in taken):
+                    left.append(request)  # it must see those, so it goes after this commit
+                else:
+                    relay.send(request)
+            else:
+                taken.append(request)
+        requests.extendleft(reversed(left))
+
+    def _unknown_keys(self, commit: Commit) -> list[bytes]:
+        known = self.keyspace.known
+        unknown: dict[bytes, None] = {}
+        for _, decoded in commit.deliveries:
+            for effect in decoded:
+                if known(effect.key) is None and not isinstance(effect, KillKey):
+                    unknown[effect.key] = None
+        for request in commit.requests:
+            # DEL alone needs no look at the key.
+            if request.command.type in _TYPED and known(request.args[1]) is None:
+                unknown[request.args[1]] = None
+        return list(unknown)
+
+    def _look_up(self, keys: list[bytes], commit: Commit) -> None:
+        """One pipelined read for the whole batch: types, and numbers where there are."""
+        assert self._server is not None
+        payload = b"".join(pack((word, key)) for key in keys for word in (b"TYPE", b"GET"))
+
+        def learn(replies: Replies) -> None:
+            for place, key in enumerate(keys):
+                kind = replies[2 * place]
+                if isinstance(kind, Exception):
+                    self._abandon(commit, str(kind))
+                    return
+                self.keyspace.learn(key, kind, replies[2 * place + 1])
+            self._prepare(commit)
+
+        self._server.send(payload, 2 * len(keys), learn)
+
+    # Prepare and commit
+
+    def _prepare(self, commit: Commit) -> None:
+        engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
+        assert engine is not None and state is not None
+        for tag in commit.stable:
+            keyspace.log.stabilise(tag.dot)
+        for key in self._repairs:
+            keyspace.restore(key, plan)
+        self._repairs.clear()
+        for delivery, decoded in commit.deliveries:
+            for index, effect in enumerate(decoded):
+                keyspace.apply(effect, delivery.tag, index, plan)
+        batch = LocalBatch(
+            plan,
+            keyspace,
+            incarnation=engine.me,
+            vector=engine.vector,
+            timestamp=self._clock.now,
+            send=engine.send,
+        )
+        for place, request in enumerate(commit.requests):
+            command = request.command
+            size = sum(map(len, request.args))
+            if command.kind is Kind.READ:
+                plan.read(request, request.args)
+            elif size > MAX_COMMAND_BYTES:
+                plan.answer_with(request, _too_large(size))
+            elif not command.prepare(batch, request):
+                # The batch cannot know what this command would find: commit, look, and go on from here.
+                keyspace.forget(request.args[1])
+                self._requests.extendleft(reversed(commit.requests[place:]))
+                del commit.requests[place:]
+                break
+        batch.close()
+        commit.sent = batch.sent
+        self._add_metadata(commit, engine, state)
+        plan.finish()
+        commit.transaction = plan.writes
+        crash_point("batch-prepared")
+        self._transmit(commit)
+
+    def _add_metadata(self, commit: Commit, engine: Engine, state: StoredState) -> None:
+        plan = commit.plan
+        if not (plan.writes or commit.deliveries or commit.sent or commit.stable):
+            return
+        order = state.order
+        entries: list[bytes] = []
+        for delivery, _ in commit.deliveries:
+            order += 1
+            tag = delivery.tag
+            message = Message(tag.dot, tag.context, delivery.payload, delivery.kind)
+            entries += (metadata.store_field(tag.dot), metadata.encode_entry(order, message))
+        for tag, payload, _ in commit.sent:
+            order += 1
+            message = Message(tag.dot, tag.context, payload)
+            entries += (metadata.store_field(tag.dot), metadata.encode_entry(order, message))
+        if entries:
+            plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
+        if commit.stable:
+            fields = metadata.forget_fields(tag.dot for tag in commit.stable)
+            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *fields)
+        self.state = StoredState(
+            group=state.group,
+            name=state.name,
+            incarnation=engine.me,
+            members=state.members,
+            counter=engine.vector.get(engine.me, 0),
+            vector=dict(engine.vector),
+            context=engine.context,
+            stable=dict(engine.stable),
+            clock=self._clock.latest,
+            order=order,
+        )
+        plan.metadata(Expect.OK, b"SET", metadata.STATE, self.state.encode())
+
+    def _transmit(self, commit: Commit) -> None:
+        assert self._server is not None
+        plan = commit.plan
+        pieces = plan.pieces
+        count = len(pieces)
+        after = b"".join(pack(command) for command, _ in commit.after)
+        if commit.transaction:
+            self._observer.before_commit(commit.stable)
+            # The fence is watched and read right behind every EXEC, so the next MULTI fails, and we learn it now, as
+            # soon as another gateway has taken the server.
+            payload = b"".join((_MULTI, *pieces, _EXEC, after, self._fence_guard()))
+            replies = 1 + count + 1 + len(commit.after) + _GUARD_REPLIES
+        else:
+            payload = b"".join((*pieces, after))
+            replies = count + len(commit.after)
+        if not replies:
+            self._finish(commit, [], [])
+            return
+        self._server.send(payload, replies, lambda answer: self._answered(commit, answer))
+        crash_point("exec-sent")
+
+    def _fence_guard(self) -> bytes:
+        db = b"%d" % self._metadata_db
+        return b"".join(
+            pack(command)
+            for command in (
+                (b"SELECT", db),
+                (b"WATCH", metadata.FENCE),
+                (b"GET", metadata.FENCE),
+                (b"SELECT", b"0"),
+            )
+        )
+
+    def _answered(self, commit: Commit, replies: Replies) -> None:
+        if not commit.transaction:
+            own = len(commit.plan.pieces)
+            self._finish(commit, replies[:own], replies[own:])
+            return
+        count = len(commit.plan.pieces)
+        executed = replies[1 + count]
+        fence = replies[-2]
+        if executed is None or fence != self._epoch:
+            self._fatal(
+                SupersededError(
+                    "another gateway has taken this server (fence "
+                    f"{_text(fence)}, ours was {_text(self._epoch)}): this one stops"
+                )
+            )
+            return
+        if isinstance(executed, Exception):
+            refused = next(
+                (reply for reply in replies[1 : 1 + count] if isinstance(reply, Exception)),
+                executed,
+            )
+            self._abandon(commit, str(refused))
+            return
+        crash_point("exec-answered")
+        self._check(commit, executed)
+        self.commits += 1
+        self._finish(commit, executed, replies[2 + count : 2 + count + len(commit.after)])
+
+    def _check(self, commit: Commit, replies: Replies) -> None:
+        plan = commit.plan
+        for place, expect in enumerate(plan.expected):
+            reply = replies[place]
+            if not as_expected(reply, expect):
+                key = plan.keys[place]
+                if key is None:
+                    self._log.error("the server refused to store metadata: %s", _text(reply))
+                else:
+                    self._repair(key, expect, reply)
+
+    def _repair(self, key: bytes, expect: object, reply: object) -> None:
+        """The key was changed past the gateway: put back what it is worth, and say so."""
+        if key in self._repairs:
+            return
+        self.changed_behind += 1
+        self._repairs.add(key)
+        self._log.error(
+            "key %r was changed past the gateway (expected %s, the server answered %s): it is being "
+            "put right. Write through the gateway only",
+            key,
+            getattr(expect, "value", expect),
+            _text(reply),
+        )
+
+    def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
+        for request, value, places in commit.plan.answers:
+            if places:
+                value = replies[places[0]]
+                if len(places) > 1:
+                    value = sum(replies[place] for place in places)
+                elif (shape := _READS_IN_PLAN.get(request.command.name)) is not None:
+                    value = shape(value)
+            request.answer(value)
+        self._commit = None
+        self._observer.committed(commit)
+        for (_, callback), reply in zip(commit.after, own, strict=True):
+            callback(reply)
+        self._flush_clients()
+        if commit.sent:
+            crash_point("client-answered")
+        if commit.deliveries:
+            crash_point("remote-applied")
+        self.keyspace.trim()
+        self._busy = False
+        self._hold_peers(False)
+        self.kick()
+
+    def _abandon(self, commit: Commit, reason: str) -> None:
+        """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
+        self._log.error("the server refused a commit, nothing of it was applied: %s", reason)
+        error = ReplyError(reason)
+        for request in commit.requests:
+            request.answer(error)
+        self._commit = None
+        self._flush_clients()
+        if self._server is not None:
+            self._server.abort(f"it refused a commit: {reason}")
+
+
+def touched_keys(decoded: list[Effect]) -> set[bytes]:
+    """The objects that a message's effects touch."""
+    return {effect.key for effect in decoded if isinstance(effect, One | Inc | KillKey | KillSlots)}
+
+
+def _too_large(size: int) -> ReplyError:
+    return ReplyError(
+        f"ERR crdtcast: this write is {size} bytes; one replicated write may be "
+        f"{MAX_COMMAND_BYTES} at most: split it"
+    )
+
+
+def _text(reply: object) -> str:
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)

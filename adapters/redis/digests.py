@@ -1,0 +1,29 @@
+"""Digest of a key's value: comparable between replicas that have applied the same operations to it.
+
+Over values only, never over tags, logs or stability: the sum modulo 2^128 of a hash over every live slot of every
+type, hidden ones, too. Sums do not depend on the order of the slots.
+"""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from crdtcast.adapters.redis.effects import RedisType
+
+_MODULUS = 1 << 128
+
+
+def slot_hash(key: bytes, type_: RedisType, slot: bytes, value: bytes) -> int:
+    """Hash of one live slot, as an integer below 2^128."""
+    digest = blake2b(digest_size=16)
+    for part in (key, b"%d" % type_, slot, value):
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def key_digest(key: bytes, number: bytes | None, members: Iterable[bytes]) -> str:
+    """Digest of a key that holds a string (or None) and set members (visible or hidden), as 32 hex digits."""
+    total = 0 if number is None else slot_hash(key, RedisType.STRING, b"", number)
+    for member in members:
+        total += slot_hash(key, RedisType.SET, member, b"")
+    return f"{total % _MODULUS:032x}"

@@ -1,0 +1,72 @@
+"""What the server has promised to keep, and how we learn that it has kept it.
+
+Digests cover only what is synced to disk, so that a server that lost its last second is refilled by repair. Under
+`appendfsync always` an answered EXEC is synced. Otherwise a second connection writes one small key and asks WAITAOF:
+the append-only file is sequential, so what was committed before that write is synced, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.recovery import Durability
+from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.exceptions import ServerError
+from crdtcast.tags import Vector
+
+_WAIT_MS = 5_000
+
+PROMISES = {
+    Durability.ALWAYS: "acknowledged writes survive the loss of this machine's memory",
+    Durability.EVERYSEC: "acknowledged writes survive SIGKILL of processes; a machine that loses "
+    "power may lose its last second, unless a peer has it; after a restart of the server the node "
+    "goes on as a new incarnation",
+    Durability.VOLATILE: "acknowledged writes survive what the other regions hold: this server has "
+    "no append-only file, or is older than 7.2 without `appendfsync always`",
+}
+
+
+class DurabilityProbe:
+    """Calls `durable(vector)` when everything under `vector` is synced. Fed with `committed` after each commit."""
+
+    def __init__(self, durable: Callable[[Vector], None], logger: logging.Logger) -> None:
+        self._durable = durable
+        self._log = logger
+        self._latest: Vector | None = None
+        self._news = trio.Event()
+        self.level = Durability.VOLATILE
+
+    def committed(self, vector: Vector) -> None:
+        """A commit was answered; `vector` is what it covers and will not change any more."""
+        if self.level is Durability.EVERYSEC:
+            self._latest = vector
+            self._news.set()
+        else:
+            self._durable(vector)
+
+    async def run(self, connection: ServerConnection, metadata_db: int) -> None:
+        """Ask, again and again, until the connection is lost or this is cancelled. Needed for EVERYSEC only."""
+        count = 0
+        try:
+            await connection.call([("SELECT", metadata_db)])
+            while True:
+                await self._news.wait()
+                self._news = trio.Event()
+                vector, count = self._latest, count + 1
+                reply = await connection.call(
+                    [("SET", metadata.DURABLE, count), ("WAITAOF", 1, 0, _WAIT_MS)]
+                )
+                synced = reply[1]
+                if isinstance(synced, Exception):
+                    self._log.error("the server cannot tell what is synced: %s", synced)
+                    return
+                if synced[0] >= 1 and vector is not None:
+                    self._durable(vector)
+                else:
+                    self._news.set()
+        except ServerError as error:
+            self._log.warning("%s", error)

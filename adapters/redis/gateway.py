@@ -1,0 +1,500 @@
+"""One gateway: a server beside it, clients in front of it, peers around it. This file puts the parts together.
+
+Life with the server is a loop: connect, inspect, decide who we are (`recovery`), take the fence, read everything into
+memory, serve until the connection is lost, and again. Clients wait a moment and then get a clear error meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from crdtcast.adapters.redis import effects, metadata
+from crdtcast.adapters.redis.admin import Admin
+from crdtcast.adapters.redis.commands import registered_table
+from crdtcast.adapters.redis.committer import Commit, Committer
+from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe
+from crdtcast.adapters.redis.front import Front
+from crdtcast.adapters.redis.inspection import Inspection, inspect
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.passthrough import Passthrough
+from crdtcast.adapters.redis.poller import Poller
+from crdtcast.adapters.redis.recorder import Read, Recorder
+from crdtcast.adapters.redis.recovery import Durability, Identity, decide
+from crdtcast.adapters.redis.server import ServerAddress, ServerConnection
+from crdtcast.adapters.redis.session import ServerIdentity, Session
+from crdtcast.backoff import Backoff
+from crdtcast.engine import Durability as EngineDurability
+from crdtcast.engine import Engine, EngineState
+from crdtcast.eventlog import EventLog
+from crdtcast.exceptions import (
+    ConfigurationError,
+    RolledBackError,
+    ServerError,
+    SupersededError,
+)
+from crdtcast.hlc import HLC
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Message
+from crdtcast.node import Node, NodeOptions
+from crdtcast.options import Address
+from crdtcast.tags import Tag, Vector
+
+_CLIENTS_WAIT_SECONDS = 2.0
+"""How long clients wait for a server that has gone before they get an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """Everything an operator may choose. `node` holds name, group, peers and the options of the links."""
+
+    node: NodeOptions
+    listen: Address
+    server: ServerAddress
+    state_dir: Path
+    log_dir: Path | None = None
+    metadata_db: int = 15
+    password: str | None = None
+    admin_commands: bool = False
+    """Whether clients may cut links and move the clock: for tests and demonstrations."""
+
+
+class Clock:
+    """The wall clock, which an administrator may move for tests."""
+
+    def __init__(self) -> None:
+        self.offset_ms = 0
+
+    def ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000 + self.offset_ms
+
+    def us(self) -> int:
+        """Microseconds since the epoch."""
+        return time.time_ns() // 1000 + self.offset_ms * 1000
+
+
+class Gateway:
+    """Runs until cancelled, stopped, or superseded."""
+
+    def __init__(self, options: GatewayOptions, logger: logging.Logger | None = None) -> None:
+        self.options = options
+        self.clock = Clock()
+        self.inspection: Inspection | None = None
+        self.node: Node | None = None
+        self.address: Address | None = None
+        self._log = logger or logging.getLogger("crdtcast.gateway")
+        self.hlc = HLC(self.clock.ms)
+        self._poller = Poller(self._log)
+        self._epoch = 0
+        self._event_log: EventLog | None = None
+        self._failure: Exception | None = None
+        self._scope = trio.CancelScope()
+        self._renew = False
+        self._nursery: trio.Nursery | None = None
+        self._asked: list[Read] = []
+        self._connection: ServerConnection | None = None
+        self.recorder = Recorder(
+            None,
+            clock=time.monotonic,
+            metadata_db=options.metadata_db,
+            store_bytes=self._store_bytes,
+        )
+        self.durability = DurabilityProbe(self._durable, self._log)
+        self.relay = Passthrough(self._poller, options.server, self._after_events)
+        self.committer = Committer(
+            metadata_db=options.metadata_db,
+            clock=self.hlc,
+            relay=self.relay,
+            observer=self,
+            flush_clients=lambda: self.front.flush(),
+            hold_peers=self._hold_peers,
+            fatal=self._fatal,
+            logger=self._log,
+        )
+        self.table = registered_table()
+        self.admin = Admin(self)
+        self.session = Session(
+            self.table,
+            status=self.admin.status,
+            admin=self.admin.handle,
+            password=options.password,
+        )
+        self.front = Front(
+            self._poller, self.table, self.session, self.committer.submit, logger=self._log
+        )
+
+    # Life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve. Raises ConfigurationError when the server cannot be used, SupersededError when it is taken over."""
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    nursery.start_soon(self._poller.run, self._after_events)
+                    nursery.start_soon(self.relay.run)
+                    await nursery.start(self._serve_server)
+                    assert self.node is not None
+                    await nursery.start(self.node.run)
+                    host, port = self.options.listen
+                    self.address = await self.front.listen(host, port)
+                    task_status.started()
+        finally:
+            self._close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._scope.cancel()
+
+    def _fatal(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._scope.cancel()
+
+    def _close(self) -> None:
+        self.front.close_all()
+        self.relay.close()
+        if self._connection is not None:
+            self._connection.close()
+        if self._event_log is not None and self.committer.engine is not None:
+            _, unstable = self._store_bytes()
+            self._event_log.stop(unstable)
+        self._poller.close()
+
+    # The server
+
+    async def _serve_server(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        backoff = Backoff(random.SystemRandom(), first=0.05, longest=1.0)
+        said = ""
+        while True:
+            try:
+                connection = await ServerConnection.open(self._poller, self.options.server)
+                try:
+                    await self._attach(connection)
+                except BaseException:
+                    connection.close()
+                    raise
+            except (ServerError, ConfigurationError) as error:
+                if isinstance(error, ConfigurationError) and self.node is None:
+                    raise
+                if str(error) != said:
+                    said = str(error)
+                    self._log.error("%s; trying again until it answers", error)
+                await trio.sleep(backoff.next_delay())
+                continue
+            said = ""
+            backoff.reset()
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            async with trio.open_nursery() as nursery:
+                if self.durability.level is Durability.EVERYSEC:
+                    nursery.start_soon(self._probe_durability)
+                await connection.lost.wait()
+                nursery.cancel_scope.cancel()
+            self._log.error("%s", connection.error)
+            if self._nursery is not None:
+                self._nursery.start_soon(self._refuse_unless_back, connection)
+
+    async def _refuse_unless_back(self, lost: ServerConnection) -> None:
+        """Clients wait a moment for the server to come back, then they are told."""
+        await trio.sleep(_CLIENTS_WAIT_SECONDS)
+        if self._connection is lost:
+            self.committer.refuse(str(lost.error))
+
+    async def _attach(self, connection: ServerConnection) -> None:
+        """Find out who we are at this server, and go on from what it holds."""
+        options = self.options
+        group, name = options.node.group, options.node.name
+        inspection = await inspect(connection, options.metadata_db)
+        file = LocalFile.read(options.state_dir, name)
+        identity = decide(group, name, file, inspection.found)
+        if self._renew and identity is Identity.SAME:
+            identity = Identity.RENEWED
+        if self._epoch and inspection.fence != self._epoch:
+            self._fatal(
+                SupersededError("another gateway has taken this server while ours was away from it")
+            )
+            await trio.sleep_forever()
+        before = self.committer.engine
+        state = self._identify(identity, inspection)
+        epoch = self._epoch or inspection.fence + 1
+        await self._claim(connection, inspection, state, epoch)
+        LocalFile(
+            group=group,
+            name=name,
+            incarnation=state.incarnation,
+            run_id=inspection.found.run_id,
+            role=inspection.found.role,
+            durability=inspection.found.durability.value,
+        ).write(options.state_dir)
+        self._epoch, self._renew = epoch, False
+        self._connection = connection
+        self.inspection = inspection
+        self.durability.level = inspection.found.durability
+        self._resume(connection, inspection, state, before)
+        self._log.log(
+            logging.WARNING if self.durability.level is Durability.VOLATILE else logging.INFO,
+            "%s at %s: %s. %s",
+            name,
+            options.server,
+            identity.value,
+            PROMISES[self.durability.level],
+        )
+
+    def _identify(self, identity: Identity, inspection: Inspection) -> StoredState:
+        """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
+        node = self.options.node
+        found = inspection.found.state
+        if identity is Identity.SAME:
+            assert found is not None
+            return found
+        incarnation = new_incarnation(
+            node.name,
+            self.clock.us(),
+            secrets.randbits(16),
+            found.incarnation if found is not None else None,
+        )
+        members = tuple(sorted((node.name, *node.named_peers)))
+        if found is None:
+            return StoredState(
+                group=node.group,
+                name=node.name,
+                incarnation=incarnation,
+                members=members,
+                counter=0,
+                vector={},
+                context=(),
+                stable={},
+                clock=0,
+                order=0,
+            )
+        return StoredState(
+            group=node.group,
+            name=node.name,
+            incarnation=incarnation,
+            members=members,
+            counter=0,
+            vector=found.vector,
+            context=found.context,
+            stable=found.stable,
+            clock=found.clock,
+            order=found.order,
+        )
+
+    async def _claim(
+        self, connection: ServerConnection, inspection: Inspection, state: StoredState, epoch: int
+    ) -> None:
+        """Take the fence and write the identity in one transaction, unless somebody else is just doing the same."""
+        watched = await connection.call(
+            [
+                ("SELECT", self.options.metadata_db),
+                ("WATCH", metadata.FENCE),
+                ("GET", metadata.FENCE),
+            ]
+        )
+        if int(watched[2] or 0) != inspection.fence:
+            raise ServerError("another gateway is taking this server at this moment")
+        replies = await connection.call(
+            [
+                ("MULTI",),
+                ("SET", metadata.FENCE, epoch),
+                ("SET", metadata.STATE, state.encode()),
+                ("EXEC",),
+                ("WATCH", metadata.FENCE),
+                ("SELECT", 0),
+            ]
+        )
+        executed = replies[3]
+        if executed is None:
+            raise ServerError("another gateway is taking this server at this moment")
+        failed = [reply for reply in (executed, *replies) if isinstance(reply, Exception)]
+        if failed:
+            raise ServerError(f"the server refuses to store metadata: {failed[-1]}")
+
+    def _resume(
+        self,
+        connection: ServerConnection,
+        inspection: Inspection,
+        state: StoredState,
+        before: Engine | None,
+    ) -> None:
+        members = state.members
+        engine = Engine(
+            state.incarnation,
+            members,
+            state=EngineState(
+                counter=state.counter,
+                vector=state.vector,
+                context=state.context,
+                stable=state.stable,
+                unstable=tuple(inspection.unstable),
+            ),
+            durable=EngineDurability.DECLARED,
+        )
+        engine.mark_durable(dict(engine.vector))
+        self.hlc.observe(state.clock)
+        keyspace = Keyspace(self.options.metadata_db)
+        keyspace.hidden = inspection.hidden
+        self._replay(engine, keyspace, inspection.unstable)
+        if before is not None and before.me != engine.me:
+            self._keep_what_the_server_lost(before, engine)
+        self._begin_events(state, engine, keyspace, inspection.unstable)
+        self.table.extend_from_server(inspection.commands)
+        self.session.server = ServerIdentity(
+            name=inspection.product,
+            version=inspection.version,
+            redis_version=inspection.redis_version,
+        )
+        if self.node is None:
+            self.node = Node(
+                self.options.node,
+                engine,
+                fence_epoch=self._epoch,
+                on_work=self._on_work,
+                on_rolled_back=self._rolled_back,
+                clock_ms=self.clock.ms,
+                logger=self._log,
+            )
+        else:
+            self.node.replace_engine(engine, self._epoch)
+        connection.on_lost = lambda error: self.committer.suspend()
+        self.committer.resume(
+            connection,
+            engine,
+            keyspace,
+            state,
+            b"%d" % self._epoch,
+            same_incarnation=before is None or before.me == engine.me,
+        )
+
+    def _replay(self, engine: Engine, keyspace: Keyspace, unstable: list[Message]) -> None:
+        """The unstable log is what the stored messages say, in the order in which they were delivered."""
+        for message in unstable:
+            with contextlib.suppress(effects.UnknownPayloadError):
+                _, decoded = effects.decode(message.payload)
+                tag = engine.tag(message.dot)
+                for index, effect in enumerate(decoded):
+                    keyspace.log.apply(effect, tag, index)
+
+    def _keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
+        """The server came back with less than this process remembers: those messages are delivered to it again.
+
+        They keep their dots, which the ended incarnation had given them and nobody will give again.
+        """
+        for message in before.state().unstable:
+            engine.receive(before.me, message)
+
+    def _begin_events(
+        self,
+        state: StoredState,
+        engine: Engine,
+        keyspace: Keyspace,
+        unstable: list[Message],
+    ) -> None:
+        options = self.options
+        told_stable: Vector = {}
+        if options.log_dir is not None:
+            if self._event_log is not None:
+                self._event_log.close()
+            tail = EventLog.recover(options.log_dir, options.node.name, group=options.node.group)
+            self._event_log = EventLog(
+                options.log_dir,
+                group=options.node.group,
+                replica=options.node.name,
+                incarnation=engine.me,
+                clock_us=self.clock.us,
+                log=self._log.warning,
+                tail=tail,
+            )
+            if tail.incarnation == engine.me:
+                told_stable = tail.stable
+        self.recorder.begin(
+            self._event_log,
+            keyspace,
+            incarnation=engine.me,
+            members=state.members,
+            vector=engine.vector,
+            stable=state.stable,
+            unstable=unstable,
+            told_stable=told_stable,
+        )
+
+    async def _probe_durability(self) -> None:
+        with contextlib.suppress(ServerError):
+            connection = await ServerConnection.open(self._poller, self.options.server)
+            try:
+                await self.durability.run(connection, self.options.metadata_db)
+            finally:
+                connection.close()
+
+    # What the parts tell each other
+
+    def before_commit(self, stable: list[Tag]) -> None:
+        """(For the committer.)"""
+        self.recorder.before_commit(stable)
+
+    def committed(self, commit: Commit) -> None:
+        """(For the committer.)"""
+        self.recorder.committed(commit)
+        if commit.transaction and self.committer.state is not None:
+            self.durability.committed(self.committer.state.vector)
+
+    def reads(self) -> list[Read]:
+        """(For the committer.)"""
+        asked, self._asked = self._asked, []
+        return asked + self.recorder.reads()
+
+    def ask(self, reads: list[Read]) -> None:
+        """Own reads of database 0, behind the next commit, all at one instant."""
+        self._asked += reads
+        self.committer.kick()
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run something beside the rest until the gateway ends. It must handle its own errors."""
+        if self._nursery is not None:
+            self._nursery.start_soon(work)
+
+    def _rolled_back(self, error: RolledBackError) -> None:
+        """A peer remembers more than the server beside us: this incarnation has ended."""
+        self._renew = True
+        if self._connection is not None:
+            self._connection.abort(str(error))
+
+    def _durable(self, vector: Vector) -> None:
+        if self.committer.engine is not None:
+            self.committer.engine.mark_durable(vector)
+
+    def _store_bytes(self) -> tuple[int, int]:
+        engine = self.committer.engine
+        if engine is None:
+            return 0, 0
+        counters = engine.counters()
+        return counters.store_bytes, counters.unstable
+
+    def _after_events(self) -> None:
+        self.committer.kick()
+        self.front.flush()
+
+    def _on_work(self) -> None:
+        self.committer.ticked()
+        self.front.flush()
+
+    def _hold_peers(self, hold: bool) -> None:
+        if self.node is not None:
+            self.node.hold = hold
+            if not hold:
+                self.node.flush()

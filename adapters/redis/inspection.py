@@ -1,0 +1,141 @@
+"""What a gateway asks its server at every connection, before it writes anything: who are you, what do you hold?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.recovery import Durability, Found
+from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.exceptions import ConfigurationError, ServerError
+from crdtcast.messages import Message
+
+_OLDEST = (6, 2)
+_WAITAOF_SINCE = (7, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """Answers, as of one instant of a quiet server."""
+
+    found: Found
+    unstable: list[Message]
+    hidden: set[bytes]
+    """Keys whose set is hidden behind a string."""
+    fence: int
+    product: str
+    """`redis` or `valkey`."""
+    version: str
+    redis_version: str
+    commands: list[Any]
+
+
+async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
+    """Ask everything. Raises ServerError if the server fails, ConfigurationError if it cannot be used as it is."""
+    info_reply, config, commands, keys, selected, size, state, store, fence = await server.call(
+        [
+            ("INFO",),
+            ("CONFIG", "GET", "append*"),
+            ("COMMAND",),
+            ("DBSIZE",),
+            ("SELECT", metadata_db),
+            ("DBSIZE",),
+            ("GET", metadata.STATE),
+            ("HGETALL", metadata.STORE),
+            ("GET", metadata.FENCE),
+        ]
+    )
+    if isinstance(selected, Exception):
+        raise ConfigurationError(
+            f"the server has no database {metadata_db} for the metadata ({selected}): choose one "
+            "with --metadata-db"
+        )
+    for reply in (info_reply, commands, keys, size, state, store, fence):
+        if isinstance(reply, Exception):
+            raise ServerError(
+                f"the server at {server.address} does not answer as it should: {reply}"
+            )
+    info = parse_info(info_reply)
+    refuse_unusable(info)
+    hidden = await _hidden_keys(server)
+    await server.call([("SELECT", 0)])
+    version = _version(info.get("redis_version", "0"))
+    rows = dict(zip(store[::2], store[1::2], strict=True))
+    return Inspection(
+        found=Found(
+            run_id=info.get("run_id", ""),
+            role=info.get("role", "master"),
+            durability=durability(info, config, version),
+            state=StoredState.decode(state) if state is not None else None,
+            keys=keys,
+            metadata_keys=size,
+        ),
+        unstable=metadata.decode_store(rows),
+        hidden=hidden,
+        fence=int(fence or 0),
+        product=info.get("server_name", "redis"),
+        version=info.get("valkey_version", info.get("redis_version", "")),
+        redis_version=info.get("redis_version", ""),
+        commands=commands,
+    )
+
+
+async def _hidden_keys(server: ServerConnection) -> set[bytes]:
+    """Which keys have a hidden set: from the names that the metadata database keeps them under."""
+    prefix = metadata.HIDDEN_PREFIX + b"set:"
+    hidden: set[bytes] = set()
+    cursor: bytes = b"0"
+    while True:
+        ((cursor, names),) = await server.call(
+            [("SCAN", cursor, "MATCH", metadata.HIDDEN_PREFIX + b"*", "COUNT", 1000)]
+        )
+        hidden.update(name[len(prefix) :] for name in names if name.startswith(prefix))
+        if cursor == b"0":
+            return hidden
+
+
+def parse_info(reply: bytes) -> dict[str, str]:
+    """The lines `name:value` of INFO."""
+    text = reply.decode(errors="replace")
+    return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
+
+
+def refuse_unusable(info: dict[str, str]) -> None:
+    """Raises ConfigurationError, with the way out, for a server that a gateway must not use."""
+    if _version(info.get("redis_version", "0")) < _OLDEST:
+        raise ConfigurationError(
+            f"the server's version is {info.get('redis_version')}: crdtcast needs Redis 6.2 or "
+            "later, or Valkey"
+        )
+    if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":
+        raise ConfigurationError(
+            "the server runs in cluster mode: run one gateway per primary and one group per shard, "
+            "on servers without cluster mode"
+        )
+    policy = info.get("maxmemory_policy", "noeviction")
+    if info.get("maxmemory", "0") != "0" and policy != "noeviction":
+        raise ConfigurationError(
+            f"maxmemory-policy is {policy}: the server would drop keys in one region only. Set "
+            "`maxmemory-policy noeviction`"
+        )
+
+
+def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -> Durability:
+    """The promise that the server's settings give."""
+    settings: dict[bytes, bytes] = {}
+    if isinstance(config, list):
+        settings = dict(zip(config[::2], config[1::2], strict=True))
+    appends = info.get("aof_enabled", "0") == "1" or settings.get(b"appendonly") == b"yes"
+    if not appends:
+        return Durability.VOLATILE
+    if settings.get(b"appendfsync") == b"always":
+        return Durability.ALWAYS
+    if version >= _WAITAOF_SINCE:
+        return Durability.EVERYSEC
+    return Durability.VOLATILE
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:3] if part.isdigit())

@@ -1,0 +1,207 @@
+"""Turns effects into native commands: the one place that knows what the server holds and what it should hold.
+
+It keeps the unstable log, remembers the type (and the number) of keys in use, and keeps a value whose type is hidden
+by another (rule H7) in the metadata database. It does no I/O: it appends commands to a `Plan`.
+"""
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.tags import Tag
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
+_REMEMBERED_KEYS = 200_000
+
+
+class Holds(Enum):
+    """What a key is known to hold natively, when it is not an integer (then the integer itself is remembered)."""
+
+    NOTHING = "none"
+    SET = "set"
+    PERHAPS_SET = "set or none"
+    """After a removal: nobody has looked whether a member is left."""
+    TEXT = "string that is no integer"
+    OTHER = "another type"
+
+
+Known = int | Holds
+
+
+def hidden_key(type_: RedisType, key: bytes) -> bytes:
+    """Where the metadata database keeps a value that another type hides."""
+    return b"hidden:%s:%s" % (type_.name.lower().encode(), key)
+
+
+class Keyspace:
+    """Native state of database 0, as far as it matters, and the log over it."""
+
+    def __init__(self, metadata_db: int) -> None:
+        self.log = UnstableLog()
+        self.metadata_db = metadata_db
+        self.hidden: set[bytes] = set()
+        """Keys whose set is hidden behind a string."""
+        self.damaged: set[bytes] = set()
+        """Sets that were overwritten past the gateway and wait for another region's copy."""
+        self.conflicts = 0
+        """How often two types met under one key, since start."""
+        self._known: dict[bytes, Known] = {}
+
+    # What the server holds
+
+    def known(self, key: bytes) -> Known | None:
+        """What the key holds, or None when the server must be asked."""
+        return self._known.get(key)
+
+    def learn(self, key: bytes, type_name: bytes, text: object) -> None:
+        """Take in the server's answers to TYPE and GET."""
+        if type_name == b"none":
+            self._known[key] = Holds.NOTHING
+        elif type_name == b"set":
+            self._known[key] = Holds.SET
+        elif type_name == b"string" and isinstance(text, bytes):
+            canonical = _CANONICAL_INTEGER.fullmatch(text)
+            self._known[key] = int(text) if canonical else Holds.TEXT
+        else:
+            self._known[key] = Holds.OTHER
+
+    def forget(self, key: bytes) -> None:
+        """Ask the server again before the key is used."""
+        self._known.pop(key, None)
+
+    def trim(self) -> None:
+        """Bound the memory of types; only between batches, since a batch relies on it."""
+        surplus = len(self._known) - _REMEMBERED_KEYS
+        if surplus > 0:
+            for key in list(self._known)[:surplus]:
+                del self._known[key]
+
+    # Effects
+
+    def apply(self, effect: Effect, tag: Tag, index: int, plan: Plan) -> None:
+        """Apply a remote effect: log and native commands."""
+        match effect:
+            case One(key, _, members):
+                self.add_members(key, members, tag, index, plan)
+            case Inc(key, _, delta):
+                self.increment(key, delta, tag, index, plan)
+            case KillKey(key):
+                self.kill_key(key, tag, plan)
+            case KillSlots(key, _, members):
+                self.kill_members(key, members, tag, plan)
+
+    def add_members(
+        self, key: bytes, members: Iterable[bytes], tag: Tag, index: int, plan: Plan
+    ) -> int:
+        """Set members become present, natively or, under a string, in the hidden set.
+
+        Returns the position in the plan of the command that does it.
+        """
+        self.log.one(key, members, tag, index)
+        known = self._known[key]
+        if known is Holds.NOTHING or known is Holds.SET or known is Holds.PERHAPS_SET:
+            self._known[key] = Holds.SET
+            return plan.native(key, Expect.INTEGER, b"SADD", key, *members)
+        self._note_conflict(key)
+        return plan.metadata(Expect.INTEGER, b"SADD", hidden_key(RedisType.SET, key), *members)
+
+    def increment(self, key: bytes, delta: int, tag: Tag, index: int, plan: Plan) -> None:
+        """A number grows. A set that stood under the key is hidden from now on."""
+        self.log.increment(key, delta, tag, index)
+        known = self._known[key]
+        if known is Holds.SET or known is Holds.PERHAPS_SET:
+            self._note_conflict(key)
+            self._hide_set(key, plan)
+            known = Holds.NOTHING
+        if known is Holds.TEXT or known is Holds.OTHER:
+            return  # a text base hides the deltas beside it
+        base = known if isinstance(known, int) else 0
+        self.set_number(key, base, base + delta, plan)
+
+    def set_number(self, key: bytes, base: int, value: int, plan: Plan) -> None:
+        """Bring the native number from `base` to `value`; beyond 64 bits the server keeps it as text."""
+        delta = value - base
+        if all(INT64_MIN <= number <= INT64_MAX for number in (base, value, delta)):
+            plan.native(key, value, b"INCRBY", key, b"%d" % delta)
+        else:
+            plan.native(key, Expect.OK, b"SET", key, b"%d" % value)
+        self._known[key] = value
+
+    def kill_key(self, key: bytes, tag: Tag, plan: Plan) -> int:
+        """The key is worth what of the log survives: nothing, for a local DEL.
+
+        Returns the position in the plan of the DEL.
+        """
+        left = self.log.kill_key(key, tag)
+        position = plan.native(key, Expect.INTEGER, b"DEL", key)
+        if key in self.hidden:
+            plan.metadata(Expect.INTEGER, b"DEL", hidden_key(RedisType.SET, key))
+            self.hidden.discard(key)
+        self._known[key] = Holds.NOTHING
+        if left.increments:
+            self.set_number(key, 0, sum(left.increments.values()), plan)
+        if left.members:
+            if left.increments:
+                self._note_conflict(key)
+                plan.metadata(
+                    Expect.INTEGER, b"SADD", hidden_key(RedisType.SET, key), *left.members
+                )
+            else:
+                plan.native(key, Expect.INTEGER, b"SADD", key, *left.members)
+                self._known[key] = Holds.SET
+        return position
+
+    def kill_members(
+        self, key: bytes, members: Iterable[bytes], tag: Tag, plan: Plan
+    ) -> int | None:
+        """Members of which no unseen add is left go.
+
+        Returns the position in the plan of the native command that does it, None when there is nothing to do.
+        """
+        gone = self.log.kill_members(key, members, tag)
+        if not gone:
+            return None
+        known = self._known[key]
+        if key in self.hidden:
+            return plan.metadata(Expect.INTEGER, b"SREM", hidden_key(RedisType.SET, key), *gone)
+        if known is Holds.SET or known is Holds.PERHAPS_SET:
+            self._known[key] = Holds.PERHAPS_SET
+            return plan.native(key, Expect.INTEGER, b"SREM", key, *gone)
+        return None
+
+    def restore(self, key: bytes, plan: Plan) -> None:
+        """Put back what a key is worth after somebody changed it past the gateway.
+
+        A number is known exactly. Of a set only the unstable members are known here: what stood in its place is kept
+        aside, and the key counts as `damaged` until another region has told its members.
+        """
+        known = self._known.get(key)
+        if isinstance(known, int):
+            plan.native(key, Expect.OK, b"SET", key, b"%d" % known)
+            return
+        self.damaged.add(key)
+        aside = b"foreign:" + key
+        plan.native(
+            key, Expect.INTEGER, b"COPY", key, aside, b"DB", b"%d" % self.metadata_db, b"REPLACE"
+        )
+        plan.native(key, Expect.INTEGER, b"DEL", key)
+        members = self.log.members(key)
+        if members:
+            plan.native(key, Expect.INTEGER, b"SADD", key, *members)
+        self._known[key] = Holds.SET if members else Holds.NOTHING
+
+    def _hide_set(self, key: bytes, plan: Plan) -> None:
+        target = hidden_key(RedisType.SET, key)
+        plan.native(
+            key, Expect.INTEGER, b"COPY", key, target, b"DB", b"%d" % self.metadata_db, b"REPLACE"
+        )
+        plan.native(key, Expect.INTEGER, b"DEL", key)
+
+    def _note_conflict(self, key: bytes) -> None:
+        if key not in self.hidden:
+            self.hidden.add(key)
+            self.conflicts += 1

@@ -1,0 +1,63 @@
+"""The small local file: what must survive the *server*. Written rarely, atomically and with fsync.
+
+It tells a restart whether the server it finds is the one it left (same run id), which incarnation was the last, and
+which promise of durability held. The group's secret is never in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from crdtcast.exceptions import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFile:
+    """Contents of `<state-dir>/<name>.json`."""
+
+    group: str
+    name: str
+    incarnation: str
+    run_id: str
+    role: str
+    durability: str
+    """Name of the `Durability` that held when the file was written."""
+    format: int = 1
+
+    def write(self, directory: Path) -> None:
+        """Replace the file atomically; durable when this returns. Raises ConfigurationError if that fails."""
+        path = directory / f"{self.name}.json"
+        scratch = path.with_suffix(".tmp")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with scratch.open("w", encoding="utf-8") as stream:
+                json.dump(asdict(self), stream, indent=1)
+                stream.flush()
+                os.fsync(stream.fileno())
+            scratch.replace(path)
+            descriptor = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
+            ) from error
+
+    @classmethod
+    def read(cls, directory: Path, name: str) -> LocalFile | None:
+        """The file of this node, None if there is none. Raises ConfigurationError for one that is damaged."""
+        path = directory / f"{name}.json"
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**fields)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
+            ) from error

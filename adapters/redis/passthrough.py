@@ -1,0 +1,109 @@
+"""Reads that are the server's business alone: relayed byte for byte over connections in the client's own protocol.
+
+RESP2 and RESP3 replies to one command differ in shape, so there is a connection for each, opened at first use. A
+client's later commands wait until its relayed read is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.adapters.redis.parsing import ReplySplitter
+from crdtcast.adapters.redis.poller import Poller
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.server import (
+    NOT_YET,
+    Replies,
+    ServerAddress,
+    ServerConnection,
+    pack,
+)
+from crdtcast.exceptions import ServerError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.front import Client, Request
+
+
+class _Whole:
+    """ReplySplitter in the clothes of a hiredis reader."""
+
+    def __init__(self) -> None:
+        self._splitter = ReplySplitter()
+        self.feed = self._splitter.feed
+
+    def gets(self) -> object:
+        reply = self._splitter.next()
+        return NOT_YET if reply is None else reply
+
+
+class Passthrough:
+    """Relays reads; `answered` is called after each reply, when the client's next command may go on."""
+
+    def __init__(
+        self, poller: Poller, address: ServerAddress, answered: Callable[[], None]
+    ) -> None:
+        self._poller = poller
+        self._address = address
+        self._answered = answered
+        self._connections: dict[int, ServerConnection] = {}
+        self._opening: dict[int, list[Request]] = {}
+        self._nursery: trio.Nursery | None = None
+        self.waiting: dict[Client, Request] = {}
+        """Clients whose relayed read is not answered yet."""
+
+    async def run(self) -> None:
+        """Keep the connections' openings going until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            await trio.sleep_forever()
+
+    def send(self, request: Request) -> None:
+        """Relay one read."""
+        self.waiting[request.client] = request
+        protocol = request.client.protocol
+        connection = self._connections.get(protocol)
+        if connection is not None and connection.error is None:
+            self._relay(connection, request)
+        elif protocol in self._opening:
+            self._opening[protocol].append(request)
+        elif self._nursery is not None:
+            self._opening[protocol] = [request]
+            self._nursery.start_soon(self._open, protocol)
+
+    async def _open(self, protocol: int) -> None:
+        try:
+            connection = await ServerConnection.open(
+                self._poller, self._address, protocol=protocol, reader=_Whole()
+            )
+        except ServerError as error:
+            for request in self._opening.pop(protocol):
+                self._answer(request, ReplyError(f"ERR crdtcast: {error}"))
+            return
+        connection.on_lost = self._lost
+        self._connections[protocol] = connection
+        for request in self._opening.pop(protocol):
+            self._relay(connection, request)
+
+    def _relay(self, connection: ServerConnection, request: Request) -> None:
+        def take(replies: Replies) -> None:
+            self._answer(request, replies[0])
+
+        connection.send(pack(request.args), 1, take)
+
+    def _lost(self, error: ServerError) -> None:
+        for request in list(self.waiting.values()):
+            connection = self._connections.get(request.client.protocol)
+            if connection is not None and connection.error is not None:
+                self._answer(request, ReplyError(f"ERR crdtcast: {error}"))
+
+    def _answer(self, request: Request, value: object) -> None:
+        if self.waiting.pop(request.client, None) is request:
+            request.answer(value)
+            self._answered()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self._connections.values():
+            connection.close()

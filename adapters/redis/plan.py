@@ -1,0 +1,93 @@
+"""What one commit will send to the server, what it expects to hear, and whom it will then answer.
+
+EXEC does not roll back: a command that fails inside it leaves the others applied. So every command in a plan carries
+the reply that it must get; another one means that the key was changed past the gateway.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.server import pack
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.front import Request
+
+
+class Expect(Enum):
+    """The kind of reply a command must get, where the exact one is not known beforehand."""
+
+    INTEGER = "an integer"
+    OK = "OK"
+    ANY = "anything, errors included: a client's read"
+
+
+class Plan:
+    """Commands in order, for one MULTI … EXEC or, without any write, for one plain pipeline of reads."""
+
+    __slots__ = ("_db", "_metadata_db", "answers", "expected", "keys", "pieces", "writes")
+
+    def __init__(self, metadata_db: int) -> None:
+        self._metadata_db = metadata_db
+        self._db = 0
+        self.pieces: list[bytes] = []
+        self.expected: list[Expect | int] = []
+        self.keys: list[bytes | None] = []
+        self.answers: list[tuple[Request, object, tuple[int, ...]]] = []
+        """Request, value, positions: the sum of the replies at the positions if there are any, else the value."""
+        self.writes = False
+
+    def native(self, key: bytes, expect: Expect | int, *command: bytes) -> int:
+        """A command on the clients' database; `key` is blamed if its reply is not the expected one.
+
+        Returns its position: an answer can be made from the reply at it.
+        """
+        self._select(0)
+        self.writes = True
+        return self._append(key, expect, command)
+
+    def metadata(self, expect: Expect | int, *command: bytes) -> int:
+        """A command on our own database. Returns its position."""
+        self._select(self._metadata_db)
+        self.writes = True
+        return self._append(None, expect, command)
+
+    def read(self, request: Request, command: list[bytes]) -> None:
+        """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
+        self._select(0)
+        self.answers.append((request, None, (self._append(None, Expect.ANY, tuple(command)),)))
+
+    def finish(self) -> None:
+        """Leave the connection on the clients' database, where every plan starts."""
+        self._select(0)
+
+    def answer_from(self, request: Request, *positions: int) -> None:
+        """Answer with the sum of these commands' replies."""
+        self.answers.append((request, None, positions))
+
+    def answer_with(self, request: Request, value: object) -> None:
+        """Answer with a value known now, when the commit has succeeded."""
+        self.answers.append((request, value, ()))
+
+    def _select(self, db: int) -> None:
+        if self._db != db:
+            self._db = db
+            self._append(None, Expect.OK, (b"SELECT", b"%d" % db))
+
+    def _append(self, key: bytes | None, expect: Expect | int, command: tuple[bytes, ...]) -> int:
+        self.pieces.append(pack(command))
+        self.expected.append(expect)
+        self.keys.append(key)
+        return len(self.pieces) - 1
+
+
+def as_expected(reply: object, expect: Expect | int) -> bool:
+    """Whether a reply inside EXEC is what the plan relied on."""
+    if expect is Expect.ANY:
+        return True
+    if expect is Expect.OK:
+        return reply == b"OK"
+    if expect is Expect.INTEGER:
+        return isinstance(reply, int)
+    return reply == expect and isinstance(reply, int)

@@ -1,0 +1,213 @@
+"""What a gateway writes to its event log, and the object vectors and digests that make it comparable.
+
+STABLE is written before the commit that forgets the message, SEND and DELIVER after the commit that applied it; a
+restart finds the difference between log and server and writes what is missing (`catch_up`).
+An object's vector W is any with "operations on the object" <= W <= "delivered here": equal (object, W) means the same
+operations, so it must mean the same digest. So the memory of vectors may be cut at any time by raising `floor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.digests import key_digest
+from crdtcast.adapters.redis.effects import Effect, RedisType
+from crdtcast.adapters.redis.keyspace import Holds, Keyspace, hidden_key
+from crdtcast.eventlog import EventLog
+from crdtcast.messages import Message
+from crdtcast.tags import Dot, Tag, Vector, covers, merge_into
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.committer import Commit
+
+Read = tuple[list[bytes], Callable[[object], None]]
+
+_REMEMBERED_OBJECTS = 100_000
+_OBJECTS_PER_ROUND = 200
+_LARGEST_SET = 5_000
+"""A larger set is digested on VERIFY only: its members would have to be fetched each time it has been quiet."""
+
+
+class Recorder:
+    """The committer's observer. Without an event log it does nothing but count.
+
+    `clock` is in seconds, monotone; an object is told about when it has not been touched for `quiet_seconds`.
+    """
+
+    def __init__(
+        self,
+        log: EventLog | None,
+        *,
+        clock: Callable[[], float],
+        metadata_db: int,
+        store_bytes: Callable[[], tuple[int, int]],
+        quiet_seconds: float = 0.3,
+    ) -> None:
+        self.log = log
+        self.keyspace = Keyspace(metadata_db)
+        self.metadata_db = metadata_db
+        self._clock = clock
+        self._store_bytes = store_bytes
+        self._quiet = quiet_seconds
+        self._floor: dict[str, int] = {}
+        self._vectors: dict[bytes, dict[str, int]] = {}
+        self._touched: dict[bytes, float] = {}
+        self._small_sets: list[bytes] = []
+        self._told_stable: dict[str, int] = {}
+        self._size_before = 0
+        self._told_size = -1.0
+
+    # Start and restart
+
+    def begin(
+        self,
+        log: EventLog | None,
+        keyspace: Keyspace,
+        *,
+        incarnation: str,
+        members: Iterable[str],
+        vector: Vector,
+        stable: Vector,
+        unstable: Sequence[Message],
+        told_stable: Vector,
+    ) -> None:
+        """Go on from what the server holds: write what the last commit had not written, then START."""
+        self.log, self.keyspace = log, keyspace
+        self._floor = dict(vector)
+        self._vectors.clear()
+        self._touched.clear()
+        self._told_stable = dict(told_stable)
+        if log is None:
+            return
+        for message in unstable:
+            if log.vector and not covers(log.vector, message.dot):
+                if message.dot.origin == incarnation:
+                    log.send(Tag(message.dot, message.context))
+                else:
+                    log.deliver(message.dot)
+        log.start(vector, members, stable)
+        log.flush()
+
+    # The committer's observer
+
+    def before_commit(self, stable: list[Tag]) -> None:
+        """Stability is a fact that the commit does not make: tell it before what proves it is forgotten."""
+        if self.log is None or not stable:
+            return
+        self._size_before, _ = self._store_bytes()
+        for tag in stable:
+            if not covers(self._told_stable, tag.dot):
+                self.log.stable(tag.dot)
+        self.log.flush()
+
+    def committed(self, commit: Commit) -> None:
+        """The commit was applied: deliveries, then own messages, in the order in which they were prepared."""
+        log = self.log
+        if log is None:
+            return
+        now = self._clock()
+        for delivery, decoded in commit.deliveries:
+            log.deliver(delivery.tag.dot)
+            self._touch(decoded, delivery.tag.dot, now)
+        for tag, _, decoded in commit.sent:
+            log.send(tag)
+            self._touch(decoded, tag.dot, now)
+        if commit.stable:
+            self._tell_size(now)
+        log.flush()
+
+    def _tell_size(self, now: float) -> None:
+        after, entries = self._store_bytes()
+        if self.log is not None and (entries == 0 or now - self._told_size >= 1):
+            self._told_size = now
+            self.log.gc(max(self._size_before, after), after, entries)
+
+    def _touch(self, decoded: Iterable[Effect], dot: Dot, now: float) -> None:
+        for effect in decoded:
+            key = effect.key
+            vector = self._vectors.get(key)
+            if vector is None:
+                vector = self._vectors[key] = dict(self._floor)
+            vector[dot.origin] = dot.counter
+            self._touched.pop(key, None)
+            self._touched[key] = now  # the order of the dict is the order of the last touch
+
+    # Digests of objects that have been quiet
+
+    def reads(self) -> list[Read]:
+        """Tell about objects that have been quiet for a while; returns the reads that this takes."""
+        if self.log is None or not (self._touched or self._small_sets):
+            return []
+        ripe = self._clock() - self._quiet
+        wanted: list[Read] = [self._members_of(key) for key in self._small_sets]
+        self._small_sets.clear()
+        for key, touched in list(self._touched.items())[:_OBJECTS_PER_ROUND]:
+            if touched > ripe:
+                break
+            del self._touched[key]
+            wanted += self._digest(key)
+        self._forget_vectors()
+        return wanted
+
+    def touch_again(self, key: bytes) -> None:
+        """Tell about this key, too, when it has been quiet."""
+        if self.log is not None:
+            self._touched.setdefault(key, self._clock())
+
+    def _digest(self, key: bytes) -> list[Read]:
+        known = self.keyspace.known(key)
+        if key in self.keyspace.hidden:
+            return self._read_both(key)
+        if isinstance(known, int):
+            self.tell(key, b"%d" % known, ())
+        elif known is Holds.NOTHING:
+            self.tell(key, None, ())
+        elif known is Holds.SET or known is Holds.PERHAPS_SET:
+            return [([b"SCARD", key], lambda size: self._sized(key, size))]
+        return []
+
+    def _sized(self, key: bytes, size: object) -> None:
+        if isinstance(size, int) and size <= _LARGEST_SET:
+            self._small_sets.append(key)
+
+    def _members_of(self, key: bytes) -> Read:
+        def tell(members: object) -> None:
+            if isinstance(members, list):
+                self.tell(key, None, members)
+
+        return [b"SMEMBERS", key], tell
+
+    def _read_both(self, key: bytes) -> list[Read]:
+        text: list[bytes | None] = [None]
+
+        def keep(value: object) -> None:
+            text[0] = value if isinstance(value, bytes) else None
+
+        def tell(members: object) -> None:
+            if isinstance(members, list):
+                self.tell(key, text[0], members)
+
+        return [
+            ([b"GET", key], keep),
+            ([b"SELECT", b"%d" % self.metadata_db], _ignore),
+            ([b"SMEMBERS", hidden_key(RedisType.SET, key)], tell),
+            ([b"SELECT", b"0"], _ignore),
+        ]
+
+    def tell(self, key: bytes, number: bytes | None, members: Iterable[bytes]) -> None:
+        """Write a STATE line for a key's value at this instant."""
+        if self.log is not None:
+            vector = self._vectors.get(key, self._floor)
+            self.log.state(key, vector, key_digest(key, number, members))
+
+    def _forget_vectors(self) -> None:
+        surplus = len(self._vectors) - _REMEMBERED_OBJECTS
+        if surplus <= 0:
+            return
+        for key in [key for key in self._vectors if key not in self._touched][:surplus]:
+            merge_into(self._floor, self._vectors.pop(key))
+
+
+def _ignore(reply: object) -> None:
+    del reply

@@ -1,0 +1,263 @@
+"""The connection to the server beside the gateway: one socket on the gateway's poller, pipelines answered in order.
+
+Parsing is hiredis's; this file knows no commands but those of the greeting. A lost connection fails every pipeline
+that is still waiting, once, and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import hiredis
+import trio
+
+from crdtcast.adapters.redis.poller import Poller
+from crdtcast.adapters.redis.resp import Raw
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, ServerError
+
+Replies = list[Any]
+Words = Sequence[bytes | str | int]
+_READ_SIZE = 1 << 18
+_PATIENCE_SECONDS = 5.0
+"""For connecting, and again for logging in."""
+
+
+class _NotYet:
+    """What a reader gives when a reply is not complete; None and False are replies."""
+
+
+NOT_YET = _NotYet()
+
+
+def pack(command: Words) -> bytes:
+    """One command as bytes."""
+    packed: bytes = hiredis.pack_command(tuple(command))
+    return packed
+
+
+class ReplyReader(Protocol):
+    """Bytes in, replies out: hiredis, or the splitter that leaves replies as they are."""
+
+    def feed(self, chunk: bytes, /) -> object: ...
+
+    def gets(self) -> object: ...
+
+
+def is_error(reply: object) -> bool:
+    """Whether a reply, parsed or raw, is an error."""
+    return isinstance(reply, Exception) or (isinstance(reply, Raw) and reply.is_error)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where the server listens and how to log in. Printed without the password."""
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = None
+
+    @classmethod
+    def parse(cls, url: str) -> ServerAddress:
+        """From `redis://[[user]:password@]host[:port]`. Raises ConfigurationError, naming what is wrong."""
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 6379
+        except ValueError as error:
+            raise ConfigurationError(f"server address {url!r}: {error}") from error
+        if parts.scheme not in ("redis", "valkey") or not parts.hostname:
+            raise ConfigurationError(
+                f"server address {url!r}: write it as redis://[user:password@]host:port"
+            )
+        if parts.path not in ("", "/", "/0"):
+            raise ConfigurationError(
+                f"server address {url!r}: the gateway serves database 0; leave the database out"
+            )
+        return cls(
+            parts.hostname,
+            port,
+            unquote(parts.username) if parts.username else None,
+            unquote(parts.password) if parts.password else None,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class ServerConnection:
+    """Pipelines out, replies back, first in first out. Use it from the Trio thread only."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        sock: socket.socket,
+        address: ServerAddress,
+        reader: ReplyReader | None = None,
+    ) -> None:
+        self._poller = poller
+        self._socket = sock
+        self.address = address
+        # Errors come back as values.
+        self._reader = reader or hiredis.Reader(notEnoughData=NOT_YET)
+        self._waiting: deque[tuple[int, Callable[[Replies], None]]] = deque()
+        self._replies: Replies = []
+        self._outgoing = bytearray()
+        self._wants_write = False
+        self.error: ServerError | None = None
+        self.on_lost: Callable[[ServerError], None] | None = None
+        self.lost = trio.Event()
+        poller.register(sock, selectors.EVENT_READ, self._on_event)
+
+    @classmethod
+    async def open(
+        cls,
+        poller: Poller,
+        address: ServerAddress,
+        *,
+        protocol: int = 2,
+        reader: ReplyReader | None = None,
+    ) -> ServerConnection:
+        """Connect and log in. Raises ServerError with the reason."""
+        try:
+            with trio.fail_after(_PATIENCE_SECONDS):
+                stream = await trio.open_tcp_stream(address.host, address.port)
+        except (OSError, trio.TooSlowError) as error:
+            raise ServerError(f"cannot reach the server at {address}: {error}") from error
+        # The poller takes the descriptor over; Trio's stream object must not close it.
+        sock = socket.socket(fileno=stream.socket.detach())
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(poller, sock, address, reader)
+        hello: list[bytes | str] = ["HELLO", str(protocol)]
+        if address.password is not None:
+            hello += ["AUTH", address.username or "default", address.password]
+        try:
+            with trio.fail_after(_PATIENCE_SECONDS):
+                (answer,) = await connection.call([hello])
+        except trio.TooSlowError:
+            connection.close()
+            raise ServerError(f"the server at {address} does not answer") from None
+        if is_error(answer):
+            connection.close()
+            text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+            raise ServerError(f"the server at {address} refuses the gateway: {text}")
+        return connection
+
+    async def call(self, commands: Sequence[Words]) -> Replies:
+        """Send a pipeline and wait for its replies (errors among them as values). Raises ServerError if it is lost."""
+        done = trio.Event()
+        result: Replies = []
+
+        def take(replies: Replies) -> None:
+            result.extend(replies)
+            done.set()
+
+        self.send(
+            b"".join(map(pack, commands)),
+            len(commands),
+            take,
+        )
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await self.lost.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            await done.wait()
+            nursery.cancel_scope.cancel()
+        if not done.is_set():
+            raise self.error or ServerError(f"the connection to {self.address} was closed")
+        return result
+
+    def send(self, payload: bytes, replies: int, callback: Callable[[Replies], None]) -> None:
+        """Send a packed pipeline; `callback` gets its replies. Nothing is called if the connection is lost first."""
+        if self.error is not None:
+            return
+        self._waiting.append((replies, callback))
+        if self._outgoing:
+            self._outgoing += payload
+            return
+        try:
+            sent = self._socket.send(payload)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._lose(f"sending failed: {error}")
+            return
+        if sent < len(payload):
+            self._outgoing += payload[sent:]
+            self._poller.modify(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
+
+    def close(self) -> None:
+        """Close without a report."""
+        if self.error is None:
+            self.on_lost = None
+            self._lose("closed")
+
+    def abort(self, reason: str) -> None:
+        """Give the connection up as lost, since what came over it cannot be built on."""
+        self._lose(reason)
+
+    def _on_event(self, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._drain()
+        if mask & selectors.EVENT_READ:
+            self._receive()
+
+    def _drain(self) -> None:
+        try:
+            sent = self._socket.send(self._outgoing)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(f"sending failed: {error}")
+            return
+        del self._outgoing[:sent]
+        if not self._outgoing:
+            self._poller.modify(self._socket, selectors.EVENT_READ)
+
+    def _receive(self) -> None:
+        try:
+            chunk = self._socket.recv(_READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(str(error))
+            return
+        if not chunk:
+            self._lose("the server closed it")
+            return
+        try:
+            self._reader.feed(chunk)
+            while self.error is None and self._waiting:
+                reply = self._reader.gets()
+                if reply is NOT_YET:
+                    return
+                self._replies.append(reply)
+                if len(self._replies) == self._waiting[0][0]:
+                    replies, self._replies = self._replies, []
+                    self._waiting.popleft()[1](replies)
+        except (hiredis.ProtocolError, RemoteProtocolError) as error:
+            self._lose(f"it sent what is no RESP: {error}")
+
+    def _lose(self, reason: str) -> None:
+        if self.error is not None:
+            return
+        self.error = ServerError(
+            f"the connection to the server at {self.address} is lost: {reason}"
+        )
+        with contextlib.suppress(KeyError, ValueError):
+            self._poller.unregister(self._socket)
+        self._socket.close()
+        self._waiting.clear()
+        self.lost.set()
+        if self.on_lost is not None:
+            self.on_lost(self.error)

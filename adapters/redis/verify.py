@@ -1,0 +1,65 @@
+"""CRDTCAST VERIFY: a digest of every key of database 0, written to the event log and summed up.
+
+Keys are read in slices behind the commits, so each digest belongs to the vector at its instant. Two replicas with
+equal vectors must answer with equal digests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from crdtcast.adapters.redis.digests import key_digest
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.gateway import Gateway
+
+_SLICE = 500
+_MODULUS = 1 << 128
+
+
+async def digest_everything(gateway: Gateway) -> dict[str, Any]:
+    """`{"keys": n, "digest": hex, "vector": {…}}`; the vector is the one before the first slice."""
+    recorder = gateway.recorder
+    vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
+    total = keys = 0
+    cursor = b"0"
+    while True:
+        ((cursor, names),) = await _ask(gateway, [[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
+        types = await _ask(gateway, [[b"TYPE", name] for name in names])
+        reads = [
+            [b"SMEMBERS" if kind == b"set" else b"GET", name]
+            for name, kind in zip(names, types, strict=True)
+        ]
+        hidden = gateway.committer.keyspace.hidden
+        for (verb, name), value in zip(reads, await _ask(gateway, reads), strict=True):
+            if name in hidden or isinstance(value, Exception) or value is None:
+                recorder.touch_again(name)  # told when it has been read with what it hides
+                continue
+            number, members = (None, value) if verb == b"SMEMBERS" else (value, ())
+            recorder.tell(name, number, members)
+            total += int(key_digest(name, number, members), 16)
+            keys += 1
+        if recorder.log is not None:
+            recorder.log.flush()
+        if cursor == b"0":
+            break
+    return {"keys": keys, "digest": f"{total % _MODULUS:032x}", "vector": vector}
+
+
+async def _ask(gateway: Gateway, commands: list[list[bytes]]) -> list[Any]:
+    """Own reads behind the next commit; all of them at one instant."""
+    if not commands:
+        return []
+    replies: list[Any] = []
+    done = trio.Event()
+
+    def take(reply: object) -> None:
+        replies.append(reply)
+        if len(replies) == len(commands):
+            done.set()
+
+    gateway.ask([(command, take) for command in commands])
+    await done.wait()
+    return replies

@@ -1,0 +1,333 @@
+"""Effects on real servers, compared after every step with a model that keeps the whole history.
+
+Random schedules of three replicas: local commands, deliveries in causal order, stability as early as its definition
+allows. The model's value of a key is a function of the visible effects and their causal order alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+import redis
+
+from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.commands import registered_table
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
+from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Plan, as_expected
+from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.tags import Dot, Tag, covers, merge_into
+
+pytestmark = pytest.mark.server
+
+KEYS = (b"k", b"l")
+MEMBERS = (b"x", b"y", b"z")
+METADATA_DB = 15
+TABLE = registered_table()
+
+
+@dataclass(eq=False)
+class FakeRequest:
+    """What a command's prepare needs of a request."""
+
+    args: list[bytes]
+
+
+@dataclass(eq=False)
+class Sent:
+    """One message with its true causal past."""
+
+    tag: Tag
+    decoded: list[Effect]
+
+
+@dataclass(eq=False)
+class Replica:
+    """A keyspace over a real server, and what it has delivered."""
+
+    name: str
+    connection: Any
+    keyspace: Keyspace
+    vector: dict[str, int] = field(default_factory=dict)
+    context: dict[str, Dot] = field(default_factory=dict)
+    delivered: list[Sent] = field(default_factory=list)
+    stable: set[Dot] = field(default_factory=set)
+
+    def execute(self, plan: Plan) -> list[Any]:
+        """Run a plan; every reply must be the expected one."""
+        plan.finish()
+        if not plan.pieces:
+            return []
+        self.connection.send_packed_command(plan.pieces)
+        replies = []
+        for expect in plan.expected:
+            try:
+                replies.append(self.connection.read_response())
+            except redis.ResponseError as error:
+                replies.append(error)
+            assert as_expected(replies[-1], expect), (replies[-1], expect)
+        return replies
+
+    def ask(self, *command: bytes) -> Any:
+        """One command of the test's own; an error is a value."""
+        self.connection.send_command(*command)
+        try:
+            return self.connection.read_response()
+        except redis.ResponseError as error:
+            return error
+
+    def look_up(self, key: bytes) -> None:
+        """What the gateway's read before a batch does."""
+        if self.keyspace.known(key) is None:
+            self.keyspace.learn(key, self.ask(b"TYPE", key), self.ask(b"GET", key))
+
+    def command(self, *args: bytes) -> Sent | None:
+        """A client's command; returns the message that it makes, if any."""
+        plan = Plan(METADATA_DB)
+        sent: list[Sent] = []
+
+        def send(payload: bytes) -> Tag:
+            dot = Dot(self.name, self.vector.get(self.name, 0) + 1)
+            tag = Tag(dot, tuple(self.context.values()), dict(self.vector))
+            sent.append(Sent(tag, effects.decode(payload)[1]))
+            self.vector[self.name] = dot.counter
+            return tag
+
+        batch = LocalBatch(
+            plan,
+            self.keyspace,
+            incarnation=self.name,
+            vector=self.vector,
+            timestamp=lambda: 0,
+            send=send,
+        )
+        request = FakeRequest(list(args))
+        for key in args[1:2]:
+            self.look_up(key)
+        prepare = TABLE.get(args[0].decode()).prepare
+        if not prepare(batch, request):
+            self.keyspace.forget(args[1])
+            self.look_up(args[1])
+            assert prepare(batch, request)
+        batch.close()
+        self.execute(plan)
+        self.delivered += sent
+        return sent[0] if sent else None
+
+    def deliver(self, message: Sent) -> None:
+        """A remote message, whose dependencies are here."""
+        plan = Plan(METADATA_DB)
+        for effect in message.decoded:
+            self.look_up(effect.key)
+        for index, effect in enumerate(message.decoded):
+            self.keyspace.apply(effect, message.tag, index, plan)
+        self.execute(plan)
+        merge_into(self.vector, {message.tag.dot.origin: message.tag.dot.counter})
+        self.delivered.append(message)
+
+
+def live_atoms(delivered: list[Sent], key: bytes) -> tuple[list[int], set[bytes]]:
+    """By definition: atoms that no visible kill has removed. Deltas, and members present."""
+    placed = [
+        (message.tag, index, effect)
+        for message in delivered
+        for index, effect in enumerate(message.decoded)
+        if effect.key == key
+    ]
+
+    def killed(tag: Tag, index: int, member: bytes | None) -> bool:
+        for other, place, effect in placed:
+            before = tag < other or (tag.dot == other.dot and index < place)
+            if not before:
+                continue
+            match effect:
+                case KillKey():
+                    return True
+                case KillSlots(_, _, slots) | One(_, _, slots) if member in slots:
+                    return True
+                case _:
+                    continue
+        return False
+
+    deltas = [
+        effect.delta
+        for tag, index, effect in placed
+        if isinstance(effect, Inc) and not killed(tag, index, None)
+    ]
+    members = {
+        member
+        for tag, index, effect in placed
+        if isinstance(effect, One)
+        for member in effect.slots
+        if not killed(tag, index, member)
+    }
+    return deltas, members
+
+
+def check(replica: Replica) -> None:
+    """The server's native value is the model's."""
+    for key in KEYS:
+        deltas, members = live_atoms(replica.delivered, key)
+        kind = replica.ask(b"TYPE", key)
+        if deltas:
+            assert (kind, replica.ask(b"GET", key)) == (b"string", b"%d" % sum(deltas))
+        elif members:
+            assert (kind, set(replica.ask(b"SMEMBERS", key))) == (b"set", members)
+        else:
+            assert kind == b"none"
+
+
+def stabilise(replica: Replica, replicas: list[Replica]) -> None:
+    """Grant stability as early as the definition allows, in delivery order."""
+    for message in replica.delivered:
+        tag = message.tag
+        if tag.dot in replica.stable:
+            continue
+        for other in replicas:
+            if not any(m.tag.dot == tag.dot for m in other.delivered):
+                return
+            sent_before = sum(
+                m.tag.dot.origin == other.name
+                for m in other.delivered[: [m.tag.dot for m in other.delivered].index(tag.dot)]
+            )
+            if replica.vector.get(other.name, 0) < sent_before:
+                return
+        replica.stable.add(tag.dot)
+        replica.keyspace.log.stabilise(tag.dot)
+
+
+def random_command(rng: Random) -> tuple[bytes, ...]:
+    key = rng.choice(KEYS)
+    some = rng.sample(MEMBERS, rng.randint(1, 2))
+    return rng.choices(
+        [
+            (b"SADD", key, *some),
+            (b"SREM", key, *some),
+            (b"INCRBY", key, b"%d" % rng.choice((1, 2, 2**62, -(2**62), 2**63 - 1))),
+            (b"DECR", key),
+            (b"DEL", *KEYS) if rng.random() < 0.2 else (b"DEL", key),
+        ],
+        weights=(4, 3, 3, 1, 2),
+    )[0]
+
+
+def run(replicas: list[Replica], seed: int, steps: int = 60) -> None:
+    rng = Random(seed)
+    messages: list[Sent] = []
+    for _ in range(steps):
+        replica = rng.choice(replicas)
+        action = rng.random()
+        waiting = [
+            message
+            for message in messages
+            if not covers(replica.vector, message.tag.dot)
+            and message.tag.dot.counter == replica.vector.get(message.tag.dot.origin, 0) + 1
+            and all(replica.vector.get(o, 0) >= c for o, c in message.tag.past.items())
+        ]
+        if action < 0.4:
+            sent = replica.command(*random_command(rng))
+            if sent is not None:
+                messages.append(sent)
+        elif action < 0.85 and waiting:
+            replica.deliver(rng.choice(waiting))
+        else:
+            stabilise(replica, replicas)
+        check(replica)
+    while True:
+        missing = [
+            (replica, message)
+            for replica in replicas
+            for message in messages
+            if not covers(replica.vector, message.tag.dot)
+            and all(replica.vector.get(o, 0) >= c for o, c in message.tag.past.items())
+        ]
+        if not missing:
+            break
+        replica, message = rng.choice(missing)
+        replica.deliver(message)
+        check(replica)
+    for replica in replicas:
+        stabilise(replica, replicas)
+        check(replica)
+        assert len(replica.keyspace.log) == 0
+        replica.ask(b"SELECT", b"%d" % METADATA_DB)
+        left = set(replica.ask(b"KEYS", b"*"))
+        replica.ask(b"SELECT", b"0")
+        allowed = {b"hidden:set:" + key for key in KEYS if live_atoms(replica.delivered, key)[1]}
+        assert left <= allowed
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[EmbeddedServer]]:
+    started = [start_server(tmp_path_factory.mktemp(name)) for name in "abc"]
+    yield started
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def replicas(servers: list[EmbeddedServer]) -> Iterator[list[Replica]]:
+    made = []
+    for name, server in zip("abc", servers, strict=True):
+        connection = redis.Connection(host="127.0.0.1", port=server.port)
+        connection.connect()
+        replica = Replica(name, connection, Keyspace(METADATA_DB))
+        made.append(replica)
+    yield made
+    for replica in made:
+        replica.connection.disconnect()
+
+
+def reset(replicas: list[Replica]) -> None:
+    for replica in replicas:
+        replica.ask(b"FLUSHALL")
+        replica.keyspace = Keyspace(METADATA_DB)
+        replica.vector.clear()
+        replica.context.clear()
+        replica.delivered.clear()
+        replica.stable.clear()
+
+
+@pytest.mark.parametrize("first", range(0, 80, 20))
+def test_native_values_are_the_models(replicas: list[Replica], first: int) -> None:
+    for seed in range(first, first + 20):
+        print("seed", seed)
+        reset(replicas)
+        run(replicas, seed)
+
+
+MUTATIONS = ("kill everything", "keep what is stable", "forget on delivery", "one forgets atoms")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_wrong_rule_is_found(
+    replicas: list[Replica], mutation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import crdtcast.adapters.redis.unstable as unstable
+
+    if mutation == "kill everything":
+        monkeypatch.setattr(unstable, "comes_before", lambda atom, tag: True)
+    elif mutation == "keep what is stable":
+        monkeypatch.setattr(UnstableLog, "stabilise", lambda self, dot: None)
+    elif mutation == "forget on delivery":
+        kept = UnstableLog.increment
+
+        def increment(self: UnstableLog, key: bytes, delta: int, tag: Tag, index: int) -> None:
+            kept(self, key, delta, tag, index)
+            self.stabilise(tag.dot)
+
+        monkeypatch.setattr(UnstableLog, "increment", increment)
+    else:
+        monkeypatch.setattr(UnstableLog, "one", lambda self, *rest: None)
+
+    def campaign() -> None:
+        for seed in range(60):
+            reset(replicas)
+            run(replicas, seed)
+
+    with pytest.raises(AssertionError):
+        campaign()
