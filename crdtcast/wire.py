@@ -138,7 +138,7 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
     if len(encoded) - _PREFIX > max_frame:
         raise LocalProtocolError(
             f"a {type(frame).__name__} of {len(encoded) - _PREFIX:,} bytes cannot be sent: frames "
-            f"are limited to {max_frame:,} bytes; send smaller payloads or raise max_frame everywhere"
+            f"are limited to {max_frame:,} bytes; send smaller payloads, or raise it everywhere"
         )
     return encoded
 

@@ -1,0 +1,66 @@
+"""The bounded queue of one peer."""
+
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.outgoing import OutgoingQueue
+
+
+def taken(queue: OutgoingQueue, batch: int = 256 * 1024) -> list[bytes]:
+    async def take_all() -> list[bytes]:
+        batches = []
+        while queue.queued_bytes:
+            batches.append(await queue.take(batch))
+        return batches
+
+    return trio.run(take_all)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=100)), st.integers(1, 300))
+def test_all_frames_in_order_in_bounded_batches(frames: list[bytes], batch: int) -> None:
+    queue = OutgoingQueue(10**6)
+    assert all(queue.offer(frame) for frame in frames)
+    batches = taken(queue, batch)
+    assert b"".join(batches) == b"".join(frames)
+    assert all(len(one) <= max(batch, 100) for one in batches)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=100)), st.integers(1, 300))
+def test_what_waits_never_exceeds_the_limit_and_drops_are_counted(
+    frames: list[bytes], limit: int
+) -> None:
+    queue = OutgoingQueue(limit)
+    accepted = [frame for frame in frames if queue.offer(frame)]
+    assert queue.queued_bytes <= max(limit, 100)
+    assert queue.dropped == len(frames) - len(accepted)
+    assert b"".join(taken(queue)) == b"".join(accepted)
+
+
+def test_after_an_overflow_half_must_be_written_first() -> None:
+    queue = OutgoingQueue(10)
+    frames = [b"1234", b"5678"]
+    assert all(queue.offer(frame) for frame in frames)
+    assert not queue.offer(b"90ab")
+    assert not queue.offer(b"x"), "a frame behind a gap was taken"
+    assert taken(queue) == [b"12345678"]
+    assert queue.offer(b"x")
+
+
+def test_a_lone_frame_longer_than_the_limit_passes() -> None:
+    assert OutgoingQueue(10).offer(bytes(100))
+
+
+def test_the_taker_waits_for_the_first_frame() -> None:
+    async def main() -> bytes:
+        queue = OutgoingQueue(100)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(offer_later, queue)
+            return await queue.take()
+
+    async def offer_later(queue: OutgoingQueue) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        queue.offer(b"at last")
+
+    assert trio.run(main) == b"at last"

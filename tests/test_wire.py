@@ -1,0 +1,199 @@
+"""The codec and the frame decoder: what is encoded comes back, and nothing else gets through."""
+
+import contextlib
+import itertools
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.tags import Dot
+from crdtcast.wire import (
+    KEEPALIVE_FRAME,
+    MAX_COUNTER,
+    Frame,
+    FrameDecoder,
+    Hello,
+    KeepAlive,
+    Refusal,
+    Welcome,
+    decode,
+    encode,
+)
+
+identifiers = st.text(min_size=1, max_size=64)
+counters = st.integers(1, MAX_COUNTER)
+dots = st.builds(Dot, identifiers, counters)
+frames = st.one_of(
+    st.builds(
+        Message,
+        dots,
+        st.lists(dots, max_size=5).map(tuple),
+        st.binary(max_size=200),
+        st.integers(0, 255),
+    ),
+    st.builds(
+        Digest,
+        st.sampled_from(DigestKind),
+        st.dictionaries(identifiers, st.integers(0, MAX_COUNTER), max_size=5),
+    ),
+    st.builds(KeepAlive),
+    st.builds(Welcome, st.integers(0, MAX_COUNTER)),
+    st.builds(Refusal, st.text(max_size=64), st.text(max_size=100)),
+    st.builds(
+        Hello,
+        group=identifiers,
+        name=identifiers,
+        incarnation=identifiers,
+        process=st.binary(min_size=1, max_size=8),
+        fence=st.integers(0, MAX_COUNTER),
+        max_frame=st.integers(0, MAX_COUNTER),
+        clock_ms=st.none() | st.integers(0, MAX_COUNTER),
+        version=st.integers(0, 9),
+        oldest=st.integers(0, 9),
+    ),
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    return [stream[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@given(st.lists(frames, max_size=6), st.lists(st.integers(0, 10_000), max_size=20))
+def test_every_frame_comes_back_whatever_the_pieces(sent: list[Frame], cuts: list[int]) -> None:
+    decoder = FrameDecoder()
+    received: list[Frame] = []
+    for piece in pieces(b"".join(map(encode, sent)), cuts):
+        received += decoder.feed(piece)
+    assert received == sent
+
+
+@given(st.lists(frames, min_size=1, max_size=4))
+def test_one_byte_at_a_time_and_frame_by_frame(sent: list[Frame]) -> None:
+    decoder = FrameDecoder()
+    received = []
+    for byte in b"".join(map(encode, sent)):
+        decoder.push(bytes([byte]))
+        if (frame := decoder.next_frame()) is not None:
+            received.append(frame)
+    assert received == sent
+
+
+@given(st.lists(frames, min_size=2, max_size=4), st.binary(max_size=5))
+def test_frames_taken_singly_survive_further_pushes(sent: list[Frame], tail: bytes) -> None:
+    stream = b"".join(map(encode, sent))
+    decoder = FrameDecoder()
+    decoder.push(stream[:-1])
+    received = [decoder.next_frame()]
+    decoder.push(stream[-1:])
+    received += decoder.drain()
+    assert received == sent
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20))
+def test_garbage_is_frames_or_a_protocol_error(garbage: list[bytes]) -> None:
+    decoder = FrameDecoder(limit=4096)
+    failed = False
+    for piece in garbage:
+        try:
+            decoder.feed(piece)
+            assert not failed, "a decoder that has lost its place went on"
+        except RemoteProtocolError:
+            failed = True
+
+
+@given(st.binary(max_size=100) | anything.map(msgpack.packb))
+def test_any_body_is_a_frame_or_a_protocol_error(body: bytes) -> None:
+    try:
+        frame = decode(body)
+    except RemoteProtocolError:
+        return
+    assert decode(encode(frame)[4:]) == frame
+
+
+@given(st.sampled_from(range(6)), st.lists(anything, max_size=8))
+def test_any_fields_under_a_known_kind_are_a_frame_or_a_protocol_error(
+    kind: int, fields: list[object]
+) -> None:
+    try:
+        frame = decode(msgpack.packb([kind, *fields]))
+    except RemoteProtocolError:
+        return
+    assert decode(encode(frame)[4:]) == frame
+
+
+@given(frames, st.integers(0, 10_000), st.integers(0, 255))
+def test_a_flipped_byte_is_another_frame_or_a_protocol_error(
+    frame: Frame, at: int, value: int
+) -> None:
+    body = bytearray(encode(frame)[4:])
+    body[at % len(body)] = value
+    with contextlib.suppress(RemoteProtocolError):
+        decode(bytes(body))
+
+
+def test_the_keep_alive_is_tiny() -> None:
+    assert len(KEEPALIVE_FRAME) == 6
+    assert encode(KeepAlive()) == KEEPALIVE_FRAME
+
+
+@pytest.mark.parametrize("claimed", [0, 4097, 2**31, 2**32 - 1])
+def test_a_lying_length_is_refused_before_anything_is_kept(claimed: int) -> None:
+    decoder = FrameDecoder(limit=4096)
+    with pytest.raises(RemoteProtocolError, match=f"claims {claimed:,} bytes"):
+        decoder.feed(claimed.to_bytes(4, "big"))
+    with pytest.raises(RemoteProtocolError):
+        decoder.feed(KEEPALIVE_FRAME)
+
+
+def test_a_web_browser_is_told_apart() -> None:
+    with pytest.raises(RemoteProtocolError, match="not a crdtcast peer"):
+        FrameDecoder().feed(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def test_a_header_that_claims_more_elements_than_there_are_is_refused() -> None:
+    # array 32 with 2**32 - 1 elements; nested claims must not reserve memory either
+    for body in (b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff" * 1000, b"\xdf\x00\xff\xff\xff"):
+        with pytest.raises(RemoteProtocolError):
+            decode(body)
+
+
+def test_deep_nesting_is_refused_without_recursion_errors() -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode(b"\x91" * 100_000 + b"\x00")
+
+
+def test_a_boolean_is_no_counter() -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode(msgpack.packb([4, "a.1", True, 0, b""]))
+
+
+def test_a_frame_above_the_limit_is_not_sent() -> None:
+    message = Message(Dot("a.1", 1), (), bytes(2000))
+    with pytest.raises(LocalProtocolError, match="limited to 1,000 bytes"):
+        encode(message, 1000)
+
+
+def test_the_limit_can_be_raised_between_two_frames_of_one_piece() -> None:
+    message = Message(Dot("a.1", 1), (), bytes(10_000))
+    decoder = FrameDecoder(limit=4096)
+    decoder.push(encode(Welcome(1)) + encode(message))
+    assert decoder.next_frame() == Welcome(1)
+    decoder.limit = 20_000
+    assert decoder.drain() == [message]
+
+
+def test_a_later_version_may_say_more_in_its_hello() -> None:
+    hello = Hello(group="g", name="a", incarnation="a.1", process=b"p", version=2)
+    fields = msgpack.unpackb(encode(hello)[4:])
+    fields[1]["colour"] = ["unknown"]
+    assert decode(msgpack.packb(fields)) == hello
