@@ -65,14 +65,15 @@ def packaged_binary() -> Path | None:
     return binary if os.access(binary, os.X_OK) else None
 
 
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now. Somebody may take it before we do: be
-    ready to retry.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(count: int) -> list[int]:
+    """Different TCP ports of 127.0.0.1 that nobody listens on now. Somebody may be quicker."""
+    with contextlib.ExitStack() as open_together:
+        ports = []
+        for _ in range(count):
+            probe = open_together.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            ports.append(int(probe.getsockname()[1]))
+        return ports
 
 
 @dataclass(slots=True)
@@ -151,7 +152,7 @@ def start_server(
     directory.mkdir(parents=True, exist_ok=True)
     options = tuple(options)
     for attempts_left in (4, 3, 2, 1, 0):
-        chosen = port or free_port()
+        chosen = port or free_ports(1)[0]
         process = launch(binary, directory, appendfsync, chosen, options)
         if wait_until_ready(process, chosen):
             return EmbeddedServer(process, chosen, directory, appendfsync, binary, options)

@@ -1,0 +1,290 @@
+"""A replicated group on this machine: servers and gateways as processes, for the demo and for
+tests.
+
+Its rules: nothing is simulated (real servers, real sockets, real signals), everything listens on
+127.0.0.1, and a gateway that does not start says why, with the end of its own log.
+"""
+
+import itertools
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from crdtcast.adapters.redis.embedded import EmbeddedServer, free_ports, last_lines, start_server
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.children import end_child, start_child
+from crdtcast.exceptions import ServerError
+
+READY_TIMEOUT = 60.0
+POLL_INTERVAL = 0.01
+
+
+@dataclass(slots=True)
+class GatewayProcess:
+    """One `crdtcast gateway` as a child process. `arguments` are its command-line words."""
+
+    name: str
+    port: int
+    peer_port: int
+    directory: Path
+    arguments: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    incarnation: str = ""
+
+    @property
+    def log(self) -> Path:
+        """The file that everything the gateway logs goes to, over all its starts."""
+        return self.directory / f"gateway-{self.name}.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def launch(self, extra: Iterable[str] = ()) -> None:
+        """Start the process without waiting for it; `extra` words are for this start only."""
+        words = [sys.executable, "-m", "crdtcast", "gateway", *self.arguments, *extra]
+        with open(self.log, "ab") as log:
+            self.process = start_child(words, stdout=subprocess.PIPE, stderr=log)
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Return when the gateway serves clients. Raises ServerError with its log if it does not."""
+        assert self.process is not None and self.process.stdout is not None
+        output = self.process.stdout.fileno()
+        deadline = time.monotonic() + timeout
+        said = b""
+        while b"\n" not in said:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([output], [], [], left)[0]:
+                self.kill()
+                raise ServerError(
+                    f"gateway {self.name} was not ready in {timeout:.0f} s: {last_lines(self.log)}"
+                )
+            piece = os.read(output, 65536)
+            if not piece:
+                self.process.wait()
+                raise ServerError(
+                    f"gateway {self.name} ended with code {self.process.returncode} at its start; "
+                    f"its log ends with: {last_lines(self.log)}"
+                )
+            said += piece
+        words = dict(word.partition("=")[::2] for word in said.decode().split())
+        self.incarnation = words.get("incarnation", "")
+
+    def stop(self, timeout: float = 15.0) -> bool:
+        """End the gateway in order (SIGTERM). Returns whether it did so in time, else it was
+        killed.
+        """
+        if self.process is None:
+            return True
+        in_order = end_child(self.process, timeout)
+        self.forget_process()
+        return in_order
+
+    def kill(self) -> None:
+        """End the gateway as a crash would (SIGKILL)."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.forget_process()
+
+    def forget_process(self) -> None:
+        """Close what is left of an ended process."""
+        if self.process is not None and self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process = None
+
+
+class CommandRefusedError(ServerError):
+    """A gateway answered an admin command with an error."""
+
+
+@dataclass(slots=True)
+class Region:
+    """A server, the gateway beside it, and our own connection to that gateway."""
+
+    name: str
+    server: EmbeddedServer
+    gateway: GatewayProcess
+    admin: RawClient | None = None
+
+    def command(self, *words: str) -> str:
+        """The reply to `CRDTCAST words…`.
+
+        Raises CommandRefusedError if it is an error, ServerError if none comes.
+        """
+        try:
+            if self.admin is None:
+                self.admin = RawClient(self.gateway.port)
+            reply = self.admin.call("CRDTCAST", *words)
+        except ServerError:
+            self.close()  # the next one may meet a gateway that was started again
+            raise
+        if isinstance(reply, ErrorReply):
+            raise CommandRefusedError(f"gateway {self.name} refuses {words[0]}: {reply.text}")
+        return reply.decode() if isinstance(reply, bytes) else str(reply)
+
+    def status(self) -> dict[str, Any]:
+        """What `CRDTCAST STATUS` tells."""
+        told = json.loads(self.command("STATUS"))
+        assert isinstance(told, dict)
+        return told
+
+    def close(self) -> None:
+        """Close our connection."""
+        if self.admin is not None:
+            self.admin.close()
+            self.admin = None
+
+
+class LocalCluster:
+    """A group of regions, one for each of `names`.
+
+    `directory` holds servers, local files and logs; `log_directory` is given when the gateways
+    write event logs. With `cut` every link is cut from the start. `servers`, if given, are used as
+    they are and stay the caller's; else a server is started for each region. `arguments` go to
+    every gateway. As a context manager the cluster runs inside and is gone at the end.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        names: Sequence[str],
+        *,
+        group: str,
+        log_directory: Path | None = None,
+        appendfsync: str = "everysec",
+        cut: bool = False,
+        servers: Mapping[str, EmbeddedServer] | None = None,
+        arguments: Iterable[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.names = tuple(names)
+        self.group = group
+        self.log_directory = log_directory
+        self.appendfsync = appendfsync
+        self.cut_from_start = cut
+        self.given_servers = servers
+        self.arguments = tuple(arguments)
+        self.regions: dict[str, Region] = {}
+
+    def __getitem__(self, name: str) -> Region:
+        return self.regions[name]
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(self.regions.values())
+
+    def __enter__(self) -> "LocalCluster":
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start what is missing, all gateways at once, and return when every one serves clients."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        ports = free_ports(2 * len(self.names))
+        client_ports = dict(zip(self.names, ports, strict=False))
+        peer_ports = dict(zip(self.names, ports[len(self.names) :], strict=True))
+        for name in self.names:
+            server = (
+                start_server(self.directory / f"server-{name}", appendfsync=self.appendfsync)
+                if self.given_servers is None
+                else self.given_servers[name]
+            )
+            arguments = self.gateway_arguments(name, server, client_ports[name], peer_ports)
+            gateway = GatewayProcess(
+                name, client_ports[name], peer_ports[name], self.directory, arguments
+            )
+            self.regions[name] = Region(name, server, gateway)
+        for region in self:
+            region.gateway.launch()
+        for region in self:
+            region.gateway.wait_ready()
+
+    def gateway_arguments(
+        self, name: str, server: EmbeddedServer, port: int, peer_ports: Mapping[str, int]
+    ) -> list[str]:
+        """The command line of one gateway, after `crdtcast gateway`."""
+        words = ["--name", name, "--group", self.group, "--server", server.url, "--admin"]
+        words += ["--listen", f"127.0.0.1:{port}"]
+        words += ["--peer-listen", f"127.0.0.1:{peer_ports[name]}"]
+        words += ["--state-dir", str(self.directory / f"state-{name}")]
+        for peer in self.names:
+            if peer != name:
+                words += ["--peer", f"{peer}=127.0.0.1:{peer_ports[peer]}"]
+                words += ["--cut", peer] if self.cut_from_start else []
+        if self.log_directory is not None:
+            words += ["--log-dir", str(self.log_directory)]
+        return [*words, *self.arguments]
+
+    def stop(self) -> None:
+        """End all gateways, then the servers that are ours. Harmless if some are down."""
+        for region in self:
+            region.close()
+            if region.gateway.process is not None and region.gateway.running:
+                region.gateway.process.terminate()  # all of them end at the same time
+        for region in self:
+            region.gateway.stop()
+        if self.given_servers is None:
+            for region in self:
+                region.server.stop()
+
+    def cut(self, one: str, other: str) -> None:
+        """Cut the link between two regions, at both ends; an end that is down is left out."""
+        for here, there in ((one, other), (other, one)):
+            if self[here].gateway.running:
+                self[here].command("CUT", there)
+
+    def heal(self, one: str, other: str) -> None:
+        """Let the link between two regions come back."""
+        for here, there in ((one, other), (other, one)):
+            if self[here].gateway.running:
+                self[here].command("HEAL", there)
+
+    def isolate(self, name: str) -> None:
+        """Cut every link of one region."""
+        for peer in self.names:
+            if peer != name:
+                self.cut(name, peer)
+
+    def rejoin(self, name: str) -> None:
+        """Heal every link of one region."""
+        for peer in self.names:
+            if peer != name:
+                self.heal(name, peer)
+
+    def wait_equal(self, names: Iterable[str], *, quiet: bool, timeout: float) -> None:
+        """Return when the regions have delivered the same and, with `quiet`, all of it is stable.
+
+        Raises ServerError with the states reached when that takes longer than `timeout` seconds.
+        """
+        names = tuple(names)
+        deadline = time.monotonic() + timeout
+        while True:
+            states = {name: self[name].status() for name in names}
+            vectors = [
+                {origin: counter for origin, counter in state["vector"].items() if counter}
+                for state in states.values()
+            ]
+            equal = all(one == other for one, other in itertools.pairwise(vectors))
+            if equal and (not quiet or all(state["quiet"] for state in states.values())):
+                return
+            if time.monotonic() > deadline:
+                raise ServerError(
+                    f"regions {', '.join(names)} did not come together in {timeout:.0f} s: "
+                    f"{json.dumps(states)}"
+                )
+            time.sleep(POLL_INTERVAL)

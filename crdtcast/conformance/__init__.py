@@ -1,0 +1,3 @@
+"""Scenario files (Redis commands at several replicas, partitions, crashes) run against real
+gateways.
+"""

@@ -1,0 +1,122 @@
+"""`crdtcast conformance FILE`: a line for each scenario, totals, and exit code 1 if any failed."""
+
+import json
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crdtcast.conformance.runner import Outcome, Result, Servers, run_scenario
+from crdtcast.conformance.scenario import LEVELS, Scenario, load_scenarios
+from crdtcast.exceptions import UnusableInputError
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--only", multiple=True, metavar="ID", help="Only this scenario. Repeatable.")
+@click.option("--type", "types", multiple=True, metavar="T", help="Only this type. Repeatable.")
+@click.option(
+    "--level",
+    "levels",
+    multiple=True,
+    type=click.Choice(LEVELS),
+    help="Only this level. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Totals as JSON on the last line.")
+@click.option(
+    "--appendfsync",
+    type=click.Choice(["always", "everysec", "no"]),
+    default="everysec",
+    show_default=True,
+    help="How the servers write to disk.",
+)
+@click.option(
+    "--timeout", default=30.0, show_default=True, metavar="S", help="For each reply and exchange."
+)
+@click.option("--verbose", is_flag=True, help="Say for every scenario what it is about.")
+def conformance(
+    file: Path,
+    only: Sequence[str],
+    types: Sequence[str],
+    levels: Sequence[str],
+    as_json: bool,
+    appendfsync: str,
+    timeout: float,
+    verbose: bool,
+) -> None:
+    """Run the scenarios of FILE against real gateways and servers.
+
+    Links are open during a scenario's `sync` steps only, and clocks are moved, not waited for.
+    Exit code 0 if nothing failed, 1 if something did, 2 if FILE cannot be used.
+    """
+    scenarios = chosen(load_scenarios(file), only, types, levels)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends in order, like Ctrl-C
+    totals: Counter[Outcome] = Counter()
+    with tempfile.TemporaryDirectory(prefix="crdtcast-conformance-") as scratch:
+        servers = Servers(Path(scratch), appendfsync)
+        try:
+            for number, scenario in enumerate(scenarios):
+                directory = Path(scratch) / f"scenario-{number}"
+                result = run_scenario(scenario, servers, directory, timeout)
+                totals[result.outcome] += 1
+                print_result(result, verbose)
+        finally:
+            servers.stop()
+    print_totals(totals, as_json)
+    sys.exit(1 if totals[Outcome.FAILED] else 0)
+
+
+def chosen(
+    scenarios: Sequence[Scenario],
+    only: Sequence[str],
+    types: Sequence[str],
+    levels: Sequence[str],
+) -> list[Scenario]:
+    """The scenarios that satisfy every kind of option given. Raises UnusableInputError for an
+    unknown id.
+    """
+    known = {scenario.id for scenario in scenarios}
+    unknown = [name for name in only if name not in known]
+    if unknown:
+        raise UnusableInputError(f"there is no scenario {', '.join(unknown)}")
+    return [
+        scenario
+        for scenario in scenarios
+        if (not only or scenario.id in only)
+        and (not types or scenario.type in types)
+        and (not levels or scenario.level in levels)
+    ]
+
+
+STYLES: dict[Outcome, dict[str, Any]] = {
+    Outcome.PASSED: {"fg": "green"},
+    Outcome.FAILED: {"fg": "red", "bold": True},
+    Outcome.UNSUPPORTED: {"fg": "yellow"},
+}
+
+
+def print_result(result: Result, verbose: bool) -> None:
+    """One line for a scenario, and the reason for it where it is wanted."""
+    scenario = result.scenario
+    outcome = click.style(f"{result.outcome.value:<17}", **STYLES[result.outcome])
+    line = f"{outcome} {scenario.id} ({scenario.type}, {scenario.level}, {result.seconds:.1f} s)"
+    click.echo(f"{line}: {result.detail}" if result.detail else line)
+    if scenario.why and (verbose or result.outcome is Outcome.FAILED):
+        click.echo(f"{'':17} why: {scenario.why}")
+
+
+def print_totals(totals: Counter[Outcome], as_json: bool) -> None:
+    """The sums, for people or as one JSON object."""
+    counts = {
+        "passed": totals[Outcome.PASSED],
+        "failed": totals[Outcome.FAILED],
+        "unsupported": totals[Outcome.UNSUPPORTED],
+    }
+    click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
+    if as_json:
+        click.echo(json.dumps(counts))

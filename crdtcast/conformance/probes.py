@@ -1,0 +1,78 @@
+"""What scenarios ask for by an abstract name, and where a running gateway tells it.
+
+A probe without an entry here is looked up in `CRDTCAST STATUS`; one that is not there either is not
+supported yet.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import redis
+
+from crdtcast.adapters.redis.cluster import Region
+from crdtcast.adapters.redis.rawclient import Reply
+
+METADATA_DATABASE = 15
+
+
+class UnknownProbeError(LookupError):
+    """Nothing that runs can answer this probe."""
+
+
+def read_probe(name: str, region: Region, latencies: Sequence[float]) -> Reply:
+    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError.
+
+    `latencies` are the seconds that each command of the scenario took at this region.
+    """
+    for pattern, read in PROBES.items():
+        found = re.fullmatch(pattern, name)
+        if found:
+            return read(region, latencies, *found.groups())
+    status = region.status()
+    if name not in status:
+        raise UnknownProbeError(name)
+    return as_reply(status[name])
+
+
+def as_reply(value: Any) -> Reply:
+    """A JSON value in the terms of a reply."""
+    match value:
+        case None | int():
+            return value
+        case list():
+            return [as_reply(item) for item in value]
+        case dict():
+            return [as_reply(item) for pair in value.items() for item in pair]
+    return str(value).encode()
+
+
+def metadata_entries(region: Region, latencies: Sequence[float], key: str) -> Reply:
+    """How many entries of ours the server holds that may concern `key`: unstable messages, hidden
+    values.
+    """
+    with redis.Redis(port=region.server.port, db=METADATA_DATABASE) as client:
+        unstable = int(client.hlen("store"))
+        hidden = [
+            name for name in client.scan_iter("hidden:*") if name.endswith(b":" + key.encode())
+        ]
+    return unstable + len(hidden)
+
+
+def p99_latency(region: Region, latencies: Sequence[float]) -> Reply:
+    """Milliseconds that 99 of 100 commands stayed under, rounded up."""
+    if not latencies:
+        return 0
+    return int(sorted(latencies)[(len(latencies) * 99 - 1) // 100] * 1000) + 1
+
+
+def replication_state(region: Region, latencies: Sequence[float]) -> Reply:
+    """Whether everything this region has is known to be everywhere."""
+    return b"in-sync" if region.status()["quiet"] else b"behind"
+
+
+PROBES: Mapping[str, Callable[..., Reply]] = {
+    r"metadata_entries_for_key_(.+)": metadata_entries,
+    r"p99_command_latency_ms": p99_latency,
+    r"replication_state": replication_state,
+}

@@ -1,0 +1,319 @@
+"""Plays one scenario on real gateways and servers.
+
+Its rules: every link is cut from the start and opens only during `sync`, so nothing is delivered in
+between; and no step waits for a clock: time is moved by `CRDTCAST ADVANCE`.
+"""
+
+import enum
+import itertools
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster
+from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, Reply
+from crdtcast.conformance.matchers import matches, show
+from crdtcast.conformance.probes import UnknownProbeError, read_probe
+from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Step
+from crdtcast.exceptions import ServerError
+
+REFUSED = re.compile(r"ERR crdtcast: command '.*' is not replicated")
+
+
+class Outcome(enum.Enum):
+    """What became of a scenario."""
+
+    PASSED = "pass"
+    FAILED = "FAIL"
+    UNSUPPORTED = "not supported yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A scenario's outcome; `detail` is the difference, or what is not supported."""
+
+    scenario: Scenario
+    outcome: Outcome
+    detail: str
+    seconds: float
+
+
+class NotSupportedError(Exception):
+    """The gateway says that it does not do this yet."""
+
+
+class DifferenceError(Exception):
+    """Something came out differently than expected."""
+
+
+class Servers:
+    """Servers that scenarios use one after the other, emptied in between."""
+
+    def __init__(self, directory: Path, appendfsync: str) -> None:
+        self.directory = directory
+        self.appendfsync = appendfsync
+        self.started: list[EmbeddedServer] = []
+
+    def take(self, count: int) -> list[EmbeddedServer]:
+        """The first `count` servers, running and empty."""
+        while len(self.started) < count:
+            directory = self.directory / f"server-{len(self.started)}"
+            self.started.append(start_server(directory, appendfsync=self.appendfsync))
+        for server in self.started[:count]:
+            if server.process.poll() is not None:
+                server.restart()
+            empty(server)
+        return self.started[:count]
+
+    def stop(self) -> None:
+        """End them all."""
+        for server in self.started:
+            server.stop()
+
+
+def run_scenario(scenario: Scenario, servers: Servers, directory: Path, timeout: float) -> Result:
+    """Play `scenario` with fresh gateways that keep their files below `directory` meanwhile.
+
+    `timeout` bounds, in seconds, each reply and each exchange.
+    """
+    began = time.monotonic()
+    outcome, detail = Outcome.PASSED, ""
+    taken = dict(zip(scenario.replicas, servers.take(len(scenario.replicas)), strict=True))
+    cluster = LocalCluster(
+        directory, scenario.replicas, group="conformance", cut=True, servers=taken
+    )
+    try:
+        with cluster:
+            play = Play(cluster, timeout)
+            try:
+                play.run(scenario)
+            finally:
+                play.close()
+    except NotSupportedError as reason:
+        outcome, detail = Outcome.UNSUPPORTED, str(reason)
+    except (DifferenceError, ServerError, ValueError) as difference:
+        outcome, detail = Outcome.FAILED, str(difference)
+    shutil.rmtree(directory, ignore_errors=True)
+    return Result(scenario, outcome, detail, time.monotonic() - began)
+
+
+@dataclass(slots=True)
+class Play:
+    """The state of a scenario that is being played."""
+
+    cluster: LocalCluster
+    timeout: float
+    clients: dict[str, RawClient] = field(default_factory=dict)
+    latencies: dict[str, list[float]] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set)
+    sides: tuple[tuple[str, ...], ...] = ()
+
+    def run(self, scenario: Scenario) -> None:
+        """All steps, then all expectations. Raises NotSupportedError or DifferenceError."""
+        for number, step in enumerate(scenario.steps, 1):
+            self.do(step, f"step {number}")
+        for name, expectations in scenario.expect.items():
+            replicas = self.live() if name == "all" else [name]
+            for expectation in expectations:
+                self.expect(expectation, replicas)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in self.clients.values():
+            client.close()
+
+    def live(self) -> list[str]:
+        """The replicas that run."""
+        return [name for name in self.cluster.names if name not in self.down]
+
+    def do(self, step: Step, where: str) -> None:
+        """One step."""
+        match step.kind:
+            case "cmd":
+                self.command(step, where)
+            case "tx":
+                self.transaction(step, where)
+            case "sync":
+                self.sync(step.groups[0] if step.groups else None)
+            case "gc":
+                self.sync(None)
+            case "partition":
+                self.sides = step.groups
+            case "heal":
+                self.sides = ()
+            case "advance":
+                for name in self.live():
+                    self.advance(name, step.seconds)
+            case "clock":
+                self.advance(step.at, step.seconds)
+            case "stop":
+                self.stop(step.at)
+            case "start":
+                self.start(step.at)
+            case "crash":
+                self.hang_up(step.at)
+                self.cluster[step.at].gateway.kill()
+                self.launch(step.at)
+            case "wipe":
+                self.wipe(step.at)
+            case _:
+                raise NotSupportedError(f"{where}: {step.kind} {step.at or step.text}")
+
+    # Commands and replies
+
+    def client(self, name: str) -> RawClient:
+        """Our connection to a replica's gateway."""
+        if name in self.down:
+            raise DifferenceError(f"the scenario talks to {name}, which it has stopped")
+        if name not in self.clients:
+            self.clients[name] = RawClient(self.cluster[name].gateway.port, self.timeout)
+        return self.clients[name]
+
+    def call(self, name: str, words: tuple[bytes, ...]) -> Reply:
+        """One command at one replica, timed."""
+        client = self.client(name)
+        began = time.monotonic()
+        reply = client.call(*words)
+        self.latencies.setdefault(name, []).append(time.monotonic() - began)
+        return reply
+
+    def command(self, step: Step, where: str) -> None:
+        """A command, as often as asked; every reply must be as expected."""
+        (words,) = step.commands
+        for _ in range(step.times):
+            reply = self.call(step.at, words)
+            check(step.reply, reply, f"{where}, {spell(words)} at {step.at}")
+
+    def transaction(self, step: Step, where: str) -> None:
+        """MULTI, the commands, EXEC."""
+        for _ in range(step.times):
+            for words in ((b"MULTI",), *step.commands):
+                check(UNSET, self.call(step.at, words), f"{where}, {spell(words)} at {step.at}")
+            reply = self.call(step.at, (b"EXEC",))
+            check(step.reply, reply, f"{where}, EXEC at {step.at}")
+
+    def expect(self, expectation: Expectation, replicas: Iterable[str]) -> None:
+        """One expectation at each of the replicas, and sameness across them."""
+        replies: dict[str, Reply] = {}
+        what = expectation.probe or spell(expectation.command)
+        for name in replicas:
+            if expectation.probe:
+                region, latencies = self.cluster[name], self.latencies.get(name, [])
+                try:
+                    replies[name] = read_probe(expectation.probe, region, latencies)
+                except UnknownProbeError as unknown:
+                    raise NotSupportedError(f"probe {unknown}") from unknown
+            else:
+                replies[name] = self.call(name, expectation.command)
+            check(expectation.reply, replies[name], f"at the end, {what} at {name}")
+        if expectation.same and any(
+            one != other for one, other in itertools.pairwise(replies.values())
+        ):
+            told = ", ".join(f"{name}: {show(reply)}" for name, reply in replies.items())
+            raise DifferenceError(f"at the end, {what}: not the same everywhere ({told})")
+
+    # Links, processes, clocks
+
+    def open_pairs(self, group: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+        """The links that are up for this exchange."""
+        for one, other in itertools.combinations(self.live(), 2):
+            together = not self.sides or any(one in side and other in side for side in self.sides)
+            if together and (group is None or (one in group and other in group)):
+                yield one, other
+
+    def sync(self, group: tuple[str, ...] | None) -> None:
+        """Open the links, wait until all that is connected has the same, cut them again."""
+        pairs = list(self.open_pairs(group))
+        for one, other in pairs:
+            self.cluster.heal(one, other)
+        for part in connected(self.cluster.names, pairs):
+            # Only a whole group can acknowledge; a part of it is done when it has the same.
+            quiet = len(part) == len(self.cluster.names)
+            self.cluster.wait_equal(part, quiet=quiet, timeout=self.timeout)
+        for one, other in pairs:
+            self.cluster.cut(one, other)
+
+    def advance(self, name: str, seconds: float) -> None:
+        """Move one replica's clock."""
+        try:
+            self.cluster[name].command("ADVANCE", str(round(seconds * 1000)))
+        except CommandRefusedError as refused:
+            raise NotSupportedError(str(refused)) from refused
+
+    def hang_up(self, name: str) -> None:
+        """Close our connection to a gateway that is about to end."""
+        client = self.clients.pop(name, None)
+        if client is not None:
+            client.close()
+        self.cluster[name].close()
+
+    def launch(self, name: str) -> None:
+        """Start a gateway again; its links are cut."""
+        self.cluster[name].gateway.launch()
+        self.cluster[name].gateway.wait_ready(self.timeout)
+
+    def stop(self, name: str) -> None:
+        """Stop gateway and server in order."""
+        self.hang_up(name)
+        if not self.cluster[name].gateway.stop(self.timeout):
+            raise DifferenceError(f"gateway {name} did not stop within {self.timeout:.0f} s")
+        self.cluster[name].server.stop()
+        self.down.add(name)
+
+    def start(self, name: str) -> None:
+        """Start server and gateway again, with what is on disk."""
+        self.cluster[name].server.restart()
+        self.launch(name)
+        self.down.discard(name)
+
+    def wipe(self, name: str) -> None:
+        """Take the server's data away; the gateway's local file stays."""
+        self.hang_up(name)
+        region = self.cluster[name]
+        region.gateway.stop(self.timeout)
+        empty(region.server)
+        try:
+            self.launch(name)
+        except ServerError as error:
+            raise NotSupportedError(f"going on after a lost server: {error}") from error
+
+
+def empty(server: EmbeddedServer) -> None:
+    """Take all data of a server away."""
+    with RawClient(server.port) as client:
+        client.call("FLUSHALL")
+
+
+def connected(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """The parts of the graph with more than one node, each once."""
+    part = {name: frozenset((name,)) for name in names}
+    for one, other in pairs:
+        union = part[one] | part[other]
+        part.update(dict.fromkeys(union, union))
+    for members in dict.fromkeys(part.values()):
+        if len(members) > 1:
+            yield tuple(sorted(members))
+
+
+def check(expected: object, reply: Reply, where: str) -> None:
+    """Raise DifferenceError, or NotSupportedError if our gateway refuses, unless `reply` will do."""
+    refused = isinstance(reply, ErrorReply) and REFUSED.match(reply.text)
+    if expected is UNSET:
+        if refused:
+            raise NotSupportedError(f"{where}: {show(reply)}")
+        return
+    if not matches(expected, reply):
+        if refused:
+            raise NotSupportedError(f"{where}: {show(reply)}")
+        raise DifferenceError(f"{where}: expected {expected!r}, got {show(reply)}")
+
+
+def spell(words: tuple[bytes, ...]) -> str:
+    """A command for people."""
+    shown = [word.decode(errors="backslashreplace") for word in words[:8]]
+    shown = [word if len(word) <= 40 else f"{word[:40]}…" for word in shown]
+    return " ".join(shown) + (" …" if len(words) > 8 else "")

@@ -1,0 +1,232 @@
+"""Scenario files: their format as values, read with the rules of YAML 1.2. This file runs nothing.
+
+A scenario is a list of steps at named replicas and a list of expectations for the end.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from crdtcast.exceptions import UnusableInputError
+
+LEVELS = ("must", "should", "choice")
+UNSET: Any = object()
+"""Stands for "no reply is expected here", since null is a reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing to do. `kind` is the key that names it; the other fields belong to some kinds
+    only.
+    """
+
+    kind: str
+    at: str = ""
+    commands: tuple[tuple[bytes, ...], ...] = ()
+    reply: Any = UNSET
+    times: int = 1
+    groups: tuple[tuple[str, ...], ...] = ()
+    seconds: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What must hold at the end: a command's reply, or what a probe tells."""
+
+    command: tuple[bytes, ...] = ()
+    probe: str = ""
+    reply: Any = UNSET
+    same: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A case: who takes part, what happens in which order, what must come out and why."""
+
+    id: str
+    type: str
+    level: str
+    replicas: tuple[str, ...]
+    steps: tuple[Step, ...]
+    expect: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
+    why: str = ""
+
+
+class Yaml12(yaml.SafeLoader):
+    """PyYAML with the scalars of YAML 1.2: `no` and `on` are strings, and `hex` values stay text."""
+
+
+Yaml12.yaml_implicit_resolvers = {}
+Yaml12.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|)$"), None)
+Yaml12.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), None)
+Yaml12.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), None)
+Yaml12.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$"),
+    None,
+)
+
+
+def construct_decimal(loader: Yaml12, node: yaml.ScalarNode) -> int:
+    """An integer, always decimal: PyYAML would read a leading zero as octal."""
+    return int(str(loader.construct_scalar(node)))
+
+
+def construct_mapping(loader: Yaml12, node: yaml.MappingNode) -> dict[Any, Any]:
+    """A mapping; `{hex: 0061}` keeps its digits."""
+    if len(node.value) == 1 and node.value[0][0].value == "hex":
+        return {"hex": str(node.value[0][1].value)}
+    return loader.construct_mapping(node, deep=True)
+
+
+Yaml12.add_constructor("tag:yaml.org,2002:int", construct_decimal)
+Yaml12.add_constructor("tag:yaml.org,2002:map", construct_mapping)
+
+
+def load_scenarios(path: Path) -> list[Scenario]:
+    """All scenarios of a file, in order. Raises UnusableInputError, naming the scenario at fault."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = yaml.load(file, Yaml12)  # a subclass of SafeLoader
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UnusableInputError(f"{path} cannot be read as a scenario file: {error}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("scenarios"), list):
+        raise UnusableInputError(f"{path} is no scenario file: it has no list named 'scenarios'")
+    if document.get("version", 1) != 1:
+        raise UnusableInputError(f"{path} has format version {document['version']}, known is 1")
+    scenarios = []
+    for number, entry in enumerate(document["scenarios"], 1):
+        name = (
+            entry.get("id", f"number {number}") if isinstance(entry, dict) else f"number {number}"
+        )
+        try:
+            scenarios.append(parse_scenario(entry))
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise UnusableInputError(f"{path}, scenario {name}: {reason}") from error
+    ids = [scenario.id for scenario in scenarios]
+    for name in ids:
+        if ids.count(name) > 1:
+            raise UnusableInputError(f"{path}: there are two scenarios named {name}")
+    return scenarios
+
+
+def parse_scenario(entry: Any) -> Scenario:
+    """One scenario from its YAML value. Raises KeyError, TypeError or ValueError."""
+    if not isinstance(entry, dict):
+        raise ValueError("a scenario must be a mapping")
+    replicas = tuple(str(name) for name in entry["replicas"])
+    if len(set(replicas)) != len(replicas) or not replicas:
+        raise ValueError("replicas must be different names, at least one")
+    level = str(entry.get("level", "must"))
+    if level not in LEVELS:
+        raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
+    joining = tuple(str(step["add"]) for step in entry["steps"] if "add" in step)
+    known = {*replicas, *joining, "all"}
+    expect = {}
+    for name, items in (entry.get("expect") or {}).items():
+        expect[known_name(name, known)] = tuple(parse_expectation(item) for item in items)
+    return Scenario(
+        id=str(entry["id"]),
+        type=str(entry.get("type", "")),
+        level=level,
+        replicas=replicas,
+        steps=tuple(parse_step(step, known) for step in entry["steps"]),
+        expect=expect,
+        why=str(entry.get("why", "")),
+    )
+
+
+def parse_step(entry: Any, known: set[str]) -> Step:
+    """One step from its YAML value."""
+    if not isinstance(entry, dict):
+        raise ValueError(f"a step must be a mapping, not {entry!r}")
+    if "cmd" in entry:
+        return Step(
+            kind="cmd",
+            at=known_name(entry["at"], known),
+            commands=(parse_words(entry["cmd"]),),
+            reply=entry.get("reply", UNSET),
+            times=int(entry.get("times", 1)),
+        )
+    if "tx" in entry:
+        return Step(
+            kind="tx",
+            at=known_name(entry["at"], known),
+            commands=tuple(parse_words(words) for words in entry["tx"]),
+            reply=entry.get("reply", UNSET),
+            times=int(entry.get("times", 1)),
+        )
+    if "clock" in entry:
+        at = known_name(entry["clock"]["at"], known)
+        return Step(kind="clock", at=at, seconds=float(entry["clock"]["skew"]))
+    if len(entry) != 1:
+        raise ValueError(f"a step with the keys {', '.join(map(str, entry))} is unknown")
+    ((kind, value),) = entry.items()
+    if kind == "sync":
+        members = () if value is True else (names_of(value, known),)
+        return Step(kind="sync", groups=members)
+    if kind == "partition":
+        return Step(kind="partition", groups=tuple(names_of(group, known) for group in value))
+    if kind == "advance":
+        return Step(kind="advance", seconds=float(value))
+    if kind in ("heal", "gc"):
+        return Step(kind=kind)
+    if kind in ("stop", "start", "crash", "wipe", "forget", "add"):
+        return Step(kind=kind, at=known_name(value, known))
+    if kind == "probe_action":
+        return Step(kind="probe_action", text=str(value))
+    raise ValueError(f"there is no step {kind!r}")
+
+
+def parse_expectation(entry: Any) -> Expectation:
+    """One expectation from its YAML value."""
+    if not isinstance(entry, dict) or ("cmd" in entry) == ("probe" in entry):
+        raise ValueError(f"an expectation has either cmd or probe, not {entry!r}")
+    if "reply" not in entry and not entry.get("same"):
+        raise ValueError(f"an expectation needs reply or same: {entry!r}")
+    return Expectation(
+        command=parse_words(entry["cmd"]) if "cmd" in entry else (),
+        probe=str(entry.get("probe", "")),
+        reply=entry.get("reply", UNSET),
+        same=bool(entry.get("same", False)),
+    )
+
+
+def parse_words(words: Any) -> tuple[bytes, ...]:
+    """A command's words as bytes: text, a number, `{hex: ..}` or `{repeat: x, n: N}`."""
+    if not isinstance(words, list) or not words:
+        raise ValueError(f"a command must be a list of words, not {words!r}")
+    return tuple(parse_word(word) for word in words)
+
+
+def parse_word(word: Any) -> bytes:
+    """One word of a command as bytes."""
+    if isinstance(word, str):
+        return word.encode()
+    if isinstance(word, int) and not isinstance(word, bool):
+        return b"%d" % word
+    if isinstance(word, dict) and set(word) == {"hex"}:
+        return bytes.fromhex(str(word["hex"]))
+    if isinstance(word, dict) and set(word) == {"repeat", "n"}:
+        return str(word["repeat"]).encode() * int(word["n"])
+    raise ValueError(
+        f"the word {word!r} of a command is neither text nor {{hex}} nor {{repeat, n}}"
+    )
+
+
+def known_name(name: Any, known: Iterable[str]) -> str:
+    """`name`, if a replica is called so."""
+    if name not in known:
+        raise ValueError(f"there is no replica {name!r}")
+    return str(name)
+
+
+def names_of(names: Any, known: Iterable[str]) -> tuple[str, ...]:
+    """A list of replicas."""
+    return tuple(known_name(name, known) for name in names)
