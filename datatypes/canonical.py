@@ -1,0 +1,45 @@
+"""One byte string for each value: the ground that digests, comparisons and snapshots stand on.
+
+Independent of insertion order, of the hash seed and of Python's opinion that 1 == 1.0 == True.
+Every part is prefixed with its kind and length, so two different values never share an encoding.
+"""
+
+import hashlib
+import struct
+from typing import Any
+
+
+def canonical(value: Any) -> bytes:
+    """The encoding of None, bool, int (of any size), float, str, bytes, and lists, tuples, sets and
+    dicts of them.
+
+    A list and a tuple, a set and a frozenset encode alike. Raises TypeError for anything else.
+    """
+    kind = type(value)
+    if kind is str:
+        encoded = value.encode()
+        return b"s%d:%b" % (len(encoded), encoded)
+    if kind is bytes:
+        return b"b%d:%b" % (len(value), value)
+    if kind is int:
+        digits = b"%x" % value
+        return b"i%d:%b" % (len(digits), digits)
+    if value is None:
+        return b"n"
+    if kind is bool:
+        return b"t" if value else b"f"
+    if kind is float:
+        return b"d" + struct.pack(">d", value)
+    if kind is list or kind is tuple:
+        return b"l%d:%b" % (len(value), b"".join(map(canonical, value)))
+    if kind is set or kind is frozenset:
+        return b"S%d:%b" % (len(value), b"".join(sorted(map(canonical, value))))
+    if kind is dict:
+        pairs = sorted((canonical(key), canonical(item)) for key, item in value.items())
+        return b"m%d:%b" % (len(value), b"".join(key + item for key, item in pairs))
+    raise TypeError(f"no canonical encoding for a {kind.__name__}")
+
+
+def digest_of(type_name: str, value: Any) -> str:
+    """128 bits, in hex, of a value of the named type."""
+    return hashlib.blake2b(canonical([type_name, value]), digest_size=16).hexdigest()

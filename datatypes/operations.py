@@ -1,0 +1,186 @@
+"""What a type's operations look like, and what may be in them: checked at the source, checked again
+on arrival.
+
+Rule: an argument arrives as exactly the value that was given, or the operation is refused before it
+is tagged. So nothing passes that msgpack would change (tuples, subclasses), reorder by Python's
+leave (1, 1.0 and True are one dictionary key) or fail on (integers beyond 64 bits, lone
+surrogates).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+Check: TypeAlias = Callable[[Any], Any]
+"""Takes one argument, gives what is sent for it, or raises ValueError with the reason. Must
+accept its own result.
+"""
+
+MAX_DEPTH: Final = 32
+"""Lists and dictionaries in an argument nest at most this deep (a parser's recursion is not a
+limit to rely on).
+"""
+
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**63 - 1
+_MAX_UNSIGNED: Final = 2**64 - 1
+
+
+class Operation:
+    """Declares one operation: a check for each argument, the values of trailing ones left out, the
+    name on the wire.
+
+    `sent_as` makes it another name for an operation of the same type (`clear` for `reset`).
+    """
+
+    __slots__ = ("arguments", "defaults", "sent_as")
+
+    def __init__(
+        self, *arguments: Check, defaults: tuple[Any, ...] = (), sent_as: str | None = None
+    ) -> None:
+        if len(defaults) > len(arguments):
+            raise TypeError(f"{len(defaults)} defaults for {len(arguments)} arguments")
+        self.arguments = arguments
+        self.defaults = defaults
+        self.sent_as = sent_as
+
+    def check(self, given: tuple[Any, ...]) -> list[Any]:
+        """The arguments to send for those given. Raises ValueError with the reason."""
+        missing = len(self.arguments) - len(given)
+        if missing:
+            if not 0 < missing <= len(self.defaults):
+                raise ValueError(self._arity(len(given)))
+            given += self.defaults[-missing:]
+        return [check(value) for check, value in zip(self.arguments, given, strict=True)]
+
+    def check_arrived(self, arguments: list[Any]) -> tuple[Any, ...]:
+        """The arguments of an operation off the wire, where none is left out. Raises ValueError
+        with the reason.
+        """
+        if len(arguments) != len(self.arguments):
+            raise ValueError(self._arity(len(arguments)))
+        return tuple([check(value) for check, value in zip(self.arguments, arguments, strict=True)])
+
+    def _arity(self, given: int) -> str:
+        most = len(self.arguments)
+        least = most - len(self.defaults)
+        wanted = f"{most}" if least == most else f"{least} to {most}"
+        return f"takes {wanted} argument{'' if wanted == '1' else 's'}, {given} given"
+
+
+def exact(value: Any) -> Any:
+    """A copy of `value`, which msgpack gives back unchanged at every replica; else ValueError.
+
+    Allowed: None, bool, int from -2^63 to 2^64 - 1, float but NaN (it differs from itself), str,
+    bytes, list, and dict with str or bytes keys. Subclasses count as other types: they would come
+    back as their base. A copy, because what the caller changes later must not change the log.
+    """
+    return _exact(value, 0)
+
+
+def _exact(value: Any, depth: int) -> Any:
+    kind = type(value)
+    if kind is str:
+        _encodable(value)
+    elif kind is int:
+        if not MIN_INTEGER <= value <= _MAX_UNSIGNED:
+            raise ValueError(f"integer {_short(value)} is beyond 64 bits; send it as text or bytes")
+    elif kind is float:
+        if value != value:
+            raise ValueError("NaN is not equal to itself, so no two replicas could agree on it")
+    elif kind is list or kind is dict:
+        if depth == MAX_DEPTH:
+            raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+        if kind is list:
+            return [_exact(item, depth + 1) for item in value]
+        return {_exact_key(key): _exact(item, depth + 1) for key, item in value.items()}
+    elif kind is not bytes and kind is not bool and value is not None:
+        raise ValueError(
+            f"{_short(value)} is a {kind.__name__}, which would not arrive as one; "
+            "use None, bool, int, float, str, bytes, list or dict"
+        )
+    return value
+
+
+def _exact_key(key: Any) -> Any:
+    if type(key) is str:
+        _encodable(key)
+    elif type(key) is not bytes:
+        raise ValueError(
+            f"dictionary key {_short(key)} is a {type(key).__name__}; use str or bytes"
+        )
+    return key
+
+
+def element(value: Any) -> Any:
+    """A set element or map key: str, bytes or a signed 64-bit integer.
+
+    Not float, bool or None: 1, 1.0 and True are one element to Python but three to msgpack, and the
+    one that stays would depend on the order of arrival.
+    """
+    kind = type(value)
+    if kind is str:
+        _encodable(value)
+    elif kind is int:
+        return integer(value)
+    elif kind is not bytes:
+        raise ValueError(f"{_short(value)} is a {kind.__name__}; an element is a str, bytes or int")
+    return value
+
+
+def integer(value: Any) -> Any:
+    """A signed 64-bit integer; a bool is none."""
+    if type(value) is not int:
+        raise ValueError(f"{_short(value)} is a {type(value).__name__}, not an int")
+    if not MIN_INTEGER <= value <= MAX_INTEGER:
+        raise ValueError(f"integer {_short(value)} is beyond signed 64 bits")
+    return value
+
+
+def text(value: Any) -> Any:
+    """A str that UTF-8 can encode."""
+    if type(value) is not str:
+        raise ValueError(f"{_short(value)} is a {type(value).__name__}, not a str")
+    _encodable(value)
+    return value
+
+
+def collection_of(check: Check) -> Check:
+    """Several values, from a list, tuple, set or frozenset; sent as a list without repetitions, in
+    the order given.
+
+    A set has no order of its own: its values are sent in the order of their encodings, the same for
+    every hash seed.
+    """
+
+    def collection(value: Any) -> list[Any]:
+        kind = type(value)
+        if kind not in (list, tuple, set, frozenset):
+            raise ValueError(
+                f"{_short(value)} is a {kind.__name__}, not a list, tuple, set or frozenset"
+            )
+        checked = [check(item) for item in value]
+        if kind is set or kind is frozenset:
+            checked.sort(key=_order)
+        return list(dict.fromkeys(checked))
+
+    return collection
+
+
+def _order(value: Any) -> tuple[str, Any]:
+    return type(value).__name__, value
+
+
+def _encodable(value: str) -> None:
+    if value.isascii():
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{_short(value)} is not valid Unicode: {error.reason}") from error
+
+
+def _short(value: Any) -> str:
+    if type(value) is int and value.bit_length() > 256:
+        return f"of {value.bit_length()} bits"
+    shown = ascii(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

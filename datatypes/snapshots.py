@@ -1,0 +1,90 @@
+"""Snapshots of a CRDT: versioned msgpack of the stable part and of the PO-Log with its tags.
+
+The log is written in a canonical order, so equal states give equal bytes; a restored one is in
+causal order per origin, which is all that a log needs. A tag's reduced context is the engine's
+affair and is not kept.
+"""
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.polog import Entry, POLog
+from crdtcast.exceptions import UnusableInputError
+from crdtcast.tags import Dot, Tag
+
+FORMAT: Final = 1
+"""Version of the envelope; the stable part has the version of its type."""
+
+
+class Taken(NamedTuple):
+    version: int
+    stable: Any
+    entries: list[Entry]
+
+
+def pack(type_name: str, version: int, stable: Any, log: POLog) -> bytes:
+    """[format, type, version, stable part, {origin: [[counter, past, [[index, slot, content],
+    ...]], ...]}].
+    """
+    messages: dict[Dot, tuple[Tag, list[Entry]]] = {}
+    for entry in log:
+        messages.setdefault(entry.tag.dot, (entry.tag, []))[1].append(entry)
+    origins: dict[str, list[Any]] = {}
+    for dot in sorted(messages):
+        tag, entries = messages[dot]
+        entries.sort(key=lambda entry: (entry.index, canonical(entry.slot)))
+        past = dict(sorted(tag.past.items()))
+        written = [[entry.index, _written(entry.slot), entry.content] for entry in entries]
+        origins.setdefault(dot.origin, []).append([dot.counter, past, written])
+    packed: bytes = msgpack.packb([FORMAT, type_name, version, stable, origins])
+    return packed
+
+
+def unpack(snapshot: bytes, type_name: str, version: int) -> Taken:
+    """What `pack` wrote. Raises UnusableInputError for damage, another type, or a version newer
+    than `version`.
+    """
+    with reading(type_name):
+        found_format, found_type, found_version, stable, origins = msgpack.unpackb(snapshot)
+        if found_type != type_name:
+            raise ValueError(f"it is one of {found_type!r}")
+        if found_format > FORMAT or found_version > version:
+            raise ValueError(
+                f"it has format {found_format}, version {found_version}; this program reads up to "
+                f"{FORMAT}, {version}: upgrade it"
+            )
+        entries: list[Entry] = []
+        for origin, messages in origins.items():
+            previous = 0
+            for counter, past, written in messages:
+                if counter <= previous or not isinstance(past, dict):
+                    raise ValueError(f"the messages of {origin!r} are out of order")
+                previous = counter
+                tag = Tag(Dot(origin, counter), (), past)
+                entries.extend(
+                    Entry(tag, index, _read(slot), content) for index, slot, content in written
+                )
+    return Taken(found_version, stable, entries)
+
+
+@contextmanager
+def reading(type_name: str) -> Iterator[None]:
+    """Turn what a damaged snapshot makes Python raise into one clear error."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
+        raise UnusableInputError(
+            f"cannot restore a {type_name} from this snapshot: {error}"
+        ) from error
+
+
+def _written(slot: Hashable) -> Any:
+    return [_written(part) for part in slot] if isinstance(slot, tuple) else slot
+
+
+def _read(slot: Any) -> Hashable:
+    return tuple(_read(part) for part in slot) if isinstance(slot, list) else slot
