@@ -1,0 +1,37 @@
+"""The public test kit: check a CRDT, yours or ours, against a specification, and run vector files.
+
+What needs Hypothesis (`pip install 'crdtcast[test]'`) is loaded when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.testing.group import Call, Group, VisibleOperation
+
+if TYPE_CHECKING:
+    from crdtcast.testing.harness import check_crdt, run_schedule
+    from crdtcast.testing.schedules import Schedule, schedules
+
+__all__ = [
+    "Call",
+    "Group",
+    "Schedule",
+    "VisibleOperation",
+    "check_crdt",
+    "run_schedule",
+    "schedules",
+]
+
+_LAZY = {
+    "Schedule": "crdtcast.testing.schedules",
+    "schedules": "crdtcast.testing.schedules",
+    "check_crdt": "crdtcast.testing.harness",
+    "run_schedule": "crdtcast.testing.harness",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

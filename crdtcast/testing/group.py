@@ -1,0 +1,164 @@
+"""A group of replicas of one object, in memory, in one thread: causal broadcast reduced to its
+definition.
+
+No engine, no network, nothing random: the test says what is issued, delivered and stabilised, and
+the group allows only what causal delivery allows. Stability is as early as its definition permits,
+earlier than any real middleware could know it, so that a type that forgets too much has nowhere to
+hide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgpack
+
+from crdtcast.datatypes.pure import PureOpCRDT
+from crdtcast.tags import Dot, Tag
+
+C = TypeVar("C", bound=PureOpCRDT[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operation as its caller writes it: `Call("add", "milk")`."""
+
+    name: str
+    args: tuple[Any, ...]
+
+    def __init__(self, name: str, *args: Any) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "args", args)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(repr, self.args))})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VisibleOperation:
+    """An operation that a replica has delivered; `a < b` says that a happened before b.
+
+    `name` and `args` are as they were sent: defaults filled in, collections as lists.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    tag: Tag
+    index: int
+
+    def __lt__(self, other: "VisibleOperation") -> bool:
+        if self.tag.dot == other.tag.dot:
+            return self.index < other.index
+        return self.tag < other.tag
+
+    def concurrent(self, other: "VisibleOperation") -> bool:
+        """Neither before nor after `other`, and not the same operation."""
+        return self is not other and not self < other and not other < self
+
+    def __repr__(self) -> str:
+        return f"{Call(self.name, *self.args)!r}@{self.tag.dot}.{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message of the group: its tag, and its operations as they travel (packed, as over a
+    wire).
+    """
+
+    tag: Tag
+    payload: bytes
+
+    def operations(self) -> list[list[Any]]:
+        unpacked: list[list[Any]] = msgpack.unpackb(self.payload)
+        return unpacked
+
+
+class Member(Generic[C]):
+    """One replica: its object, its vector, what it has delivered and what of that is not stable
+    yet.
+    """
+
+    __slots__ = ("crdt", "name", "unstable", "vector", "visible")
+
+    def __init__(self, name: str, crdt: C) -> None:
+        self.name = name
+        self.crdt = crdt
+        self.vector: dict[str, int] = {}
+        self.visible: list[VisibleOperation] = []
+        self.unstable: list[Sent] = []
+
+
+class Group(Generic[C]):
+    """`size` replicas of one object, named a, b, c, …"""
+
+    def __init__(self, crdt: type[C], size: int = 3) -> None:
+        self.members = [Member(chr(ord("a") + number), crdt()) for number in range(size)]
+        self._sent: dict[str, list[Sent]] = {member.name: [] for member in self.members}
+
+    def issue(self, member: Member[C], calls: Sequence[Call]) -> Sent:
+        """Prepare the calls at a member, send them as one message, and deliver it there.
+
+        Raises InvalidOperationError, nothing sent, if the type refuses one of them.
+        """
+        operations = [member.crdt.prepare(call.name, *call.args) for call in calls]
+        dot = Dot(member.name, len(self._sent[member.name]) + 1)
+        message = Sent(Tag(dot, (), dict(member.vector)), msgpack.packb(operations))
+        self._sent[member.name].append(message)
+        self.deliver(member, message)
+        return message
+
+    def deliverable(self, member: Member[C]) -> list[Sent]:
+        """The next message of each other origin, where all that it depends on is delivered."""
+        ready: list[Sent] = []
+        for origin, messages in self._sent.items():
+            delivered = member.vector.get(origin, 0)
+            if delivered < len(messages):
+                past = messages[delivered].tag.past
+                if all(member.vector.get(name, 0) >= counter for name, counter in past.items()):
+                    ready.append(messages[delivered])
+        return ready
+
+    def deliver(self, member: Member[C], message: Sent) -> None:
+        """Apply a deliverable message at a member."""
+        tag = message.tag
+        for index, operation in enumerate(message.operations()):
+            member.crdt.effect(operation, tag, index)
+            name, *args = operation
+            member.visible.append(VisibleOperation(name, tuple(args), tag, index))
+        member.vector[tag.dot.origin] = tag.dot.counter
+        member.unstable.append(message)
+
+    def can_stabilise(self, member: Member[C]) -> list[Sent]:
+        """What is stable at a member, by definition, and not reported there yet; in delivery order.
+
+        A message is stable here when nothing concurrent can be delivered here any more: everybody
+        has delivered it (so it is in the past of all that will be sent), and it is in the past of
+        all that is still on its way here.
+        """
+        everywhere = {
+            origin: min(other.vector.get(origin, 0) for other in self.members)
+            for origin in self._sent
+        }
+        on_its_way = [
+            message
+            for origin, messages in self._sent.items()
+            for message in messages[member.vector.get(origin, 0) :]
+        ]
+        return [
+            message
+            for message in member.unstable
+            if everywhere[message.tag.dot.origin] >= message.tag.dot.counter
+            and all(message.tag < other.tag for other in on_its_way)
+        ]
+
+    def stabilise(self, member: Member[C], messages: Sequence[Sent]) -> None:
+        """Report messages out of `can_stabilise` as stable; a prefix of it, or all."""
+        for message in messages:
+            member.crdt.stable(message.tag)
+            member.unstable.remove(message)
+
+    def deliver_all(self) -> None:
+        """Deliver whatever is on its way, everywhere."""
+        for member in self.members:
+            while ready := self.deliverable(member):
+                self.deliver(member, ready[0])

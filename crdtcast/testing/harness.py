@@ -1,0 +1,202 @@
+"""Check a CRDT against a specification: a function from the visible operations, with their causal
+order, to the value.
+
+The idea is antidote_crdt's: state what the value must be from the history alone, and let random
+schedules look for a replica that disagrees.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.pure import PureOpCRDT
+from crdtcast.exceptions import InvalidOperationError
+from crdtcast.testing.group import Group, Member, Sent, VisibleOperation
+from crdtcast.testing.schedules import (
+    Action,
+    Deliver,
+    Issue,
+    Restart,
+    Schedule,
+    Stabilise,
+    Synchronise,
+    schedules,
+)
+
+Specification: TypeAlias = Callable[[Sequence[VisibleOperation]], Any]
+"""From the visible operations, in one of their causal orders, to the expected value."""
+
+
+def check_crdt(
+    crdt: type[PureOpCRDT[Any]],
+    operations: st.SearchStrategy[Sequence[Any]],
+    specification: Specification,
+    *,
+    members: int = 3,
+    examples: int = 200,
+    actions: int = 30,
+    seed: int = 0,
+    shrink: bool = True,
+) -> None:
+    """Run `crdt` through random schedules; AssertionError, the steps as a note, if it fails one.
+
+    `operations` gives tuples (name, argument, ...), `specification` the value expected from visible
+    operations. Checked after every step: the value; that replicas with equal operations have equal
+    digests, and replicas with different values different ones; that `prepare` changes nothing; that
+    stability, however early, changes no value; that a snapshot restores to the same value, log and
+    bytes. Checked at the end: convergence, and an empty log once all is stable. The same `seed`
+    gives the same schedules, whatever the hash seed. An error that the type raises gets the same
+    note.
+    """
+
+    @seeded(seed)
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+    )
+    @given(schedules(operations, members=members, actions=actions))
+    def schedule_holds(schedule: Schedule) -> None:
+        run_schedule(crdt, schedule, specification)
+
+    # Hypothesis reseeds the global generator; the caller's must not notice.
+    state = random.getstate()
+    try:
+        schedule_holds()
+    except Exception as failure:
+        failure.add_note(f"{crdt.__name__} failed with seed={seed}")
+        raise
+    finally:
+        random.setstate(state)
+
+
+def run_schedule(
+    crdt: type[PureOpCRDT[Any]], schedule: Schedule, specification: Specification
+) -> None:
+    """Run one schedule and check all that `check_crdt` lists. Raises AssertionError with the
+    steps taken.
+    """
+    _Run(crdt, schedule, specification).run()
+
+
+class _Run:
+    def __init__(
+        self, crdt: type[PureOpCRDT[Any]], schedule: Schedule, specification: Specification
+    ) -> None:
+        self.crdt = crdt
+        self.schedule = schedule
+        self.specification = specification
+        self.group: Group[PureOpCRDT[Any]] = Group(crdt, schedule.members)
+        self.steps: list[str] = []
+        self.digests: dict[tuple[tuple[str, int], ...], str] = {}  # of each visible set
+        self.values: dict[str, bytes] = {}  # of each digest
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except Exception as error:
+            error.add_note(f"{self.crdt.__name__}, steps taken:\n{self._taken()}")
+            raise
+
+    def _run(self) -> None:
+        for action in self.schedule.actions:
+            self._step(action)
+            if self.schedule.eager:
+                self._stabilise_all()
+        self._deliver_all()
+        self._stabilise_all()
+        for member in self.group.members:
+            self._restart(member)
+            if member.crdt.log_size != 0:
+                self._fail(f"{member.name} keeps {member.crdt.log_size} entries, all being stable")
+
+    def _step(self, action: Action) -> None:
+        if isinstance(action, Synchronise):
+            self._deliver_all()
+            return
+        member = self.group.members[action.member]
+        match action:
+            case Issue():
+                self._issue(member, action)
+            case Deliver():
+                ready = self.group.deliverable(member)
+                if ready:
+                    self._deliver(member, ready[action.choice % len(ready)])
+            case Stabilise():
+                self._stabilise(member, self.group.can_stabilise(member)[: action.most])
+            case Restart():
+                self._restart(member)
+
+    def _issue(self, member: Member[PureOpCRDT[Any]], action: Issue) -> None:
+        before = member.crdt.snapshot()
+        for call in action.calls:
+            try:
+                member.crdt.prepare(call.name, *call.args)
+            except InvalidOperationError:
+                return
+            finally:
+                if member.crdt.snapshot() != before:
+                    self._fail(f"preparing {call} changed the state of {member.name}")
+        self.steps.append(f"{member.name} issues {', '.join(map(repr, action.calls))}")
+        sent = self.group.issue(member, action.calls)
+        self.steps[-1] += f" as {sent.tag.dot}"
+        self._check(member)
+
+    def _deliver(self, member: Member[PureOpCRDT[Any]], message: Sent) -> None:
+        self.steps.append(f"{member.name} delivers {message.tag.dot}")
+        self.group.deliver(member, message)
+        self._check(member)
+
+    def _deliver_all(self) -> None:
+        for member in self.group.members:
+            while ready := self.group.deliverable(member):
+                self._deliver(member, ready[0])
+
+    def _stabilise(self, member: Member[PureOpCRDT[Any]], messages: list[Sent]) -> None:
+        for message in messages:
+            self.steps.append(f"{message.tag.dot} becomes stable at {member.name}")
+            self.group.stabilise(member, [message])
+            self._check(member)
+
+    def _stabilise_all(self) -> None:
+        for member in self.group.members:
+            self._stabilise(member, self.group.can_stabilise(member))
+
+    def _restart(self, member: Member[PureOpCRDT[Any]]) -> None:
+        self.steps.append(f"{member.name} restarts from a snapshot")
+        snapshot = member.crdt.snapshot()
+        restored = self.crdt.restore(snapshot)
+        if restored.snapshot() != snapshot:
+            self._fail(f"the snapshot of {member.name} differs after a restore")
+        if restored.log_size != member.crdt.log_size:
+            self._fail(f"{member.name} has {restored.log_size} log entries after a restore")
+        member.crdt = restored
+        self._check(member)
+
+    def _check(self, member: Member[PureOpCRDT[Any]]) -> None:
+        value = member.crdt.value
+        expected = self.specification(tuple(member.visible))
+        encoded = canonical(value)
+        if encoded != canonical(expected):
+            self._fail(f"{member.name} is worth {value!r}, but should be {expected!r}")
+        digest = member.crdt.digest()
+        visible = tuple(sorted(member.vector.items()))
+        if self.digests.setdefault(visible, digest) != digest:
+            self._fail(f"{member.name} has another digest than before, with the same operations")
+        if self.values.setdefault(digest, encoded) != encoded:
+            self._fail(f"{member.name} has a digest that another value had")
+
+    def _fail(self, reason: str) -> None:
+        raise AssertionError(f"{self.crdt.__name__}: {reason}")
+
+    def _taken(self) -> str:
+        return "\n".join(f"  {number:2} {step}" for number, step in enumerate(self.steps, 1))
