@@ -49,7 +49,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Replicate a Redis or Valkey server: clients connect here instead.",
     ),
     "vectors": Subcommand(
-        module="crdtcast.testing.vectors",
+        module="crdtcast.testing.vectors_cli",
         attribute="vectors",
         extra="conformance",
         summary="Check the data types against files of expected values.",
