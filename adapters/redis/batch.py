@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import (
+    AskKey,
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    ToldKey,
+)
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.tags import Dot, Tag, Vector
@@ -85,6 +94,22 @@ class LocalBatch:
         self._seal(key)
         self._effects.append(KillKey(key))
         return self.keyspace.kill_key(key, self.tag, self.plan)
+
+    def ask_key(self, key: bytes, name: str) -> None:
+        """Ask member `name` to tell a set again."""
+        self._count(1, len(key))
+        self._effects.append(AskKey(key, name))
+
+    def tell_key(self, key: bytes, members: Sequence[bytes], name: str) -> None:
+        """Add all members of a set anew, for member `name` that has lost them.
+
+        An element that somebody removes at the same time comes back: an add is an add.
+        """
+        for first in range(0, len(members), MAX_OPERATIONS):
+            self.add_members(key, members[first : first + MAX_OPERATIONS])
+        self._count(1, len(key))
+        self._seal(key)
+        self._effects.append(ToldKey(key, name))
 
     def _count(self, operations: int, size: int) -> None:
         if self._operations and (

@@ -20,10 +20,7 @@ from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
-    Inc,
     KillKey,
-    KillSlots,
-    One,
     UnknownPayloadError,
 )
 from crdtcast.adapters.redis.faults import crash_point
@@ -50,6 +47,10 @@ MAX_COMMAND_BYTES = 8 << 20
 
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
+_DAMAGED = ReplyError(
+    "ERR crdtcast: this key was overwritten past the gateway and is being restored from another "
+    "region; try again"
+)
 _TYPED = ("set", "counter")
 
 
@@ -136,6 +137,7 @@ class Committer:
         self._epoch = b""
         self._refusal: ReplyError | None = None
         self._repairs: set[bytes] = set()
+        self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._ticked = False
         self.engine: Engine | None = None
         self.keyspace = Keyspace(metadata_db)
@@ -160,6 +162,7 @@ class Committer:
         self._server, self.engine, self.keyspace, self.state = server, engine, keyspace, state
         self._epoch, self._refusal, self._busy = epoch, None, False
         self._repairs.clear()
+        self._inside.clear()
         if self._commit is not None:
             self._settle(self._commit, state, same_incarnation)
             self._commit = None
@@ -225,6 +228,10 @@ class Committer:
         """Whether a commit is under way or waits."""
         return self._commit is not None or bool(self._requests)
 
+    def inside(self, key: bytes, add: Callable[[LocalBatch], None]) -> None:
+        """An operation of the gateway's own on `key`, at the head of the next commit."""
+        self._inside.append((key, add))
+
     # Clients and peers bring work
 
     def submit(self, request: Request) -> None:
@@ -245,7 +252,7 @@ class Committer:
             return
         engine = self.engine
         reads = self._observer.reads()
-        work = self._requests or reads or self._repairs or engine.has_deliverable()
+        work = self._requests or reads or self._repairs or self._inside or engine.has_deliverable()
         if not work and not (self._ticked and engine.has_stable()):
             return
         self._ticked = False
@@ -273,11 +280,12 @@ class Committer:
             or commit.after
             or commit.plan.pieces
             or self._repairs
+            or self._inside
         )
 
     def _gather(self, commit: Commit, engine: Engine) -> None:
         commit.stable = engine.poll_stable(MAX_STABLE)
-        while len(commit.deliveries) < MAX_DELIVERIES:
+        while not self._inside and len(commit.deliveries) < MAX_DELIVERIES:
             delivery = engine.poll()
             if delivery is None:
                 break
@@ -314,7 +322,7 @@ class Committer:
 
     def _unknown_keys(self, commit: Commit) -> list[bytes]:
         known = self.keyspace.known
-        unknown: dict[bytes, None] = {}
+        unknown = {key: None for key, _ in self._inside if known(key) is None}
         for _, decoded in commit.deliveries:
             for effect in decoded:
                 if known(effect.key) is None and not isinstance(effect, KillKey):
@@ -348,12 +356,6 @@ class Committer:
         assert engine is not None and state is not None
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
-        for key in self._repairs:
-            keyspace.restore(key, plan)
-        self._repairs.clear()
-        for delivery, decoded in commit.deliveries:
-            for index, effect in enumerate(decoded):
-                keyspace.apply(effect, delivery.tag, index, plan)
         batch = LocalBatch(
             plan,
             keyspace,
@@ -362,10 +364,23 @@ class Committer:
             timestamp=self._clock.now,
             send=engine.send,
         )
+        for key in self._repairs:
+            keyspace.restore(key, plan)
+        self._repairs.clear()
+        # They rest on what the last commit left, so nothing was delivered for this one.
+        inside, self._inside = self._inside, []
+        for _, add in inside:
+            add(batch)
+        batch.close()
+        for delivery, decoded in commit.deliveries:
+            for index, effect in enumerate(decoded):
+                keyspace.apply(effect, delivery.tag, index, plan)
         for place, request in enumerate(commit.requests):
             command = request.command
             size = sum(map(len, request.args))
-            if command.kind is Kind.READ:
+            if keyspace.damaged and not keyspace.damaged.isdisjoint(request.args[1:]):
+                plan.answer_with(request, _DAMAGED)
+            elif command.kind is Kind.READ:
                 plan.read(request, request.args)
             elif size > MAX_COMMAND_BYTES:
                 plan.answer_with(request, _too_large(size))
@@ -536,11 +551,6 @@ class Committer:
         self._flush_clients()
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
-
-
-def touched_keys(decoded: list[Effect]) -> set[bytes]:
-    """The objects that a message's effects touch."""
-    return {effect.key for effect in decoded if isinstance(effect, One | Inc | KillKey | KillSlots)}
 
 
 def _too_large(size: int) -> ReplyError:

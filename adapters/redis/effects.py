@@ -38,6 +38,8 @@ class Opcode(enum.IntEnum):
     INC = 2
     KILL_KEY = 3
     KILL_SLOTS = 4
+    ASK_KEY = 5
+    TOLD_KEY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,23 @@ class KillSlots:
     slots: tuple[bytes, ...]
 
 
-Effect: TypeAlias = One | Inc | KillKey | KillSlots
+@dataclass(frozen=True, slots=True)
+class AskKey:
+    """The origin's copy of a set was overwritten past its gateway: member `name` should tell it again."""
+
+    key: bytes
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToldKey:
+    """Behind the members that answer an AskKey of member `name`."""
+
+    key: bytes
+    name: str
+
+
+Effect: TypeAlias = One | Inc | KillKey | KillSlots | AskKey | ToldKey
 
 
 class UnknownPayloadError(RemoteProtocolError):
@@ -97,6 +115,10 @@ def _encode(effect: Effect) -> list[object]:
             return [Opcode.KILL_KEY, key]
         case KillSlots(key, type_, slots):
             return [Opcode.KILL_SLOTS, key, type_, list(slots)]
+        case AskKey(key, name):
+            return [Opcode.ASK_KEY, key, name]
+        case ToldKey(key, name):
+            return [Opcode.TOLD_KEY, key, name]
 
 
 def decode(payload: bytes) -> tuple[int, list[Effect]]:
@@ -124,5 +146,9 @@ def _decode(row: list[object]) -> Effect:
             return KillKey(key)
         case [Opcode.KILL_SLOTS, bytes(key), int(type_), list(slots)]:
             return KillSlots(key, RedisType(type_), tuple(slots))
+        case [Opcode.ASK_KEY, bytes(key), str(name)]:
+            return AskKey(key, name)
+        case [Opcode.TOLD_KEY, bytes(key), str(name)]:
+            return ToldKey(key, name)
         case _:
             raise ValueError(f"unknown effect {row!r:.80}")

@@ -235,23 +235,23 @@ class Client:
 
     def _take(self, commands: list[Args]) -> None:
         front = self._front
-        find, submit, append = front.find, front.submit, self.pending.append
+        find, append = front.find, self.pending.append
         for args in commands:
             command = find(args[0], _UNRESOLVED)
             request = Request(self, args, command)
             append(request)
             if (
                 command.forwarded
-                and self.authenticated
                 and command.low <= len(args) <= command.high
+                and self.authenticated
             ):
-                self.last_command = command
-                submit(request)
+                front.submit(request)
             else:
                 front.session.handle(request)
-                self.last_command = request.command
                 if self._ending:
                     return
+        if commands:
+            self.last_command = request.command
 
     def _take_singly(self, chunk: bytes) -> None:
         """As long as a client is a stranger: the limits of a request depend on whether the one

@@ -13,12 +13,14 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.admin import Admin
+from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe
@@ -52,6 +54,8 @@ from crdtcast.tags import Tag, Vector
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
+_ASK_AGAIN_SECONDS = 2.0
+"""How long a member has to tell a set again before another one is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,8 @@ class Gateway:
         self._renew = False
         self._nursery: trio.Nursery | None = None
         self._asked: list[Read] = []
+        self._ask_again = 0.0
+        self._asks = 0
         self._connection: ServerConnection | None = None
         self.recorder = Recorder(
             None,
@@ -347,8 +353,8 @@ class Gateway:
         )
         engine.mark_durable(dict(engine.vector))
         self.hlc.observe(state.clock)
-        keyspace = Keyspace(self.options.metadata_db)
-        keyspace.hidden = inspection.hidden
+        keyspace = Keyspace(self.options.metadata_db, self.options.node.name)
+        keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
         self._replay(engine, keyspace, inspection.unstable)
         if before is not None and before.me != engine.me:
             self._keep_what_the_server_lost(before, engine)
@@ -453,6 +459,34 @@ class Gateway:
         if commit.transaction and self.committer.state is not None:
             self.durability.committed(self.committer.state.vector)
 
+        asked, self.committer.keyspace.asked = self.committer.keyspace.asked, []
+        for key, name in asked:
+            self._tell_again(key, name)
+
+    def _tell_again(self, key: bytes, name: str) -> None:
+        """Another member's set was overwritten past its gateway: tell it ours, as of one instant."""
+
+        def tell(reply: object) -> None:
+            members = reply if isinstance(reply, list) else []
+            self.committer.inside(key, lambda batch: batch.tell_key(key, members, name))
+
+        self._asked.append(([b"SMEMBERS", key], tell))
+
+    def _ask_for_damaged(self) -> None:
+        """Ask a linked member, another one each time, for the sets that were overwritten here."""
+        damaged = self.committer.keyspace.damaged
+        now = time.monotonic()
+        if not damaged or self.node is None or now < self._ask_again:
+            return
+        linked = [name for name, link in sorted(self.node.status().items()) if link.state == "up"]
+        if not linked:
+            return
+        self._ask_again = now + _ASK_AGAIN_SECONDS
+        self._asks += 1
+        name = linked[self._asks % len(linked)]
+        for key in damaged:
+            self.committer.inside(key, partial(_ask_key, key, name))
+
     def reads(self) -> list[Read]:
         """(For the committer.)"""
         asked, self._asked = self._asked, []
@@ -490,6 +524,7 @@ class Gateway:
         self.front.flush()
 
     def _on_work(self) -> None:
+        self._ask_for_damaged()
         self.committer.ticked()
         self.front.flush()
 
@@ -498,3 +533,7 @@ class Gateway:
             self.node.hold = hold
             if not hold:
                 self.node.flush()
+
+
+def _ask_key(key: bytes, name: str, batch: LocalBatch) -> None:
+    batch.ask_key(key, name)

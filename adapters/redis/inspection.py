@@ -24,6 +24,8 @@ class Inspection:
     unstable: list[Message]
     hidden: set[bytes]
     """Keys whose set is hidden behind a string."""
+    damaged: set[bytes]
+    """Keys that wait for another region's copy."""
     fence: int
     product: str
     """`redis` or `valkey`."""
@@ -34,7 +36,18 @@ class Inspection:
 
 async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     """Ask everything. Raises ServerError if the server fails, ConfigurationError if it cannot be used as it is."""
-    info_reply, config, commands, keys, selected, size, state, store, fence = await server.call(
+    (
+        info_reply,
+        config,
+        commands,
+        keys,
+        selected,
+        size,
+        state,
+        store,
+        fence,
+        damaged,
+    ) = await server.call(
         [
             ("INFO",),
             ("CONFIG", "GET", "append*"),
@@ -45,6 +58,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             ("GET", metadata.STATE),
             ("HGETALL", metadata.STORE),
             ("GET", metadata.FENCE),
+            ("SMEMBERS", metadata.DAMAGED),
         ]
     )
     if isinstance(selected, Exception):
@@ -52,7 +66,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             f"the server has no database {metadata_db} for the metadata ({selected}): choose one "
             "with --metadata-db"
         )
-    for reply in (info_reply, commands, keys, size, state, store, fence):
+    for reply in (info_reply, commands, keys, size, state, store, fence, damaged):
         if isinstance(reply, Exception):
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
@@ -74,6 +88,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         ),
         unstable=metadata.decode_store(rows),
         hidden=hidden,
+        damaged=set(damaged),
         fence=int(fence or 0),
         product=info.get("server_name", "redis"),
         version=info.get("valkey_version", info.get("redis_version", "")),

@@ -8,14 +8,26 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.effects import (
+    AskKey,
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    ToldKey,
+)
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.incarnation import name_of
 from crdtcast.tags import Tag
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
 _REMEMBERED_KEYS = 200_000
+_KEEP_FOREIGN_SECONDS = 7 * 86_400
 
 
 class Holds(Enum):
@@ -40,13 +52,16 @@ def hidden_key(type_: RedisType, key: bytes) -> bytes:
 class Keyspace:
     """Native state of database 0, as far as it matters, and the log over it."""
 
-    def __init__(self, metadata_db: int) -> None:
+    def __init__(self, metadata_db: int, name: str = "") -> None:
+        self.name = name
         self.log = UnstableLog()
         self.metadata_db = metadata_db
         self.hidden: set[bytes] = set()
         """Keys whose set is hidden behind a string."""
         self.damaged: set[bytes] = set()
         """Sets that were overwritten past the gateway and wait for another region's copy."""
+        self.asked: list[tuple[bytes, str]] = []
+        """Sets that another member wants told again, and its name."""
         self.conflicts = 0
         """How often two types met under one key, since start."""
         self._known: dict[bytes, Known] = {}
@@ -93,6 +108,13 @@ class Keyspace:
                 self.kill_key(key, tag, plan)
             case KillSlots(key, _, members):
                 self.kill_members(key, members, tag, plan)
+            case AskKey(key, name):
+                if name == self.name:
+                    self.asked.append((key, name_of(tag.dot.origin)))
+            case ToldKey(key, name):
+                if name == self.name and key in self.damaged:
+                    self.damaged.discard(key)
+                    plan.metadata(Expect.INTEGER, b"SREM", metadata.DAMAGED, key)
 
     def add_members(
         self, key: bytes, members: Iterable[bytes], tag: Tag, index: int, plan: Plan
@@ -184,10 +206,12 @@ class Keyspace:
             plan.native(key, Expect.OK, b"SET", key, b"%d" % known)
             return
         self.damaged.add(key)
+        plan.metadata(Expect.INTEGER, b"SADD", metadata.DAMAGED, key)
         aside = b"foreign:" + key
         plan.native(
             key, Expect.INTEGER, b"COPY", key, aside, b"DB", b"%d" % self.metadata_db, b"REPLACE"
         )
+        plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
         plan.native(key, Expect.INTEGER, b"DEL", key)
         members = self.log.members(key)
         if members:

@@ -5,6 +5,8 @@
     fence    rising epoch of the one gateway that may write
     durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
     hidden:TYPE:KEY   a value whose type is hidden by another under the same key
+    damaged  set of keys that were overwritten past the gateway and wait for another region's copy
+    foreign:KEY       what was found in the place of such a key, for a week
     opaque   hash, as `store`, of delivered messages that this program cannot read: kept until one can
 
 A quiet group holds `state`, `fence` and `durable` only.
@@ -23,7 +25,8 @@ from crdtcast.tags import Dot, Vector
 
 FORMAT = 1
 _pack: Callable[[object], bytes] = msgpack.packb
-STATE, STORE, FENCE, DURABLE, OPAQUE = b"state", b"store", b"fence", b"durable", b"opaque"
+STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
+OPAQUE, DAMAGED = b"opaque", b"damaged"
 HIDDEN_PREFIX = b"hidden:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""

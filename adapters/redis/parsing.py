@@ -19,11 +19,12 @@ from crdtcast.exceptions import RemoteProtocolError
 
 Args = list[bytes]
 
-_LARGE_COUNT = re.compile(rb"[*%~>|]\d{4}").search
+_LARGE_COUNT = re.compile(rb"\n[*%~>|]\d{4}").search
 """hiredis allocates an array when it sees its header; a large one is for the careful parser to
 judge.
 """
 _PROBE = b"*0\r\n"
+_NOTHING: list[object] = []  # what the probe becomes
 _MAX_LINE = 64 * 1024
 _MAX_HEADER = 32
 
@@ -67,54 +68,37 @@ class RequestParser:
     between two calls.
     """
 
-    __slots__ = ("_args", "_buffer", "_count", "_fast", "_length", "_size", "error", "limits")
+    __slots__ = (
+        "_args",
+        "_buffer",
+        "_busy",
+        "_count",
+        "_fast",
+        "_length",
+        "_size",
+        "error",
+        "limits",
+        "missing",
+    )
 
     def __init__(self, fast: FastReader, limits: RequestLimits) -> None:
         self.limits = limits
         self.error: str | None = None
+        self.missing = 0
+        """Bytes of the bulk string in progress that are still to come: a hint for the next read."""
         self._fast = fast
-        self._buffer = bytearray()  # bytes of the request in progress that are not parsed yet
+        self._busy = False  # whether a request is in progress
+        self._buffer = bytearray()  # its bytes that are not parsed yet
         self._args: Args = []
         self._count = 0  # arguments still missing; 0 between two requests
         self._length = -1  # of the bulk string in progress; -1 when its header is still missing
-        self._size = 0  # bytes of the request in progress, without the headers
-
-    @property
-    def missing(self) -> int:
-        """How many bytes of the bulk string in progress are still to come, at least: a hint for the
-        next read.
-        """
-        return max(0, self._length + 2 - len(self._buffer)) if self._length >= 0 else 0
+        self._size = 0  # bytes of the arguments so far
 
     def feed(self, chunk: bytes) -> list[Args]:
-        """Take what a socket gave, and return the complete commands, each a list of at least one
-        argument.
-        """
-        if not self._count and not self._buffer and self._ordinary(chunk):
-            return self._feed_fast(chunk)
-        self._buffer += chunk
-        return self.resume()
-
-    def resume(self) -> list[Args]:
-        """Commands that are left from an earlier `feed`: there are some only while the limits are
-        `UNAUTHENTICATED`, since then each call returns one command.
-        """
-        commands = self._careful([], whole=False)
-        if self.limits is UNAUTHENTICATED or self.error is not None or not commands:
-            return commands
-        if self._buffer:
-            rest = bytes(self._buffer)
-            if self._ordinary(rest):
-                self._buffer.clear()
-                return commands + self._feed_fast(rest)
-            return self._careful(commands, whole=True)
-        return commands
-
-    def _ordinary(self, chunk: bytes) -> bool:
-        """Whether hiredis may have it."""
-        return chunk[:1] == b"*" and self.limits is not UNAUTHENTICATED and not _LARGE_COUNT(chunk)
-
-    def _feed_fast(self, chunk: bytes) -> list[Args]:
+        """Take what a socket gave; return the complete commands, lists of at least one argument."""
+        if self._busy or not self._ordinary(chunk):
+            self._buffer += chunk
+            return self.resume()
         # A probe behind the chunk tells exactly whether it ended at a request's end: only then is
         # the probe itself the last thing that comes out, with nothing left.
         fast = self._fast
@@ -129,7 +113,7 @@ class RequestParser:
                 b"".join(args)  # a TypeError unless every argument is a string
                 commands.append(args)
                 args = gets()
-            if args == [] and not fast.has_data():
+            if args == _NOTHING and not fast.has_data():
                 return commands
         except (hiredis.ProtocolError, TypeError):
             args = None
@@ -142,6 +126,31 @@ class RequestParser:
         # Something is out of the ordinary; the careful parser starts over and finds out what.
         self._buffer += chunk
         return self._careful([], whole=True)
+
+    def resume(self) -> list[Args]:
+        """Commands that are left from an earlier `feed`: there are some only while the limits are
+        `UNAUTHENTICATED`, since then each call returns one command.
+        """
+        commands = self._careful([], whole=False)
+        if self.limits is UNAUTHENTICATED or self.error is not None or not commands:
+            return commands
+        if self._buffer:
+            rest = bytes(self._buffer)
+            if not self._ordinary(rest):
+                return self._careful(commands, whole=True)
+            self._buffer.clear()
+            self._busy = False
+            return commands + self.feed(rest)
+        return commands
+
+    def _ordinary(self, chunk: bytes) -> bool:
+        """Whether hiredis may have it."""
+        return (
+            chunk[0] == 42
+            and chunk.find(b"\r", 1, 5) > 0
+            and _LARGE_COUNT(chunk) is None
+            and self.limits is not UNAUTHENTICATED
+        )
 
     def _careful(self, commands: list[Args], *, whole: bool) -> list[Args]:
         """Parse the buffer: all of it, or only up to the end of the request in progress."""
@@ -183,6 +192,8 @@ class RequestParser:
             self._args = []
             return commands
         del buffer[:position]
+        self._busy = bool(self._count or buffer)
+        self.missing = max(0, self._length + 2 - len(buffer)) if self._length >= 0 else 0
         return commands
 
     def _arguments(self, position: int) -> tuple[int, bool]:
@@ -324,13 +335,13 @@ class ReplySplitter:
             sign = buffer[position]
             following = end + 2
             if sign in _BULK:
-                length = int(buffer[position + 1 : end])
+                length = _header_number(buffer, position, end)
                 if length >= 0:
                     following += length + 2
                     if following > available:
                         break
             elif sign in _AGGREGATE:
-                count = int(buffer[position + 1 : end]) * _AGGREGATE[sign]
+                count = _header_number(buffer, position, end) * _AGGREGATE[sign]
                 position = following
                 if sign == 124:  # attributes are no element of their own
                     missing.append(count + 1)
@@ -351,6 +362,13 @@ class ReplySplitter:
                 return True
         self._position = position
         return False
+
+
+def _header_number(buffer: bytearray, position: int, end: int) -> int:
+    try:
+        return int(buffer[position + 1 : end])
+    except ValueError:
+        raise RemoteProtocolError("the server's reply has a length that is no number") from None
 
 
 _BULK = frozenset(b"$!=")

@@ -1,0 +1,233 @@
+"""Throughput and CPU of a gateway beside the plain server, in turn in one run, every reply and the end state checked.
+
+    python benchmarks/gateway.py [--seconds 1.5] [--rounds 3] [--members 3] [--appendfsync everysec] [--json]
+
+Three regions run on this machine with event logs on; load goes to one of them. Rows: command, pipeline, connections;
+columns: operations a second of the plain server and through the gateway, their ratio (median of the rounds), CPU
+microseconds per operation of the gateway and of its server, and p50 in milliseconds of one request. All share the
+machine's cores with the load generator, so ratios say more than rates.
+"""
+
+import argparse
+import json
+import os
+import selectors
+import socket
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.adapters.redis.embedded import start_server
+
+PIPELINES = (1, 16, 64)
+CONNECTIONS = (1, 50)
+COMMANDS = ("sadd", "incr", "get")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def encode(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
+
+
+class Connection:
+    """One client: it knows each reply beforehand, byte for byte."""
+
+    def __init__(self, port: int, command: str, label: bytes, pipeline: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.command, self.label, self.pipeline = command, label, pipeline
+        self.count = 0
+        self.expected = b""
+        self.received = bytearray()
+        self.sent_at = 0.0
+        if command == "get":
+            self.socket.sendall(encode(b"INCRBY", b"read:" + label, b"7"))
+            assert self.socket.recv(100) == b":7\r\n"
+
+    def send(self) -> None:
+        first, last = self.count, self.count + self.pipeline
+        self.count = last
+        if self.command == "sadd":
+            request = b"".join(
+                encode(b"SADD", b"set:" + self.label, b"member:%d" % n) for n in range(first, last)
+            )
+            self.expected = b":1\r\n" * self.pipeline
+        elif self.command == "incr":
+            request = encode(b"INCR", b"n:" + self.label) * self.pipeline
+            self.expected = b"".join(b":%d\r\n" % n for n in range(first + 1, last + 1))
+        else:
+            request = encode(b"GET", b"read:" + self.label) * self.pipeline
+            self.expected = b"$1\r\n7\r\n" * self.pipeline
+        self.sent_at = time.perf_counter()
+        self.socket.sendall(request)
+
+    def receive(self) -> bool:
+        """Whether the whole reply is here; it must be the expected one."""
+        self.received += self.socket.recv(1 << 18)
+        if len(self.received) < len(self.expected):
+            return False
+        assert self.received == self.expected, (self.received[:80], self.expected[:80])
+        self.received.clear()
+        return True
+
+    def end_state(self) -> None:
+        """What the key holds must be what was acknowledged."""
+        if self.command == "sadd":
+            question, answer = encode(b"SCARD", b"set:" + self.label), b":%d\r\n" % self.count
+        elif self.command == "incr":
+            text = b"%d" % self.count
+            question = encode(b"GET", b"n:" + self.label)
+            answer = b"$%d\r\n%b\r\n" % (len(text), text)
+        else:
+            question, answer = encode(b"GET", b"read:" + self.label), b"$1\r\n7\r\n"
+        self.socket.sendall(question)
+        got = self.socket.recv(1000)
+        assert got == answer, (got, answer)
+
+
+@dataclass(frozen=True)
+class Measured:
+    rate: float
+    p50_ms: float
+    gateway_us: float
+    server_us: float
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def measure(
+    port: int,
+    command: str,
+    pipeline: int,
+    connections: int,
+    seconds: float,
+    label: str,
+    gateway_pid: int | None,
+    server_pid: int,
+) -> Measured:
+    """Load for so many seconds; every connection has one pipeline under way."""
+    clients = [
+        Connection(port, command, f"{label}:{n}".encode(), pipeline) for n in range(connections)
+    ]
+    waits: list[float] = []
+    operations = 0
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client.socket, selectors.EVENT_READ, client)
+        gateway_before = cpu_seconds(gateway_pid) if gateway_pid else 0.0
+        server_before = cpu_seconds(server_pid)
+        started = time.perf_counter()
+        deadline = started + seconds
+        for client in clients:
+            client.send()
+        under_way = len(clients)
+        while under_way:
+            for key, _ in selector.select():
+                client = key.data
+                if not client.receive():
+                    continue
+                now = time.perf_counter()
+                waits.append(now - client.sent_at)
+                operations += pipeline
+                if now < deadline:
+                    client.send()
+                else:
+                    under_way -= 1
+        took = time.perf_counter() - started
+        gateway_cpu = cpu_seconds(gateway_pid) - gateway_before if gateway_pid else 0.0
+        server_cpu = cpu_seconds(server_pid) - server_before
+    for client in clients:
+        client.end_state()
+        client.socket.close()
+    return Measured(
+        rate=operations / took,
+        p50_ms=statistics.median(waits) * 1000,
+        gateway_us=gateway_cpu / operations * 1e6,
+        server_us=server_cpu / operations * 1e6,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--members", type=int, default=3, choices=range(1, 6))
+    parser.add_argument("--appendfsync", default="everysec", choices=("always", "everysec", "no"))
+    parser.add_argument("--no-log", action="store_true", help="without event logs")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    names = "abcde"[: options.members]
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch)
+        plain = start_server(directory / "plain", appendfsync=options.appendfsync)
+        with (
+            plain,
+            LocalCluster(
+                directory,
+                names,
+                group="bench",
+                appendfsync=options.appendfsync,
+                log_directory=None if options.no_log else directory / "logs",
+            ) as cluster,
+        ):
+            region = cluster["a"]
+            process = region.gateway.process
+            assert process is not None
+            for command in COMMANDS:
+                for pipeline in PIPELINES:
+                    for connections in CONNECTIONS:
+                        pairs = []
+                        for round_ in range(options.rounds):
+                            label = f"{pipeline}:{connections}:{round_}"
+                            shape = (command, pipeline, connections, options.seconds, label)
+                            alone = measure(plain.port, *shape, None, plain.pid)
+                            through = measure(
+                                region.gateway.port, *shape, process.pid, region.server.pid
+                            )
+                            pairs.append((alone, through))
+                            cluster.wait_equal(names, quiet=False, timeout=120)
+                        rows.append(summary(command, pipeline, connections, pairs))
+                        if not options.json:
+                            print(line(rows[-1]), flush=True)
+            cluster.wait_equal(names, quiet=True, timeout=120)
+    print(
+        json.dumps({"load": os.getloadavg(), "cores": os.cpu_count(), "rows": rows})
+        if options.json
+        else f"load average {os.getloadavg()}, {os.cpu_count()} cores"
+    )
+
+
+def summary(
+    command: str, pipeline: int, connections: int, pairs: list[tuple[Measured, Measured]]
+) -> dict[str, object]:
+    return {
+        "command": command,
+        "pipeline": pipeline,
+        "connections": connections,
+        "plain": statistics.median(alone.rate for alone, _ in pairs),
+        "gateway": statistics.median(through.rate for _, through in pairs),
+        "ratio": statistics.median(through.rate / alone.rate for alone, through in pairs),
+        "gateway_us": statistics.median(through.gateway_us for _, through in pairs),
+        "server_us": statistics.median(through.server_us for _, through in pairs),
+        "plain_p50_ms": statistics.median(alone.p50_ms for alone, _ in pairs),
+        "p50_ms": statistics.median(through.p50_ms for _, through in pairs),
+    }
+
+
+def line(row: dict[str, object]) -> str:
+    return (
+        "{command:5} pipeline {pipeline:2} connections {connections:2}: plain {plain:8.0f}/s, "
+        "gateway {gateway:8.0f}/s, ratio {ratio:.2f}; CPU us/op gateway {gateway_us:5.1f}, server "
+        "{server_us:4.1f}; p50 {plain_p50_ms:.2f} -> {p50_ms:.2f} ms"
+    ).format(**row)
+
+
+if __name__ == "__main__":
+    main()
