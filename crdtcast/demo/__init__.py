@@ -1,1 +1,3 @@
-"""The demonstration: three regions that take writes everywhere, a partition, a comparison, an audit."""
+"""The demonstration: three regions that take writes everywhere, a partition, a comparison, an
+audit.
+"""

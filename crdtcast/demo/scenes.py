@@ -1,0 +1,243 @@
+"""The demo's course: start, write everywhere with one region cut off for a while, clean up,
+compare, audit.
+
+Its rule: nothing is hard-coded but the plan; every figure in the outcome was measured or counted in
+this run.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.children import start_child
+from crdtcast.demo import corpus, plan, verify
+from crdtcast.demo.load import Load, Stream
+from crdtcast.demo.verify import Content, MetadataLeft
+
+REGIONS = ("eu", "us", "asia")
+CUT_OFF = "asia"
+REMOVER = "eu"
+BATCH = 64
+CONNECTIONS = 2
+LOOK_EVERY = 0.1
+CUT_AT, HEAL_AT = 0.3, 0.6
+
+
+class View(Protocol):
+    """Where the course is shown."""
+
+    def scene(self, text: str) -> None:
+        """Something begins."""
+
+    def note(self, text: str) -> None:
+        """Something happened in it."""
+
+    def progress(self, done: Mapping[str, int], total: Mapping[str, int]) -> None:
+        """How many commands were answered, of how many, in each region."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came out. `differences` are lines for people; empty is good."""
+
+    operations: dict[str, int] = field(default_factory=dict)
+    operations_while_cut_off: int = 0
+    write_seconds: float = 0.0
+    seconds: float = 0.0
+    convergence_seconds: float = 0.0
+    stability_seconds: float = 0.0
+    contents: dict[str, Content] = field(default_factory=dict)
+    metadata: dict[str, MetadataLeft] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+    audit: str = "skipped"
+    report: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Everything is as it should be."""
+        beyond = verify.metadata_beyond(self.metadata.values())
+        return (
+            not self.differences and self.audit in ("clean", "skipped") and not any(beyond.values())
+        )
+
+
+class Demo:
+    """One run of the demo in the directory `scratch`, with about `words` words."""
+
+    def __init__(self, scratch: Path, words: int, view: View, timeout: float) -> None:
+        self.scratch = scratch
+        self.view = view
+        self.timeout = timeout
+        self.logs = scratch / "logs"
+        self.outcome = Outcome()
+        self.began = time.monotonic()
+        view.scene("Reading the standard library's source files")
+        self.thirds = corpus.thirds(words)
+        self.clean_up = plan.plan_clean_up(self.thirds)
+        self.expected = plan.expected(self.thirds, self.clean_up)
+
+    def run(self, *, audit_to: Path | None) -> Outcome:
+        """The whole course; with `audit_to`, the audit's results go into that directory."""
+        self.view.scene("Starting three servers and a gateway beside each")
+        cluster = LocalCluster(
+            self.scratch, REGIONS, group="demo", log_directory=self.logs, appendfsync="everysec"
+        )
+        with cluster:
+            for region in cluster:
+                self.view.note(
+                    f"{region.name}: server on port {region.server.port}, clients connect to the "
+                    f"gateway on port {region.gateway.port}"
+                )
+            self.write_everywhere(cluster)
+            self.clean(cluster)
+            self.compare(cluster)
+            self.view.scene("Stopping gateways and servers")
+        if audit_to is not None:
+            self.audit(audit_to)
+        self.outcome.seconds = time.monotonic() - self.began
+        return self.outcome
+
+    def write_everywhere(self, cluster: LocalCluster) -> None:
+        """Count all words, a third in each region; one region is cut off for part of it."""
+        self.view.scene(f"Counting words in all three regions; {CUT_OFF} is cut off for a while")
+        streams = {
+            name: Stream(cluster[name].gateway.port, plan.counting(words, BATCH))
+            for name, words in zip(REGIONS, self.thirds, strict=True)
+        }
+        total = {
+            name: len(words) - (-len(words) // BATCH)
+            for name, words in zip(REGIONS, self.thirds, strict=True)
+        }
+        at_cut: int | None = None
+        healed = False
+        with self.timed_load(streams) as load:
+            ended = False
+            while not ended:
+                ended = load.wait(LOOK_EVERY)
+                self.view.progress({name: s.operations for name, s in streams.items()}, total)
+                share = load.operations / max(1, sum(total.values()))
+                if at_cut is None and (share >= CUT_AT or ended):
+                    cluster.isolate(CUT_OFF)
+                    at_cut = streams[CUT_OFF].operations
+                    self.view.note(f"{CUT_OFF} is cut off, and goes on taking writes")
+                elif at_cut is not None and not healed and (share >= HEAL_AT or ended):
+                    self.heal(cluster, streams[CUT_OFF].operations - at_cut)
+                    healed = True
+        if not healed:
+            self.heal(cluster, streams[CUT_OFF].operations - (at_cut or 0))
+        self.view.note("waiting until all three hold the same, and know it")
+        cluster.wait_equal(REGIONS, quiet=True, timeout=self.timeout)
+
+    def heal(self, cluster: LocalCluster, taken: int) -> None:
+        """End a region's isolation."""
+        self.outcome.operations_while_cut_off += taken
+        cluster.rejoin(CUT_OFF)
+        self.view.note(f"{CUT_OFF} is healed; it took {taken:,} writes meanwhile")
+
+    def clean(self, cluster: LocalCluster) -> None:
+        """Remove words in one region, while another that is cut off adds some of them again."""
+        removed, kept = len(self.clean_up.removed), len(self.clean_up.kept)
+        self.view.scene(
+            f"{REMOVER} removes {removed:,} words, while {CUT_OFF}, cut off again, adds {kept:,} "
+            "of them anew"
+        )
+        cluster.isolate(CUT_OFF)
+        words = {
+            REMOVER: plan.removing(self.clean_up.removed, BATCH),
+            CUT_OFF: plan.counting(plan.counting_again(self.clean_up), BATCH),
+        }
+        (third,) = set(REGIONS) - set(words)
+        words[third] = plan.counting(self.clean_up.elsewhere, BATCH)
+        streams = {
+            name: Stream(cluster[name].gateway.port, batches) for name, batches in words.items()
+        }
+        with self.timed_load(streams) as load:
+            while not load.wait(LOOK_EVERY):
+                pass
+        self.heal(cluster, streams[CUT_OFF].operations)
+        healed = time.monotonic()
+        cluster.wait_equal(REGIONS, quiet=False, timeout=self.timeout)
+        self.outcome.convergence_seconds = time.monotonic() - healed
+        self.view.note(
+            f"all three have delivered the same {self.outcome.convergence_seconds:.2f} s after that"
+        )
+        cluster.wait_equal(REGIONS, quiet=True, timeout=self.timeout)
+        self.outcome.stability_seconds = time.monotonic() - healed
+
+    @contextmanager
+    def timed_load(self, streams: Mapping[str, Stream]) -> Iterator[Load]:
+        """Clients writing `streams`; afterwards their operations and time are in the outcome."""
+        began = time.monotonic()
+        with Load(streams, CONNECTIONS) as load:
+            yield load
+        self.outcome.write_seconds += time.monotonic() - began
+        for name, stream in streams.items():
+            so_far = self.outcome.operations.get(name, 0)
+            self.outcome.operations[name] = so_far + stream.operations
+
+    def compare(self, cluster: LocalCluster) -> None:
+        """Read all three servers; compare them with each other and with the exact counts."""
+        self.view.scene("Comparing the servers with each other and with the exact counts")
+        outcome = self.outcome
+        digests = {}
+        for region in cluster:
+            outcome.contents[region.name] = verify.read_content(region.server.port)
+            outcome.metadata[region.name] = verify.metadata_left(region)
+            told = json.loads(region.command("VERIFY"))
+            digests[region.name] = told["keys"], told["digest"]
+        outcome.differences = verify.between_regions(outcome.contents)
+        outcome.differences += verify.digests_differ(digests)
+        for name, content in outcome.contents.items():
+            outcome.differences += verify.differences(name, content, self.expected)
+
+    def audit(self, directory: Path) -> None:
+        """Check the event logs in a process of its own, which a Java process belongs to."""
+        self.view.scene("Auditing the event logs with Spark")
+        directory.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "crdtcast", "audit", str(self.logs), "--out", str(directory)]
+        with open(self.scratch / "audit.log", "wb") as log:
+            process = start_child(words, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            code = process.wait()
+        finally:
+            end_group(process)
+        verdicts = {0: "clean", 1: "findings"}
+        self.outcome.audit = verdicts.get(code, "failed")
+        if self.outcome.audit != "clean":
+            told = (self.scratch / "audit.log").read_text(errors="replace").splitlines()
+            self.outcome.differences += [f"audit: {line}" for line in told[-10:]]
+        report = directory / "report.html"
+        self.outcome.report = report if report.exists() else None
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of a child and its own children; `start_child` made them a session."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def summary(outcome: Outcome) -> dict[str, object]:
+    """The outcome as one JSON object."""
+    return {
+        "ok": outcome.ok,
+        "operations": sum(outcome.operations.values()),
+        "seconds": round(outcome.seconds, 3),
+        "write_seconds": round(outcome.write_seconds, 3),
+        "convergence_seconds": round(outcome.convergence_seconds, 3),
+        "stability_seconds": round(outcome.stability_seconds, 3),
+        "operations_while_cut_off": outcome.operations_while_cut_off,
+        "metadata_left": verify.metadata_beyond(outcome.metadata.values()),
+        "audit": outcome.audit,
+        "report": str(outcome.report) if outcome.report else None,
+        "differences": len(outcome.differences),
+    }

@@ -1,0 +1,105 @@
+"""How the demo looks in a terminal: scenes, progress bars, a table. Everything here only shows what
+it is given.
+"""
+
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from crdtcast.demo.scenes import REGIONS, Outcome
+from crdtcast.demo.verify import CONSTANT_BYTES, metadata_beyond
+
+
+class Screen:
+    """The course of the demo on stderr, so that results alone are on stdout."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self.began = time.monotonic()
+        self.bars: Progress | None = None
+        self.tasks: dict[str, TaskID] = {}
+
+    def scene(self, text: str) -> None:
+        """A line with the time since the start."""
+        self.close()
+        since = time.monotonic() - self.began
+        self.console.print(f"[bold cyan]{since:6.1f} s[/]  [bold]{text}[/]")
+
+    def note(self, text: str) -> None:
+        """A line that belongs to the scene; above the bars, if there are any."""
+        (self.bars.console if self.bars else self.console).print(f"          {text}")
+
+    def progress(self, done: Mapping[str, int], total: Mapping[str, int]) -> None:
+        """A bar for each region."""
+        if self.bars is None:
+            columns = (TextColumn("          {task.description:<6}"), BarColumn(40))
+            self.bars = Progress(*columns, MofNCompleteColumn(), console=self.console)
+            self.bars.start()
+            self.tasks = {name: self.bars.add_task(name, total=total[name]) for name in total}
+        for name, count in done.items():
+            self.bars.update(self.tasks[name], completed=count)
+
+    def close(self) -> None:
+        """Finish the bars, so that the terminal is as it was."""
+        if self.bars is not None:
+            self.bars.stop()
+            self.bars = None
+
+
+def result_table(outcome: Outcome) -> Table:
+    """A column for each region, a row for each thing to compare."""
+    table = Table(title="What the three servers hold", title_justify="left")
+    table.add_column("")
+    for name in REGIONS:
+        table.add_column(name, justify="right")
+    rows = {
+        "writes taken": [f"{outcome.operations[name]:,}" for name in REGIONS],
+        "words in the vocabulary": [
+            f"{len(outcome.contents[name].vocabulary):,}" for name in REGIONS
+        ],
+        "counters": [f"{len(outcome.contents[name].counts):,}" for name in REGIONS],
+        "sum of all counters": [
+            f"{sum(outcome.contents[name].counts.values()):,}" for name in REGIONS
+        ],
+        "metadata: constant": [
+            f"{outcome.metadata[name].constant_keys} keys, "
+            f"{outcome.metadata[name].constant_bytes:,} bytes"
+            for name in REGIONS
+        ],
+        "metadata: beyond it": [
+            f"{outcome.metadata[name].keys} keys, {outcome.metadata[name].bytes:,} bytes"
+            for name in REGIONS
+        ],
+    }
+    for label, cells in rows.items():
+        table.add_row(label, *cells)
+    return table
+
+
+def print_result(outcome: Outcome, console: Console) -> None:
+    """The table, the figures, what is wrong, and where the report is."""
+    console.print(result_table(outcome))
+    writes = sum(outcome.operations.values())
+    rate = writes / max(outcome.write_seconds, 1e-9)
+    beyond = metadata_beyond(outcome.metadata.values())
+    console.print(f"{writes:,} writes in {outcome.write_seconds:.1f} s, {rate:,.0f} a second")
+    console.print(
+        f"{outcome.operations_while_cut_off:,} of them by a region while it was cut off; the same "
+        f"everywhere {outcome.convergence_seconds:.2f} s after the cut was healed"
+    )
+    console.print(
+        f"metadata left, beyond {CONSTANT_BYTES:,} bytes a region: "
+        f"{beyond['keys']} keys, {beyond['bytes']} bytes"
+    )
+    console.print(f"audit: {outcome.audit}")
+    if outcome.report is not None:
+        console.print(f"report: {outcome.report}", soft_wrap=True)
+    for line in outcome.differences[:10]:
+        console.print(f"[red]{line}[/]", soft_wrap=True)
+    if len(outcome.differences) > 10:
+        console.print(f"[red]and {len(outcome.differences) - 10:,} more differences[/]")
+    verdict = "[bold green]all equal, and right" if outcome.ok else "[bold red]NOT as it should be"
+    console.print(f"{verdict}[/] after {outcome.seconds:.1f} s")
