@@ -1,0 +1,660 @@
+"""One member of a causal group as a state machine: messages and digests in, deliveries, stable notices and effects out.
+
+It knows no sockets, clock or randomness. Two rules carry it: the delivered vector changes only when the application
+takes a message (`poll`) or sends one; and everything a member tells others is one digest of that vector, which is
+acknowledgement, request for repair and sign of life at once. The whole protocol with its reasons: docs/protocol.md.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.members import Members
+from crdtcast.engine.pasts import causal_past
+from crdtcast.engine.peer import BACKOFF_MAX, Peer
+from crdtcast.engine.repair import repairs, should_ask
+from crdtcast.engine.stability import Stability
+from crdtcast.engine.state import Durability, EngineCounters, EngineState
+from crdtcast.engine.store import Store, Stored
+from crdtcast.exceptions import (
+    ConfigurationError,
+    HandshakeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RolledBackError,
+    SupersededError,
+)
+from crdtcast.incarnation import name_of, valid_incarnation
+from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
+from crdtcast.tags import Dot, Tag, Vector, dominates, merge_into
+
+EAGER_MEMBERS = 8
+"""Up to this size stability is evaluated at every digest; beyond, once per tick or round of digests."""
+
+
+class Engine:
+    """The causal broadcast of one incarnation in a group with a fixed set of member names.
+
+    me: own incarnation id. names: names of all members, the own one included.
+    state: what a former life has saved, under the same incarnation (only if its journal is provably intact) or under
+        a new one of the same name; None for a first start.
+    durable: what digests may tell, see `Durability`.
+
+    Raises ConfigurationError for names or a state that do not fit.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        names: Iterable[str],
+        *,
+        state: EngineState | None = None,
+        durable: Durability = Durability.IMMEDIATE,
+    ) -> None:
+        self.me = me
+        self.durability = durable
+        self._members = Members(me, names)
+        self.vector: dict[str, int] = {}
+        """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
+        self.stable: dict[str, int] = {}
+        """Origin -> highest counter reported by `poll_stable`. To be read only."""
+        self._peers: dict[str, Peer] = {}
+        self._context: dict[str, Dot] = {}
+        self._outbox: list[Transmit] = []
+        self._tick = 0
+        self._eager = len(self._members.names) <= EAGER_MEMBERS
+        self._evaluate_now = True
+        self._ready_stable: deque[Stored] = deque()
+        self._store = Store()
+        # Names an incarnation -> what digests must cover before they may name it (see `_told_vector`).
+        self._unnamed: dict[str, dict[str, int]] = {}
+        self._told: dict[str, int] | None = None  # cache of `_told_vector`
+        self._last_news: dict[str, int] | None = None
+        self._acknowledged: Vector = {}  # told in some digest, at most
+        self._greet: list[str] = []  # linked, but not told our vector yet
+        self._recovering = False
+        self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
+        self._repairs = self._digests_in = self._digests_out = self._asks = 0
+        self._superseded = self._purged = 0
+        self._resume(state or EngineState())
+        self._inbox = Inbox(self.vector)
+        self._durable: dict[str, int] = dict(self.vector)
+        self._acknowledged = self._durable
+        self._stability = Stability(self.vector, self._members, self._peers, self.stable)
+
+    def _resume(self, state: EngineState) -> None:
+        members, vector = self._members, self.vector
+        for incarnation in state.vector:
+            if name_of(incarnation) not in members.names or not valid_incarnation(incarnation):
+                raise ConfigurationError(
+                    f"the saved state knows {incarnation}, which is no member of this group"
+                    f" ({', '.join(members.names)})"
+                )
+        for incarnation in sorted({*state.vector, self.me}):
+            members.learn(incarnation)
+        if members.current[members.name] != self.me:
+            raise ConfigurationError(
+                f"the saved state knows {members.current[members.name]}, a later incarnation than"
+                f" {self.me}: start under a new one"
+            )
+        if state.vector.get(self.me, state.counter) != state.counter and self.me in state.vector:
+            raise ConfigurationError(
+                f"the saved state has delivered {state.vector[self.me]} of {state.counter} own"
+                " messages: it is not one point of a history"
+            )
+        vector.update(state.vector)
+        vector.setdefault(self.me, 0)
+        self.stable.update({origin: state.stable.get(origin, 0) for origin in vector})
+        self._context.update((dot.origin, dot) for dot in state.context)
+        for incarnation in members.current.values():
+            if incarnation != self.me:
+                self._peers[incarnation] = Peer(incarnation)
+        floor = dict(self.stable)
+        for message in state.unstable:
+            origin, counter = message.dot
+            if not self.stable.get(origin, 0) < counter <= vector.get(origin, 0):
+                raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
+            past = causal_past(message.context, self._store, floor)
+            self._store.add(message, Tag(message.dot, message.context, past), 0)
+
+    # Members and links
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all members, sorted."""
+        return self._members.names
+
+    @property
+    def members(self) -> dict[str, str]:
+        """Name -> current incarnation, for every name of which one is known."""
+        return dict(self._members.current)
+
+    def introduce(self, incarnation: str) -> bool:
+        """Make a peer known, from its handshake. True if it is the current incarnation of its name.
+
+        A newer incarnation supersedes the one known so far, which has ended with that. False: a newer one is known,
+        this one has ended. Raises HandshakeError for a name outside the group or this engine's own id, and
+        SupersededError for a newer incarnation of the own name.
+        """
+        members = self._members
+        name = name_of(incarnation)
+        if name not in members.names or not valid_incarnation(incarnation):
+            raise HandshakeError(
+                f"{incarnation!r} is no member of this group ({', '.join(members.names)}): "
+                "give all nodes the same list of names"
+            )
+        if incarnation == self.me:
+            raise HandshakeError(f"{incarnation} is this node itself: its own address is a peer's")
+        if members.is_newer(incarnation):
+            self._learn(incarnation)
+            return True
+        return members.current[name] == incarnation
+
+    def _learn(self, incarnation: str) -> None:
+        """A newer incarnation is current: what it supersedes has ended, everywhere, from here on.
+
+        Nothing more is taken from an ended one; undelivered messages of ended ones are dropped, since only what some
+        current member has *delivered* of them is certain to reach everybody. Rows are valid again once they name it.
+        """
+        members, vector = self._members, self.vector
+        if name_of(incarnation) == members.name:
+            raise SupersededError(
+                f"{self.me} has ended: {incarnation} has taken its name over. Stop this process"
+            )
+        previous = members.learn(incarnation)
+        vector.setdefault(incarnation, 0)
+        freeze = {o: vector[o] for o in members.ended if name_of(o) == name_of(incarnation)}
+        self._unnamed[incarnation] = freeze
+        if previous is not None:
+            self._superseded += 1
+            self._unnamed.pop(previous, None)
+            if self._peers.pop(previous, None) is not None and previous in self._greet:
+                self._greet.remove(previous)
+            for origin in members.ended:
+                self._purged += self._inbox.purge(origin)
+        self._peers[incarnation] = Peer(incarnation)
+        self._stability.forget_rows()
+        self._told = None
+
+    def connected(self, peer: str) -> None:
+        """A link with this incarnation is up: it is told our vector, and repaired as soon as it has told its own."""
+        known = self._peers.get(peer)
+        if known is None:
+            if self._is_ended(peer):
+                return
+            raise LocalProtocolError(f"{peer} is connected but was not introduced")
+        known.link_up(self._tick, self._store.sequence)
+        if peer not in self._greet:
+            self._greet.append(peer)
+        self._send_greetings()
+
+    def disconnected(self, peer: str) -> None:
+        """The link with this incarnation is gone; what was sent on it may be lost."""
+        known = self._peers.get(peer)
+        if known is not None:
+            known.linked = False
+            if peer in self._greet:
+                self._greet.remove(peer)
+
+    def _is_ended(self, incarnation: str) -> bool:
+        current = self._members.current.get(name_of(incarnation))
+        return current is not None and incarnation < current
+
+    # Sending
+
+    def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
+        """tcbroadcast: tag `payload` now, count it as delivered here, and let it go out with the outbox.
+
+        By default it comes after everything delivered or sent here so far. With `after` it comes after those tags
+        only, which must have been delivered here, after the own messages before it, and after what digests have
+        acknowledged already: stability of those rests on nobody sending concurrently with them any more.
+        """
+        counter = self.vector[self.me] + 1
+        dot = Dot(self.me, counter)
+        past: Vector
+        if after is None:
+            context = tuple(self._context.values())
+            past = self.vector.copy()
+            self._context.clear()
+        else:
+            context, past = self._explicit(after)
+            for depended in context:
+                if self._context.get(depended.origin) == depended:
+                    del self._context[depended.origin]
+        self._context[self.me] = dot
+        self.vector[self.me] = counter
+        message = Message(dot, context, payload)
+        tag = Tag(dot, context, past)
+        self._store.add(message, tag, self._tick)
+        self._outbox.append(Transmit(None, message))
+        self._sent += 1
+        self._told = None
+        if not self._peers:
+            self._evaluate_now = True
+        return tag
+
+    def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Vector]:
+        tags = {}
+        for tag in after:
+            if self.vector.get(tag.dot.origin, 0) < tag.dot.counter:
+                raise LocalProtocolError(f"{tag.dot} is given in `after` but not delivered here")
+            tags[tag.dot] = tag
+        past = dict(self._acknowledged)
+        merge_into(past, self._stability.stable)
+        own = self.vector[self.me]
+        latest = self._store.get(self.me, own)
+        if latest is not None:
+            tags[latest.tag.dot] = latest.tag
+        for tag in tags.values():
+            merge_into(past, tag.past)
+            merge_into(past, {tag.dot.origin: tag.dot.counter})
+        past[self.me] = own
+        # One dot an origin: the last of its past. Those below another one are left out where that is known.
+        dots = [Dot(origin, counter) for origin, counter in past.items() if counter]
+        stored = [s for s in (self._store.get(*dot) for dot in dots) if s is not None]
+        context = tuple(
+            dot
+            for dot in dots
+            if not any(s.tag.past.get(dot.origin, 0) >= dot.counter for s in stored)
+        )
+        return context, past
+
+    # Receiving
+
+    def receive(self, sender: str, message: Message | Digest) -> None:
+        """Take what the incarnation `sender` sent. Deliveries and notices then come from `poll` and `poll_stable`.
+
+        Raises RemoteProtocolError for what no member may send, RolledBackError if the peer remembers more of this
+        incarnation than it does itself, SupersededError if the peer knows a later one; the state is unchanged then.
+        What comes from an ended incarnation is ignored.
+        """
+        peer = self._peers.get(sender)
+        if type(message) is Message:
+            if peer is not None:
+                self._receive_message(message)
+            elif name_of(sender) == self._members.name and sender < self.me:
+                self._recover(message)
+            else:
+                self._refuse_sender(sender)
+        elif type(message) is Digest:
+            if peer is not None:
+                self._receive_digest(peer, message)
+            else:
+                self._refuse_sender(sender)
+        else:
+            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+
+    def _refuse_sender(self, sender: str) -> None:
+        if not self._is_ended(sender):
+            raise LocalProtocolError(f"{sender} is received from but was not introduced")
+        self._stale += 1
+
+    def _receive_message(self, message: Message) -> None:
+        origin, counter = message.dot
+        delivered = self.vector.get(origin)
+        if delivered is not None and 0 < counter <= delivered:
+            self._duplicates += 1
+            return
+        self._check(message)
+        if origin == self.me:
+            raise RolledBackError(
+                f"a peer has {message.dot}, but this journal ends at {delivered}: it is older than"
+                " it should be. Go on under a new incarnation"
+            )
+        if delivered is None:
+            self._meet(origin)
+        if not self._inbox.add(message):
+            self._duplicates += 1
+
+    def _check(self, message: Message) -> None:
+        """Raise RemoteProtocolError if no member can have sent this."""
+        origin, counter = message.dot
+        known = self.vector
+        if origin not in known:
+            self._members.checked(origin)
+        if not isinstance(counter, int) or counter < 1:
+            raise RemoteProtocolError(f"{message.dot} is no dot: counters begin at 1")
+        origins = set()
+        for depended, n in message.context:
+            if depended not in known:
+                self._members.checked(depended)
+            if not isinstance(n, int) or n < 1:
+                raise RemoteProtocolError(f"{message.dot} depends on {depended}:{n}, no dot")
+            if depended == origin and n >= counter:
+                raise RemoteProtocolError(
+                    f"{message.dot} depends on {depended}:{n}, itself or later"
+                )
+            if depended == self.me and n > known[depended]:
+                raise RolledBackError(
+                    f"a peer depends on {depended}:{n}, but this journal ends at {known[depended]}:"
+                    " it is older than it should be. Go on under a new incarnation"
+                )
+            origins.add(depended)
+        if len(origins) < len(message.context):
+            raise RemoteProtocolError(f"{message.dot} names an origin twice in its context")
+
+    def _meet(self, incarnation: str) -> None:
+        """An incarnation is heard of through others."""
+        if self._members.is_newer(incarnation):
+            self._learn(incarnation)
+        else:
+            self._members.add_ended(incarnation)
+            self.vector.setdefault(incarnation, 0)
+            self._told = None
+
+    def _recover(self, message: Message) -> None:
+        """Take over what an ended incarnation of this name still had in memory, though not in its journal.
+
+        Only before the first digest: those that follow must cover it (see `_told_vector`), as nobody may count on
+        this member's vector while it can still deliver something from outside the group.
+        """
+        origin, counter = message.dot
+        if self.vector.get(origin, 0) >= counter:
+            self._duplicates += 1
+            return
+        if self._digests_out or origin == self.me:
+            self._stale += 1
+            return
+        self._check(message)
+        if origin not in self.vector:
+            self._meet(origin)
+        if self._inbox.add(message):
+            self._recovering = True
+            merge_into(self._unnamed.setdefault(self.me, {}), {origin: counter})
+            self._told = None
+
+    # Digests
+
+    def _receive_digest(self, peer: Peer, digest: Digest) -> None:
+        vector = digest.vector
+        fresh = self._check_digest(peer, vector)
+        self._digests_in += 1
+        for incarnation in fresh:
+            self._meet(incarnation)
+        # A newer incarnation of the sender's own name may be among those just met: it has ended.
+        if peer is not self._peers.get(peer.incarnation):
+            self._stale += 1
+            return
+        peer.known_width = len(vector)
+        peer.met = True
+        own = vector.get(self.me, 0)
+        if own > peer.acknowledged:
+            peer.acknowledged = own
+            stored = self._store.get(self.me, own)
+            if stored is not None:
+                peer.observe_delay(self._tick - stored.born)
+        self._stability.offer(peer, vector)
+        adopted = self._stability.adopted
+        if adopted and (self._eager or adopted >= len(self._peers)):
+            self._evaluate_now = True
+        if digest.kind is DigestKind.ASK:
+            self._tell(peer.incarnation, DigestKind.REPLY)
+        self._repair(peer, vector)
+
+    def _check_digest(self, peer: Peer, vector: Vector) -> list[str]:
+        """Raise if no member can have sent this; the incarnations in it that are new here."""
+        try:
+            least = min(vector.values(), default=0)
+            bad = least < 0 or not isinstance(sum(vector.values()), int)
+        except TypeError:
+            bad = True
+        if bad:
+            raise RemoteProtocolError(f"{peer.incarnation} sent a digest with no counters in it")
+        fresh: list[str] = []
+        if len(vector) != peer.known_width:
+            for incarnation, counter in vector.items():
+                if incarnation not in self.vector:
+                    name = self._members.checked(incarnation)
+                    if self._members.is_newer(incarnation):
+                        if name == self._members.name:
+                            raise SupersededError(
+                                f"{self.me} has ended: {incarnation} has taken its name over."
+                                " Stop this process"
+                            )
+                        fresh.append(incarnation)
+                    elif counter:
+                        fresh.append(incarnation)
+        if vector.get(self.me, 0) > self.vector[self.me]:
+            raise RolledBackError(
+                f"{peer.incarnation} has {vector[self.me]} messages of {self.me}, whose journal"
+                f" ends at {self.vector[self.me]}: it is older than it should be. Go on under a new"
+                " incarnation"
+            )
+        if not peer.met and not dominates(vector, self._stability.stable):
+            raise RemoteProtocolError(
+                f"{peer.incarnation} came back without messages that its name had acknowledged, and"
+                " that nobody keeps any more: it has lost its state, and cannot go on in this group"
+            )
+        return fresh
+
+    def _told_vector(self) -> dict[str, int]:
+        """What digests tell: the durable vector, with a key for every current incarnation that may be named.
+
+        Naming one promises that no message of those it superseded is taken any more but from a member that has
+        delivered it, and that the vector covers all that was taken before. So it waits until that is so.
+        """
+        told = self._told
+        if told is None:
+            base = self.vector if self.durability is Durability.IMMEDIATE else self._durable
+            told = dict(base)
+            unnamed = self._unnamed
+            for incarnation in list(unnamed):
+                if dominates(base, unnamed[incarnation]):
+                    del unnamed[incarnation]
+            for incarnation in self._members.current.values():
+                if incarnation in unnamed:
+                    told.pop(incarnation, None)
+                else:
+                    told.setdefault(incarnation, 0)
+            self._told = told
+        return told
+
+    def _may_tell(self) -> bool:
+        if self._recovering:
+            if self._inbox.has_deliverable():
+                return False
+            self._recovering = False
+            if self._inbox.size:
+                # What is left depends on messages that nobody here has: the group repairs it, if anybody has it.
+                for origin in self.vector:
+                    self._purged += self._inbox.purge(origin)
+                recovered = self._unnamed[self.me]
+                for origin, counter in recovered.items():
+                    recovered[origin] = min(counter, self.vector[origin])
+        return True
+
+    def _tell(self, to: str | None, kind: DigestKind) -> None:
+        if not self._may_tell():
+            return
+        self._acknowledged = self._told_vector()
+        self._outbox.append(Transmit(to, Digest(kind, self._acknowledged)))
+        self._digests_out += 1
+        if kind is DigestKind.ASK:
+            self._asks += 1
+
+    def _send_greetings(self) -> None:
+        if self._greet and self._may_tell():
+            for peer in self._greet:
+                self._tell(peer, DigestKind.NEWS)
+            self._greet.clear()
+
+    def _repair(self, peer: Peer, vector: Vector) -> None:
+        oldest = self._store.oldest(self._stability.stable)
+        if oldest is None:
+            return
+        if self._tick - oldest.born < peer.hold and oldest.sequence > peer.mark:
+            return
+        linked = [p.incarnation for p in self._peers.values() if p.linked]
+        for message in repairs(self._store, self.me, linked, peer, vector, self._tick):
+            self._outbox.append(Transmit(peer.incarnation, message))
+            self._repairs += 1
+
+    def tick(self) -> None:
+        """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
+        self._tick += 1
+        self._send_greetings()
+        if self._may_tell():
+            told = self._told_vector()
+            if told != self._last_news:
+                self._last_news = told
+                if len(self._members.names) > 1:
+                    self._tell(None, DigestKind.NEWS)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._evaluate()
+        oldest = self._store.oldest(self._stability.stable)
+        if oldest is None:
+            return
+        tick = self._tick
+        for peer in self._peers.values():
+            if peer.linked and tick >= peer.ask_at and tick - oldest.born > peer.hold:
+                if should_ask(self._store, peer, tick):
+                    self._tell(peer.incarnation, DigestKind.ASK)
+                    peer.ask_at = tick + peer.ask_delay
+                    peer.ask_delay = min(2 * peer.ask_delay, BACKOFF_MAX)
+                else:
+                    peer.ask_at = tick + peer.hold
+
+    def take_outbox(self) -> list[Transmit]:
+        """The effects since the last call, in order. With IMMEDIATE durability, sync first and send then."""
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    def mark_durable(self, vector: Vector) -> None:
+        """Declare what has been synced: a vector that this engine's `vector` was at some time (DECLARED only).
+
+        An older one than declared before changes nothing. Raises LocalProtocolError for one beyond `vector`.
+        """
+        if self.durability is not Durability.DECLARED:
+            raise LocalProtocolError("mark_durable is for engines with Durability.DECLARED")
+        if not dominates(self.vector, vector):
+            raise LocalProtocolError("a vector beyond what is delivered was declared durable")
+        if dominates(self._durable, vector) and len(vector) <= len(self._durable):
+            return
+        if not dominates(vector, self._durable):
+            raise LocalProtocolError(
+                "a vector was declared durable that is no point of this engine's history"
+            )
+        self._durable = {**self._durable, **vector}
+        self._told = None
+        self._evaluate_now = True
+
+    # Delivery and stability
+
+    def poll(self) -> Delivery | None:
+        """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
+        message = self._inbox.take()
+        if message is None:
+            return None
+        dot, context = message.dot, message.context
+        origin, counter = dot
+        self.vector[origin] = counter
+        pruned = self._context
+        for depended in context:
+            known = pruned.get(depended[0])
+            if known is not None and known[1] == depended[1]:
+                del pruned[depended[0]]
+        pruned[origin] = dot
+        tag = Tag(dot, context, causal_past(context, self._store, self._stability.stable))
+        self._store.add(message, tag, self._tick)
+        self._inbox.delivered(dot)
+        self._delivered += 1
+        self._told = None
+        if self._stability.waiting and self._eager:
+            self._evaluate_now = True
+        return Delivery(message.payload, tag, message.kind)
+
+    def has_deliverable(self) -> bool:
+        """Whether `poll` would return something."""
+        return self._inbox.has_deliverable()
+
+    def _evaluate(self) -> None:
+        self._evaluate_now = False
+        own = self.vector if self.durability is Durability.IMMEDIATE else self._durable
+        risen = self._stability.evaluate(own)
+        if risen:
+            by_origin = self._store.by_origin
+            batch = [by_origin[origin][n] for origin, counters in risen.items() for n in counters]
+            batch.sort()
+            self._ready_stable.extend(batch)
+
+    def has_stable(self) -> bool:
+        """Whether `poll_stable` would return something."""
+        if self._evaluate_now:
+            self._evaluate()
+        return bool(self._ready_stable)
+
+    def poll_stable(self, limit: int = 1000) -> list[Tag]:
+        """tcstable: at most `limit` tags that have become stable, each once, in an order that respects causality.
+
+        No message concurrent with them can be delivered here any more. They are forgotten when this returns.
+        """
+        if not self.has_stable():
+            return []
+        ready, store, stable = self._ready_stable, self._store, self.stable
+        tags = []
+        for _ in range(min(limit, len(ready))):
+            stored = ready.popleft()
+            store.remove(stored)
+            origin, counter = stored.message.dot
+            stable[origin] = counter
+            tags.append(stored.tag)
+        self._reported += len(tags)
+        return tags
+
+    # Looking in
+
+    @property
+    def context(self) -> tuple[Dot, ...]:
+        """The reduced context: the maximal delivered dots, which the next message will name."""
+        return tuple(self._context.values())
+
+    def tag(self, dot: Dot) -> Tag:
+        """The tag of a message that is delivered and not reported stable. LocalProtocolError for others.
+
+        After a restart it counts what was stable then as before the message, and is exact about everything else.
+        """
+        stored = self._store.get(*dot)
+        if stored is None:
+            raise LocalProtocolError(f"{dot} is not delivered here, or was reported stable")
+        return stored.tag
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing waits here and nothing is unstable."""
+        return not self._store.size and not self._inbox.size
+
+    def state(self) -> EngineState:
+        """What a restart needs, as of now; what has not been reported stable is still in it as unstable."""
+        return EngineState(
+            counter=self.vector[self.me],
+            vector=dict(self.vector),
+            context=tuple(self._context.values()),
+            stable=dict(self.stable),
+            unstable=tuple(stored.message for stored in self._store.in_order()),
+        )
+
+    def held_back_by(self) -> list[str]:
+        """Names of the members that have not acknowledged, as far as is known here, all that is unstable here."""
+        return self._stability.holders() if self._store.size else []
+
+    def counters(self) -> EngineCounters:
+        """Gauges and totals; see `EngineCounters`."""
+        return EngineCounters(
+            sent=self._sent,
+            delivered=self._delivered,
+            stable=self._reported,
+            pending=self._inbox.size,
+            unstable=self._store.size,
+            store_bytes=self._store.bytes,
+            duplicates=self._duplicates,
+            stale=self._stale,
+            repairs=self._repairs,
+            digests_in=self._digests_in,
+            digests_out=self._digests_out,
+            asks=self._asks,
+            held_digests=self._stability.held,
+            superseded=self._superseded,
+            purged=self._purged,
+        )

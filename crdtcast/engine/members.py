@@ -1,0 +1,66 @@
+"""Who is in the group: a fixed set of names, and for each the newest incarnation heard of. The older ones have ended.
+
+Join, leave and eviction will replace the fixed set; what ends an incarnation here is a newer one of the same name.
+"""
+
+from collections.abc import Iterable
+
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
+from crdtcast.incarnation import name_of, valid_incarnation, valid_name
+
+
+class Members:
+    """Names, current incarnations and ended ones."""
+
+    __slots__ = ("current", "ended", "me", "name", "names")
+
+    def __init__(self, me: str, names: Iterable[str]) -> None:
+        if not valid_incarnation(me):
+            raise ConfigurationError(f"{me!r} is no incarnation id (see `new_incarnation`)")
+        self.me = me
+        self.name = name_of(me)
+        self.names = tuple(sorted(set(names)))
+        for name in self.names:
+            if not valid_name(name):
+                raise ConfigurationError(
+                    f"{name!r} is no node name: use 1 to 32 of A-Z a-z 0-9 _ -"
+                )
+        if self.name not in self.names:
+            raise ConfigurationError(
+                f"{me} starts in a group that has no {self.name}, only {', '.join(self.names)}"
+            )
+        self.current: dict[str, str] = {}
+        self.ended: list[str] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether an incarnation of every name is known."""
+        return len(self.current) == len(self.names)
+
+    def checked(self, incarnation: str) -> str:
+        """The name in an incarnation id that a peer sent; RemoteProtocolError if the group has no such member."""
+        name = name_of(incarnation) if isinstance(incarnation, str) else ""
+        if name not in self.names or not valid_incarnation(incarnation):
+            raise RemoteProtocolError(
+                f"{incarnation!r} is no incarnation of a member of this group"
+                f" ({', '.join(self.names)})"
+            )
+        return name
+
+    def is_newer(self, incarnation: str) -> bool:
+        """Whether it supersedes what is known of its name."""
+        return incarnation > self.current.get(name_of(incarnation), "")
+
+    def learn(self, incarnation: str) -> str | None:
+        """Make a newer incarnation the current one of its name; the one that it ends, if there was one."""
+        name = name_of(incarnation)
+        previous = self.current.get(name)
+        self.current[name] = incarnation
+        if previous is not None:
+            self.ended.append(previous)
+        return previous
+
+    def add_ended(self, incarnation: str) -> None:
+        """Remember an incarnation that had ended before it was heard of."""
+        if incarnation not in self.ended:
+            self.ended.append(incarnation)

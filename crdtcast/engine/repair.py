@@ -1,0 +1,87 @@
+"""Repair and asking: what to send again to whom, and whom to ask for a digest. Decided per digest and per tick.
+
+Any member repairs any other, whoever the origin is. To keep members from all sending the same, and from repairing what
+is only in flight, the origin (or anybody, if the origin is not linked here) repairs after `hold` ticks, the others
+after more than twice that. What a fresh link has never carried is repaired at once.
+"""
+
+import heapq
+from collections.abc import Collection, Iterator
+
+from crdtcast.engine.peer import BACKOFF_MAX, Peer
+from crdtcast.engine.store import Store, Stored
+from crdtcast.messages import Message
+from crdtcast.tags import Vector
+
+BATCH_MESSAGES = 4096
+BATCH_BYTES = 4 << 20
+
+
+def relay_hold(peer: Peer) -> int:
+    """Ticks after which others than the origin take a message for lost."""
+    return 2 * peer.hold + 1
+
+
+def repairs(
+    store: Store, me: str, linked: Collection[str], peer: Peer, known: Vector, tick: int
+) -> list[Message]:
+    """What to send now to `peer`, which has told the vector `known`; in delivery order, a bounded batch.
+
+    `linked` are the incarnations with a link to this one. Remembers in `peer` what it returns.
+    """
+    hold, relay = peer.hold, relay_hold(peer)
+    retry: dict[str, int] = {}
+    if tick >= peer.resend_at:
+        retry, peer.sent_before = peer.sent_before, dict(peer.sent)
+        stuck = any(known.get(o, 0) < n and store.get(o, n) for o, n in retry.items())
+        peer.backoff = min(2 * peer.backoff, BACKOFF_MAX) if stuck else hold
+        peer.resend_at = tick + peer.backoff
+    runs: list[Iterator[Stored]] = []
+    for origin, by_counter in store.by_origin.items():
+        have = known.get(origin, 0)
+        last = next(reversed(by_counter))
+        if last <= have:
+            continue
+        if origin != me and origin in linked and tick - peer.linked_at < relay:
+            continue
+        get = by_counter.__getitem__
+        first = max(have + 1, next(iter(by_counter)))
+        again = min(last, retry.get(origin, 0))
+        if first <= again:
+            runs.append(map(get, range(first, again + 1)))
+        first = max(first, peer.sent.get(origin, 0) + 1)
+        if first <= last:
+            runs.append(map(get, range(first, last + 1)))
+    if not runs:
+        return []
+    batch: list[Message] = []
+    size = 0
+    blocked: set[str] = set()
+    for sequence, born, message, _ in runs[0] if len(runs) == 1 else heapq.merge(*runs):
+        age = tick - born
+        if age < hold and sequence > peer.mark:
+            break
+        origin, counter = message.dot
+        if origin in blocked:
+            continue
+        if origin != me and origin in linked and age < relay:
+            blocked.add(origin)
+            continue
+        batch.append(message)
+        if counter > peer.sent.get(origin, 0):
+            peer.sent[origin] = counter
+        size += len(message.payload)
+        if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+            break
+    return batch
+
+
+def should_ask(store: Store, peer: Peer, tick: int) -> bool:
+    """Whether the row of `peer` holds back something that it should have acknowledged by now."""
+    row = peer.row or {}
+    for origin, by_counter in store.by_origin.items():
+        first = max(row.get(origin, 0) + 1, next(iter(by_counter)))
+        stored = by_counter.get(first)
+        if stored is not None and tick - max(stored.born, peer.linked_at) > peer.hold:
+            return True
+    return False

@@ -1,0 +1,76 @@
+"""Delivered messages until they are stable: any member repairs any other from them, and tags get their pasts here."""
+
+from collections import deque
+from typing import NamedTuple
+
+from crdtcast.messages import Message
+from crdtcast.tags import Tag, Vector
+
+MESSAGE_OVERHEAD = 64
+"""Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
+
+
+class Stored(NamedTuple):
+    """One delivered message: its place in the local delivery order, and the tick at which it was delivered."""
+
+    sequence: int
+    born: int
+    message: Message
+    tag: Tag
+
+
+class Store:
+    """Messages that are delivered here and not reported stable, by origin and counter, and in delivery order."""
+
+    __slots__ = ("_order", "by_origin", "bytes", "sequence", "size")
+
+    def __init__(self) -> None:
+        self.by_origin: dict[str, dict[int, Stored]] = {}
+        self._order: deque[Stored] = deque()
+        self.sequence = 0
+        self.size = 0
+        self.bytes = 0
+
+    def add(self, message: Message, tag: Tag, tick: int) -> None:
+        """Keep a message that was delivered (or sent) just now."""
+        self.sequence = sequence = self.sequence + 1
+        stored = Stored(sequence, tick, message, tag)
+        origin, counter = message.dot
+        by_counter = self.by_origin.get(origin)
+        if by_counter is None:
+            self.by_origin[origin] = {counter: stored}
+        else:
+            by_counter[counter] = stored
+        self._order.append(stored)
+        self.size += 1
+        self.bytes += len(message.payload) + MESSAGE_OVERHEAD
+
+    def get(self, origin: str, counter: int) -> Stored | None:
+        """The stored message of that dot, if it is delivered here and not reported stable."""
+        by_counter = self.by_origin.get(origin)
+        return None if by_counter is None else by_counter.get(counter)
+
+    def remove(self, stored: Stored) -> None:
+        """Forget a message that has been reported stable."""
+        origin, counter = stored.message.dot
+        by_counter = self.by_origin[origin]
+        del by_counter[counter]
+        if not by_counter:
+            del self.by_origin[origin]
+        self.size -= 1
+        self.bytes -= len(stored.message.payload) + MESSAGE_OVERHEAD
+
+    def oldest(self, stable: Vector) -> Stored | None:
+        """The one delivered first among those that `stable` does not cover."""
+        order = self._order
+        while order:
+            stored = order[0]
+            origin, counter = stored.message.dot
+            if stable.get(origin, 0) < counter:
+                return stored
+            order.popleft()
+        return None
+
+    def in_order(self) -> list[Stored]:
+        """Everything stored, in delivery order."""
+        return sorted(s for by_counter in self.by_origin.values() for s in by_counter.values())

@@ -1,0 +1,49 @@
+"""Incarnation ids: one life of one node, never used again after it ended. This file knows no clock and no randomness.
+
+An id is `name.` + 13 hex digits of the unix time in microseconds + 4 random hex digits, so that the ids of one name
+rise as plain strings, and two lives that were started in the same microsecond still differ.
+"""
+
+import re
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+_INCARNATION = re.compile(r"[A-Za-z0-9_-]{1,32}\.[0-9a-f]{1,32}")
+_TIME_DIGITS = 13  # microseconds until the year 2112
+_RANDOM_DIGITS = 4
+_TIME_LIMIT = 1 << 4 * _TIME_DIGITS
+_RANDOM_LIMIT = 1 << 4 * _RANDOM_DIGITS
+
+
+def valid_name(name: str) -> bool:
+    """Whether `name` can name a node: 1 to 32 letters, digits, `_` or `-`."""
+    return _NAME.fullmatch(name) is not None
+
+
+def valid_incarnation(incarnation: str) -> bool:
+    """Whether `incarnation` has the form of an incarnation id."""
+    return _INCARNATION.fullmatch(incarnation) is not None
+
+
+def name_of(incarnation: str) -> str:
+    """The node's name in an incarnation id. A text without a dot has the empty name."""
+    return incarnation.rpartition(".")[0]
+
+
+def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | None = None) -> str:
+    """A fresh id for a new life of the node `name`.
+
+    `now_us` is the unix time in microseconds; of `random_bits` the lowest 16 count. The result is larger, as a
+    string, than `previous`, the last id known of this node, even if the clock has gone back since. Raises ValueError
+    for a name that no node can have, a time out of range, or a `previous` of another node.
+    """
+    if not valid_name(name):
+        raise ValueError(f"{name!r} is no node name: use 1 to 32 of A-Z a-z 0-9 _ -")
+    if not 0 <= now_us < _TIME_LIMIT:
+        raise ValueError(f"{now_us} us is no unix time that an incarnation id can hold")
+    time = now_us
+    if previous is not None:
+        if name_of(previous) != name:
+            raise ValueError(f"{previous} is no earlier incarnation of {name}")
+        nonce = previous.rpartition(".")[2]
+        time = max(time, int(nonce[:_TIME_DIGITS], 16) + 1)
+    return f"{name}.{time:0{_TIME_DIGITS}x}{random_bits % _RANDOM_LIMIT:0{_RANDOM_DIGITS}x}"
