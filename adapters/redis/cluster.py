@@ -70,13 +70,17 @@ class GatewayProcess:
             piece = os.read(output, 65536)
             if not piece:
                 self.process.wait()
-                raise ServerError(
-                    f"gateway {self.name} ended with code {self.process.returncode} at its start; "
-                    f"its log ends with: {last_lines(self.log)}"
-                )
+                raise ServerError(self.obituary())
             said += piece
         words = dict(word.partition("=")[::2] for word in said.decode().split())
         self.incarnation = words.get("incarnation", "")
+
+    def obituary(self) -> str:
+        """How an ended process ended."""
+        code = self.process.poll() if self.process is not None else None
+        return f"gateway {self.name} ended with code {code}; its log ends with: " + last_lines(
+            self.log
+        )
 
     def stop(self, timeout: float = 15.0) -> bool:
         """End the gateway in order (SIGTERM). Returns whether it did so in time, else it was
@@ -241,6 +245,11 @@ class LocalCluster:
         if self.given_servers is None:
             for region in self:
                 region.server.stop()
+
+    def obituaries(self) -> list[str]:
+        """How each gateway ended that ended by itself."""
+        gateways = [region.gateway for region in self if region.gateway.process is not None]
+        return [gateway.obituary() for gateway in gateways if not gateway.running]
 
     def cut(self, one: str, other: str) -> None:
         """Cut the link between two regions, at both ends; an end that is down is left out."""

@@ -91,6 +91,8 @@ def run_scenario(scenario: Scenario, servers: Servers, directory: Path, timeout:
             play = Play(cluster, timeout)
             try:
                 play.run(scenario)
+            except (ServerError, DifferenceError) as difference:
+                raise DifferenceError("; ".join([str(difference), *cluster.obituaries()])) from None
             finally:
                 play.close()
     except NotSupportedError as reason:

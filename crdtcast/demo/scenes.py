@@ -22,6 +22,7 @@ from crdtcast.children import start_child
 from crdtcast.demo import corpus, plan, verify
 from crdtcast.demo.load import Load, Stream
 from crdtcast.demo.verify import Content, MetadataLeft
+from crdtcast.exceptions import ServerError
 
 REGIONS = ("eu", "us", "asia")
 CUT_OFF = "asia"
@@ -97,9 +98,12 @@ class Demo:
                     f"{region.name}: server on port {region.server.port}, clients connect to the "
                     f"gateway on port {region.gateway.port}"
                 )
-            self.write_everywhere(cluster)
-            self.clean(cluster)
-            self.compare(cluster)
+            try:
+                self.write_everywhere(cluster)
+                self.clean(cluster)
+                self.compare(cluster)
+            except ServerError as error:
+                raise ServerError("; ".join([str(error), *cluster.obituaries()])) from error
             self.view.scene("Stopping gateways and servers")
         if audit_to is not None:
             self.audit(audit_to)

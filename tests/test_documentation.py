@@ -1,0 +1,62 @@
+"""What the documentation says is there is there: examples, links, commands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crdtcast.cli import SUBCOMMANDS
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_index_lists_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in ROOT.glob("docs/*.md"):
+        assert page.name == "index.md" or f"]({page.name})" in index
+
+
+def test_the_readme_shows_the_embedding_example_as_it_is() -> None:
+    readme = (ROOT / "README.md").read_text()
+    example = (ROOT / "examples" / "embedding.py").read_text()
+    assert f"<!-- examples/embedding.py -->\n```python\n{example}```" in readme
+
+
+def test_the_subcommands_that_the_pages_show_exist() -> None:
+    shown = {
+        name
+        for page in PAGES
+        for name in re.findall(r"crdtcast ([a-z]+)\b", "\n".join(code_of(page)))
+    }
+    assert shown and shown <= SUBCOMMANDS.keys()
+
+
+def code_of(page: Path) -> list[str]:
+    """Blocks and spans of code that are commands."""
+    text = page.read_text()
+    blocks = re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)
+    return blocks + re.findall(r"`(crdtcast [a-z]+[^`]*)`", text)
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
+def test_examples_run(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", example],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
