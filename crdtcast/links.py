@@ -266,11 +266,17 @@ class Links:
         try:
             with trio.fail_after(self._options.connect_timeout):
                 stream = await self._connect(*address)
-        except (*STREAM_ERRORS, trio.TooSlowError) as error:
-            cause = "no answer" if isinstance(error, trio.TooSlowError) else _cause(error)
-            self._trouble(peer, f"cannot reach {peer.label} at {format_address(address)}: {cause}")
-            return Patience.RETRY
+        except trio.TooSlowError:
+            return self._unreachable(peer, "no answer")
+        except Exception as error:
+            # Not only OSError: a host name that cannot be encoded is a UnicodeError, for example.
+            return self._unreachable(peer, _cause(error))
         return await self._converse(stream, peer)
+
+    def _unreachable(self, peer: Peer, cause: str) -> Patience:
+        where = format_address(peer.address)
+        self._trouble(peer, f"cannot reach {peer.label} at {where}: {cause}")
+        return Patience.RETRY
 
     async def _converse(self, stream: trio.abc.Stream, dialled: Peer | None) -> Patience:
         """Handshake and life of one connection. Every way it may end is one log line, and none is

@@ -9,7 +9,8 @@ holds back until it has synced.
 import logging
 import secrets
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -19,6 +20,7 @@ from crdtcast.exceptions import (
     LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
+    SupersededError,
 )
 from crdtcast.handshake import Patience, Reason, admit, patience
 from crdtcast.link import Link
@@ -28,7 +30,7 @@ from crdtcast.messages import Digest, Message
 from crdtcast.options import Address, NodeOptions, format_address, parse_address
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
 
-__all__ = ["Node", "NodeOptions", "format_address", "parse_address", "run_until_signal"]
+__all__ = ["Node", "NodeOptions", "format_address", "parse_address", "run_until_signal", "running"]
 
 
 def _nothing() -> None:
@@ -93,6 +95,11 @@ class Node:
         if self._address is None:
             raise LocalProtocolError(f"node {self.name!r} does not listen yet: start `run` first")
         return self._address
+
+    @property
+    def listening(self) -> bool:
+        """Whether `run` has bound the address."""
+        return self._address is not None
 
     @property
     def max_payload(self) -> int:
@@ -302,6 +309,8 @@ class Node:
                     )
         except RolledBackError as error:
             self._rolled_back(error)
+        except SupersededError as error:
+            self.ended(error)
         finally:
             self._after()
 
@@ -356,6 +365,48 @@ async def _serve(
 ) -> None:
     async with trio.open_nursery() as nursery:
         await trio.serve_listeners(handler, listeners, handler_nursery=nursery)
+
+
+@asynccontextmanager
+async def running(node: Node, *others: Callable[[], Awaitable[None]]) -> AsyncIterator[Node]:
+    """Run `node` (and other tasks) in the background of a `with` block; it listens when that
+    begins.
+
+    Errors come out as they are, not in an ExceptionGroup: the block's own, or the one that ended
+    the node (the block is cancelled then).
+    """
+    failure: Exception | None = None
+
+    async def run(scope: trio.CancelScope, *, task_status: trio.TaskStatus[Address]) -> None:
+        nonlocal failure
+        try:
+            await node.run(task_status=task_status)
+        except Exception as error:
+            failure = error
+            scope.cancel()
+            if not node.listening:
+                task_status.started(node.options.listen)
+
+    async def guard(other: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+        nonlocal failure
+        try:
+            await other()
+        except Exception as error:
+            failure = failure or error
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run, nursery.cancel_scope)
+        if failure is None:
+            for other in others:
+                nursery.start_soon(guard, other, nursery.cancel_scope)
+            try:
+                yield node
+            except Exception as error:
+                failure = failure or error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def run_until_signal(main: Callable[[], Awaitable[None]]) -> int | None:

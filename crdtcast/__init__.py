@@ -1,0 +1,98 @@
+"""Multi-master replication on causal broadcast and pure operation-based CRDTs.
+
+`open_replica` for replicated objects, `open_node` for causal broadcast alone. Names are imported
+when they are first used, so that a command line that needs neither starts fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from crdtcast.broadcast import BroadcastNode, Delivered, Stable, open_node
+    from crdtcast.engine import Durability, Engine, EngineState
+    from crdtcast.eventlog import EventLog
+    from crdtcast.exceptions import (
+        ConfigurationError,
+        CrdtcastError,
+        HandshakeError,
+        InvalidOperationError,
+        LocalProtocolError,
+        RemoteProtocolError,
+        RolledBackError,
+        ServerError,
+        SupersededError,
+        UnusableInputError,
+    )
+    from crdtcast.hlc import HLC
+    from crdtcast.links import LinkStatus
+    from crdtcast.node import Node, run_until_signal
+    from crdtcast.options import NodeOptions
+    from crdtcast.replica import Handle, Replica, open_replica
+    from crdtcast.tags import Dot, Tag
+
+__all__ = [
+    "HLC",
+    "BroadcastNode",
+    "ConfigurationError",
+    "CrdtcastError",
+    "Delivered",
+    "Dot",
+    "Durability",
+    "Engine",
+    "EngineState",
+    "EventLog",
+    "Handle",
+    "HandshakeError",
+    "InvalidOperationError",
+    "LinkStatus",
+    "LocalProtocolError",
+    "Node",
+    "NodeOptions",
+    "RemoteProtocolError",
+    "Replica",
+    "RolledBackError",
+    "ServerError",
+    "Stable",
+    "SupersededError",
+    "Tag",
+    "UnusableInputError",
+    "open_node",
+    "open_replica",
+    "run_until_signal",
+]
+
+_HOMES = {
+    "crdtcast.broadcast": ("BroadcastNode", "Delivered", "Stable", "open_node"),
+    "crdtcast.engine": ("Durability", "Engine", "EngineState"),
+    "crdtcast.eventlog": ("EventLog",),
+    "crdtcast.exceptions": (
+        "ConfigurationError",
+        "CrdtcastError",
+        "HandshakeError",
+        "InvalidOperationError",
+        "LocalProtocolError",
+        "RemoteProtocolError",
+        "RolledBackError",
+        "ServerError",
+        "SupersededError",
+        "UnusableInputError",
+    ),
+    "crdtcast.hlc": ("HLC",),
+    "crdtcast.links": ("LinkStatus",),
+    "crdtcast.node": ("Node", "run_until_signal"),
+    "crdtcast.options": ("NodeOptions",),
+    "crdtcast.replica": ("Handle", "Replica", "open_replica"),
+    "crdtcast.tags": ("Dot", "Tag"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'crdtcast' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

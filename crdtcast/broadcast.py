@@ -1,0 +1,142 @@
+"""Causal broadcast for programs that bring their own state machine: tcbroadcast, tcdeliver,
+tcstable.
+
+Delivery is pulled: an event counts as delivered when the iterator hands it over, not before, so
+tags speak of exactly what the program had seen.
+"""
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import trio
+
+from crdtcast.engine import Engine
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.links import LinkStatus
+from crdtcast.node import Node, running
+from crdtcast.options import Address, NodeOptions, parse_address
+from crdtcast.replica import fresh_incarnation, peer_addresses
+from crdtcast.tags import Tag
+
+_STABLE_SLICE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """tcdeliver: another member's payload, in causal order, exactly once."""
+
+    payload: bytes
+    tag: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """tcstable: no message concurrent with `tag`'s can be delivered here any more. Own ones,
+    too.
+    """
+
+    tag: Tag
+
+
+Event: TypeAlias = Delivered | Stable
+
+
+class BroadcastNode:
+    """One member. Iterate over it for events (one task at a time); all of it belongs to the Trio
+    thread.
+    """
+
+    def __init__(
+        self, options: NodeOptions, incarnation: str, logger: logging.Logger | None = None
+    ) -> None:
+        self.engine = Engine(incarnation, {options.name, *options.named_peers})
+        self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
+        self._stable: deque[Tag] = deque()
+        self._delivered_since = 0
+        self._work = trio.lowlevel.ParkingLot()
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def address(self) -> Address:
+        """Host and port where the other members reach this one."""
+        return self.node.address
+
+    def links(self) -> dict[str, LinkStatus]:
+        """State of the link with each other member."""
+        return self.node.status()
+
+    def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
+        """Send `payload` to all; never waits. It counts as delivered here when this returns.
+
+        after: explicit causality; None means after everything delivered or sent here so far.
+        `LocalProtocolError`: longer than `node.max_payload`; nothing was sent.
+        """
+        if len(payload) > self.node.max_payload:
+            raise LocalProtocolError(
+                f"a payload of {len(payload):,} bytes; at most {self.node.max_payload:,} fit into "
+                "a frame (max_frame)"
+            )
+        tag = self.engine.send(payload, after=after)
+        self.node.flush()
+        return tag
+
+    def _wake(self) -> None:
+        self._work.unpark_all()
+
+    def __aiter__(self) -> "BroadcastNode":
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; waits for it. Ends when the node is closed, by cancellation."""
+        await trio.lowlevel.checkpoint()
+        while True:
+            if (event := self.next_event()) is not None:
+                return event
+            await self._work.park()
+
+    def next_event(self) -> Event | None:
+        """The next event if there is one now."""
+        # Notices of stability must not starve behind deliveries that keep coming.
+        if self._delivered_since >= _STABLE_SLICE and not self._stable:
+            self._delivered_since = 0
+            self._stable.extend(self.engine.poll_stable(_STABLE_SLICE))
+        if self._stable:
+            return Stable(self._stable.popleft())
+        if (delivery := self.engine.poll()) is not None:
+            self._delivered_since += 1
+            return Delivered(delivery.payload, delivery.tag)
+        self._stable.extend(self.engine.poll_stable(_STABLE_SLICE))
+        return Stable(self._stable.popleft()) if self._stable else None
+
+
+@asynccontextmanager
+async def open_node(
+    name: str,
+    *,
+    listen: str = "127.0.0.1:0",
+    peers: Mapping[str, str | Address | None],
+    group: str = "default",
+    logger: logging.Logger | None = None,
+    **options: Any,
+) -> AsyncIterator[BroadcastNode]:
+    """A member of the causal broadcast, in memory only, for as long as the `with` block runs.
+
+    Arguments and errors are those of `crdtcast.open_replica`.
+    """
+    node_options = NodeOptions(
+        name=name,
+        listen=parse_address(listen),
+        group=group,
+        peers=peer_addresses(peers),
+        **options,
+    )
+    member = BroadcastNode(node_options, fresh_incarnation(name), logger)
+    async with running(member.node):
+        yield member
