@@ -135,6 +135,12 @@ _SUBCOMMANDS = {
     "CONFIG": {"GET": -3},
 }
 
+# Refused even before a server has told us that it knows them.
+_REFUSED_SUBCOMMANDS = {
+    "CLIENT": ("KILL", "PAUSE", "UNPAUSE", "TRACKING", "UNBLOCK"),
+    "CONFIG": ("SET", "REWRITE", "RESETSTAT"),
+}
+
 # A read with one of these does more than read: it blocks, runs code, changes the connection or
 # another server.
 _NOT_A_PLAIN_READ = frozenset(
@@ -158,6 +164,9 @@ class Table:
             self.by_name[container.encode()].subcommands = {
                 name.encode(): Command(f"{container} {name}", Kind.SESSION, arity)
                 for name, arity in subcommands.items()
+            } | {
+                name.encode(): Command(f"{container} {name}", Kind.REFUSED, -2)
+                for name in _REFUSED_SUBCOMMANDS.get(container, ())
             }
         for name in KNOWN:
             self._add(Command(name, Kind.REFUSED, -1, flags=("write",)))

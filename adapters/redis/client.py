@@ -1,0 +1,383 @@
+"""One client of the gateway: its bytes to requests, its answers to bytes, strictly in the order of
+its requests.
+
+What is not answered yet is bounded by pausing the reading. Whatever the client does wrong ends it
+alone, after one clear error. This file knows no command's meaning.
+"""
+
+import contextlib
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.parsing import UNAUTHENTICATED, Args, RequestLimits, RequestParser
+from crdtcast.adapters.redis.poller import READ, WRITE
+from crdtcast.adapters.redis.resp import SMALL_INTEGERS, ReplyError, encode
+from crdtcast.exceptions import LocalProtocolError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.front import Front
+
+_READ_SIZE = 64 * 1024
+_READ_LARGE = 1024 * 1024
+_BACKLOG_PAUSE = 1024 * 1024  # bytes of unread replies at which requests are no longer read
+_LINGER_BYTES = 64 * 1024 * 1024
+
+_UNRESOLVED = Command("", Kind.SESSION, -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that keep clients from each other's memory. Sizes in bytes.
+
+    Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
+    together, reading pauses until answers have gone out; nobody is refused for it. A client that
+    leaves more than `output` bytes of replies unread is closed.
+    """
+
+    clients: int = 10_000
+    request: RequestLimits = field(default_factory=RequestLimits)
+    unanswered: int = 4096
+    unanswered_bytes: int = 64 * 1024 * 1024
+    total_bytes: int = 512 * 1024 * 1024
+    output: int = 256 * 1024 * 1024
+
+
+class Request:
+    """One command of one client, to be answered once.
+
+    `args` is what the client sent, the name first and as written; `command` its entry in the table;
+    `protocol` what the client spoke when it sent this (it may change behind it, by HELLO).
+    """
+
+    __slots__ = ("answered", "args", "client", "command", "protocol", "value")
+
+    value: object
+
+    def __init__(self, client: "Client", args: Args, command: Command) -> None:
+        self.client = client
+        self.args = args
+        self.command = command
+        self.protocol = client.protocol
+        self.answered = False
+
+    def answer(self, value: object) -> None:
+        """Fix the reply: any value that `resp.encode` takes. It goes out with the next `flush`, in
+        its turn.
+
+        A second answer is a LocalProtocolError. An answer for a client that is gone is ignored.
+        """
+        if self.answered:
+            raise LocalProtocolError(f"a request ({self.command.name}) was answered twice")
+        self.value = value
+        self.answered = True
+        client = self.client
+        if not client.touched:
+            client.touched = True
+            client.touch(client)
+
+
+class Client:
+    """One connection. `pending` holds its requests in order, answered or not, until their replies
+    have gone out.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_closed",
+        "_ending",
+        "_events",
+        "_front",
+        "_lingered",
+        "_parser",
+        "_paused",
+        "_received",
+        "_recv",
+        "_send",
+        "_socket",
+        "address",
+        "authenticated",
+        "connected_at",
+        "id",
+        "info",
+        "last_command",
+        "local_address",
+        "name",
+        "pending",
+        "protocol",
+        "touch",
+        "touched",
+    )
+
+    def __init__(self, front: "Front", sock: socket.socket, address: str, number: int) -> None:
+        self.id = number
+        self.name = b""
+        self.info: dict[str, bytes] = {}  # what CLIENT SETINFO told
+        self.protocol = 2
+        self.address = address
+        self.local_address = shown_address(sock.getsockname())
+        self.connected_at = time.monotonic()
+        self.last_command = _UNRESOLVED
+        self.pending: deque[Request] = deque()
+        self.touched = False
+        self.touch = front.touch
+        self._front = front
+        self._socket = sock
+        self._recv = sock.recv
+        self._send = sock.send
+        self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED)
+        self._backlog = bytearray()  # encoded replies that the kernel has not taken
+        self._events = READ
+        self._paused = False
+        self._ending = False  # close when everything pending is answered and sent
+        self._lingered = -1  # bytes thrown away since the last reply; -1 unless lingering
+        self._closed = False
+        self._received = 0  # bytes since nothing was pending
+        self.authenticated = False
+
+    def trust(self, authenticated: bool) -> None:
+        """Whether the client may use commands, and send requests of the full size."""
+        self.authenticated = authenticated
+        self._parser.limits = self._front.limits.request if authenticated else UNAUTHENTICATED
+
+    @property
+    def output_size(self) -> int:
+        """Bytes of replies that the client has not read yet (beyond what the kernel holds)."""
+        return len(self._backlog)
+
+    def end(self) -> None:
+        """Take no more requests; close once what is pending has been answered and sent."""
+        self._ending = True
+        self._update()
+
+    def on_events(self, mask: int) -> None:
+        """The poller's callback."""
+        if mask & WRITE and self._backlog:
+            self._drain()
+        if mask & READ and not self._closed:
+            if self._lingered < 0:
+                self._read()
+            else:
+                self._discard()
+
+    def on_error(self, _error: Exception) -> None:
+        """The poller's report (already logged) that handling this client failed."""
+        self.close()
+
+    def _read(self) -> None:
+        parser = self._parser
+        missing = parser.missing
+        try:
+            chunk = self._recv(min(missing, _READ_LARGE) if missing > _READ_SIZE else _READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if not chunk:
+            if (self.pending or self._backlog) and self._events & READ:
+                self.end()  # `printf … | nc`: the replies are still wanted
+            else:
+                self.close()
+            return
+        if self._ending:
+            return
+        size = len(chunk)
+        self._received += size
+        self._front.received += size
+        if self.authenticated:
+            self._take(parser.feed(chunk))
+        else:
+            self._take_singly(chunk)
+        pending = self.pending
+        if parser.error is not None and not self._ending:
+            self._refuse(parser.error)
+        if pending:
+            limits = self._front.limits
+            if (
+                len(pending) > limits.unanswered
+                or self._received > limits.unanswered_bytes
+                or self._front.received > limits.total_bytes
+            ):
+                self._paused = True
+                self._update()
+            if pending[0].answered:
+                self.flush()
+
+    def _take(self, commands: list[Args]) -> None:
+        front = self._front
+        find, append = front.find, self.pending.append
+        for args in commands:
+            command = find(args[0], _UNRESOLVED)
+            request = Request(self, args, command)
+            append(request)
+            if (
+                command.forwarded
+                and command.low <= len(args) <= command.high
+                and self.authenticated
+            ):
+                front.submit(request)
+            else:
+                front.session.handle(request)
+                if self._ending:
+                    return
+        if commands:
+            self.last_command = request.command
+
+    def _take_singly(self, chunk: bytes) -> None:
+        """As long as a client is a stranger: the limits of a request depend on whether the one
+        before was an AUTH.
+        """
+        commands = self._parser.feed(chunk)
+        while commands and not self._ending:
+            self._take(commands)
+            commands = self._parser.resume()
+
+    def _refuse(self, text: str) -> None:
+        """Answer with one error, behind what is pending, and end."""
+        self._front.log.warning("client %s (%s): %s", self.id, self.address, text)
+        request = Request(self, [], _UNRESOLVED)
+        self.pending.append(request)
+        request.answer(ReplyError(text))
+        self._lingered = 0
+        self.end()
+
+    def flush(self) -> None:
+        """Send the replies of the answered requests up to the first that is still open."""
+        pending = self.pending
+        parts = []
+        while pending:
+            request = pending[0]
+            if not request.answered:
+                break
+            del pending[0]
+            value = request.value
+            if type(value) is int and 0 <= value < 1024:
+                parts.append(SMALL_INTEGERS[value])
+            else:
+                parts.append(encode(value, request.protocol))
+        if self._closed or not parts:
+            return
+        reply = parts[0] if len(parts) == 1 else b"".join(parts)
+        if not pending:
+            self._front.received -= self._received
+            self._received = 0
+        if self._backlog:
+            self._backlog += reply
+        else:
+            try:
+                sent = self._send(reply)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError:
+                self.close()
+                return
+            if sent < len(reply):
+                self._backlog += memoryview(reply)[sent:]
+                self._update()
+        if self._backlog:
+            limit = self._front.limits.output
+            if len(self._backlog) > limit:
+                self._front.log.warning(
+                    "client %s (%s) is closed: it reads too slowly, %d bytes of replies are waiting "
+                    "(the limit is %d)",
+                    self.id,
+                    self.address,
+                    len(self._backlog),
+                    limit,
+                )
+                self.close()
+                return
+        if self._paused or self._ending:
+            self._settle()
+
+    def _drain(self) -> None:
+        backlog = self._backlog
+        try:
+            sent = self._send(backlog)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        del backlog[:sent]
+        self._settle()
+
+    def _settle(self) -> None:
+        """After something went out: go on reading, or come to the end."""
+        if self._ending and not self.pending and not self._backlog:
+            self._finish()
+            return
+        if self._paused:
+            limits = self._front.limits
+            if not self.pending or (
+                len(self.pending) <= limits.unanswered // 2
+                and self._received <= limits.unanswered_bytes
+                and self._front.received <= limits.total_bytes
+            ):
+                self._paused = False
+        self._update()
+
+    def _finish(self) -> None:
+        if self._lingered < 0:
+            self.close()
+            return
+        # A socket closed with unread bytes in it takes the error back from a client that is still
+        # sending.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        self._front.linger(self)
+        self._update()
+
+    def _discard(self) -> None:
+        if self.pending or self._backlog:
+            return
+        try:
+            chunk = self._recv(_READ_LARGE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            chunk = b""
+        self._lingered += len(chunk)
+        if not chunk or self._lingered > _LINGER_BYTES:
+            self.close()
+
+    def _update(self) -> None:
+        """Tell the poller which events are of interest now."""
+        if self._closed:
+            return
+        if self._ending:
+            lingering = self._lingered >= 0 and not self.pending and not self._backlog
+            events = READ if lingering else 0
+        else:
+            reading = not self._paused and len(self._backlog) <= _BACKLOG_PAUSE
+            events = READ if reading else 0
+        if self._backlog:
+            events |= WRITE
+        if events != self._events:
+            self._events = events
+            self._front.poller.modify(self._socket, events)
+
+    def close(self) -> None:
+        """Close now. Requests that are still with the core stay there; their answers go nowhere."""
+        if self._closed:
+            return
+        self._closed = True
+        self._ending = True
+        self._front.forget(self, self._received)
+        with contextlib.suppress(KeyError, ValueError):
+            self._front.poller.unregister(self._socket)
+        self._socket.close()
+        self._backlog = bytearray()
+        self.pending.clear()
+
+
+def shown_address(address: object) -> str:
+    """A socket address as people write it."""
+    match address:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return str(address)

@@ -1,0 +1,184 @@
+"""The table of commands: nothing that writes passes through, every refusal says why and what else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.adapters.redis.commands.refusals import KNOWN
+from crdtcast.adapters.redis.commands.table import Command, Kind, Table, describe
+from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.resp import ReplyError, encode
+from tests.adapters.redis.front_support import connection
+
+ROWS = [
+    [b"set", -3, [b"write", b"denyoom"], 1, 1, 1, [], [], [], []],
+    [b"newwrite", -2, [b"write"], 1, 1, 1, [], [], [], []],
+    [b"hget", 3, [b"readonly", b"fast"], 1, 1, 1, [], [], [], []],
+    [b"mget", -2, [b"readonly", b"fast"], 1, -1, 1, [], [], [], []],
+    [b"xread", -4, [b"readonly", b"blocking", b"movablekeys"], 0, 0, 0, [], [], [], []],
+    [b"eval_ro", -3, [b"noscript", b"readonly"], 0, 0, 0, [], [], [], []],
+    [b"pfcount", -2, [b"readonly"], 1, -1, 1, [], [], [], []],
+    [b"sadd", -3, [b"write", b"denyoom", b"fast"], 1, 1, 1, [], [], [], []],
+    [b"shutdown", -1, [b"admin"], 0, 0, 0, [], [], [], []],
+    [
+        *(b"object", -2, [], 0, 0, 0, [], [], []),
+        [
+            [b"object|encoding", 3, [b"readonly"], 2, 2, 1, [], [], [], []],
+            [b"object|help", 2, [b"loading"], 0, 0, 0, [], [], [], []],
+        ],
+    ],
+    [
+        *(b"client", -2, [], 0, 0, 0, [], [], []),
+        [
+            [b"client|kill", -3, [b"admin"], 0, 0, 0, [], [], [], []],
+            [b"client|id", 2, [b"admin"], 0, 0, 0, [], [], [], []],
+        ],
+    ],
+]
+
+
+@pytest.fixture
+def table() -> Table:
+    table = Table()
+    table.extend_from_server(ROWS)
+    return table
+
+
+def resolved(table: Table, *args: bytes) -> Command:
+    command = table.resolve(args)
+    assert isinstance(command, Command), command
+    return command
+
+
+def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
+    for args in ((b"HGET", b"k", b"f"), (b"mget", b"a", b"b"), (b"Object", b"EnCoding", b"k")):
+        assert resolved(table, *args).kind is Kind.READ
+    assert resolved(table, b"object", b"encoding", b"k").name == "OBJECT ENCODING"
+    assert resolved(table, b"mget", b"a", b"b").keys_of([b"mget", b"a", b"b"]) == [b"a", b"b"]
+    assert resolved(table, b"object", b"encoding", b"k").keys_of([b"", b"", b"k"]) == [b"k"]
+    for refused in (b"set", b"newwrite", b"xread", b"eval_ro", b"pfcount"):
+        assert resolved(table, refused, b"a", b"b", b"c").kind is Kind.REFUSED
+    assert resolved(table, b"client", b"kill", b"x").kind is Kind.REFUSED
+    assert resolved(table, b"client", b"id").kind is Kind.SESSION
+    assert table.get("SADD").kind is Kind.WRITE, "the server does not decide about ours"
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ([b"SET", b"a", b"b"], "command 'SET' is not replicated yet and would change this region"),
+        ([b"newwrite", b"a"], "use SADD and SREM (sets), INCR"),
+        ([b"MULTI"], "command 'MULTI' is not replicated: a transaction would hold in one region"),
+        ([b"blpop", b"k", b"0"], "command 'BLPOP' is not replicated yet"),
+        ([b"flushall"], "use SCAN and DEL instead"),
+        ([b"expire", b"k", b"1"], "deadlines come later"),
+        ([b"shutdown"], "it concerns one server alone; send it to the server's own port"),
+        ([b"client", b"kill", b"x"], "command 'CLIENT KILL' is not replicated"),
+        ([b"move", b"k", b"1"], "database 0 is the only one"),
+        ([b"copy", b"a", b"b"], "command 'COPY' is not replicated"),
+    ],
+)
+def test_a_refusal_names_the_command_and_what_to_use(
+    table: Table, args: list[bytes], text: str
+) -> None:
+    error = table.refusal_of(resolved(table, *args))
+    assert str(error).startswith("ERR crdtcast: command '")
+    assert text in str(error)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        ([b"sadd", b"k"], "ERR wrong number of arguments for 'sadd' command"),
+        ([b"INCR"], "ERR wrong number of arguments for 'incr' command"),
+        ([b"SET", b"k"], "ERR wrong number of arguments for 'set' command"),
+        ([b"object"], "ERR wrong number of arguments for 'object' command"),
+        ([b"object", b"encoding"], "ERR wrong number of arguments for 'object|encoding' command"),
+        ([b"object", b"foo"], "ERR unknown subcommand 'foo'. Try OBJECT HELP."),
+        (
+            [b"foo", b"bar", b"baz qux"],
+            "ERR unknown command 'foo', with args beginning with: 'bar' 'baz qux' ",
+        ),
+    ],
+)
+def test_errors_are_the_servers_own(table: Table, args: list[bytes], text: str) -> None:
+    assert str(table.resolve(args)) == text
+
+
+def test_a_write_can_be_given_its_effect_and_nothing_else_can(table: Table) -> None:
+    def prepare() -> None: ...
+
+    table.register("SADD", prepare)
+    table.extend_from_server(ROWS)
+    assert table.by_name[b"sadd"].prepare is prepare
+    for name in ("GET", "SET", "NOSUCH"):
+        with pytest.raises(KeyError):
+            table.register(name, prepare)
+
+
+def test_known_writes_are_refused_before_any_server_was_seen() -> None:
+    table = Table()
+    assert {"SET", "HSET", "LPUSH", "ZADD", "XADD", "EXPIRE", "EVAL", "FLUSHALL"} <= KNOWN
+    for name in KNOWN:
+        assert resolved(table, name.encode(), b"x").kind is Kind.REFUSED
+        assert str(table.refusal_of(table.get(name))).startswith(
+            f"ERR crdtcast: command '{name}' is not replicated"
+        )
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=4))
+def test_any_name_gets_a_reply_in_one_line(args: list[bytes]) -> None:
+    command = Table().resolve(args)
+    if isinstance(command, ReplyError):
+        assert encode(command, 2).count(b"\r\n") == 1
+
+
+@pytest.fixture
+def server_rows(tmp_path: Path) -> Iterator[list[list[Any]]]:
+    with start_server(tmp_path) as server, connection(server.port) as wire:
+        rows = wire.call("COMMAND")
+        assert isinstance(rows, list)
+        yield rows
+
+
+@pytest.mark.server
+def test_no_write_of_a_real_server_passes_through(server_rows: list[list[Any]]) -> None:
+    table = Table()
+    table.extend_from_server(server_rows)
+    ours = {"SADD", "SREM", "INCR", "DECR", "INCRBY", "DECRBY", "DEL", "UNLINK"}
+    for row in [*server_rows, *(sub for entry in server_rows for sub in entry[9])]:
+        name, _, sub = row[0].decode().upper().partition("|")
+        command = table.get(name)
+        if sub:
+            assert command.subcommands is not None
+            command = command.subcommands[sub.encode()]
+        elif command.subcommands:
+            continue
+        flags = set(row[2])
+        if b"write" in flags:
+            assert command.kind is (Kind.WRITE if name in ours else Kind.REFUSED), name
+        if command.kind is Kind.READ and name != "TIME":
+            assert b"readonly" in flags, name
+            assert not flags & {b"blocking", b"admin", b"pubsub", b"noscript"}, name
+        assert table.by_name[name.lower().encode()] is table.get(name)
+    for name in (
+        "HGETALL",
+        "LRANGE",
+        "ZRANGE",
+        "MGET",
+        "TTL",
+        "KEYS",
+        "SINTER",
+        "XRANGE",
+        "STRLEN",
+    ):
+        assert table.get(name).kind is Kind.READ
+    for command in table.supported():
+        reader = hiredis.Reader()
+        reader.feed(encode(describe(command), 2))
+        assert reader.gets()[0] == command.name.lower().encode()
