@@ -1,4 +1,6 @@
-"""CRDTCAST STATUS, CUT, HEAL, VERIFY and ADVANCE: what an operator, or a test, can ask of a running gateway."""
+"""CRDTCAST STATUS, CUT, HEAL, VERIFY and ADVANCE: what an operator, or a test, can ask of a running
+gateway.
+"""
 
 from __future__ import annotations
 
@@ -102,6 +104,7 @@ class Admin:
             "durability": level.value,
             "promise": PROMISES[level],
             "commits": committer.commits,
+            "committing": committer.working,
             "changed_past_the_gateway": committer.changed_behind,
             "type_conflicts": committer.keyspace.conflicts,
             "hidden_keys": len(committer.keyspace.hidden),

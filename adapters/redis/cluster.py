@@ -284,12 +284,7 @@ class LocalCluster:
         deadline = time.monotonic() + timeout
         while True:
             states = {name: self[name].status() for name in names}
-            vectors = [
-                {origin: counter for origin, counter in state["vector"].items() if counter}
-                for state in states.values()
-            ]
-            equal = all(one == other for one, other in itertools.pairwise(vectors))
-            if equal and (not quiet or all(state["quiet"] for state in states.values())):
+            if holds_same(list(states.values()), quiet):
                 return
             if time.monotonic() > deadline:
                 raise ServerError(
@@ -297,3 +292,17 @@ class LocalCluster:
                     f"{json.dumps(states)}"
                 )
             time.sleep(POLL_INTERVAL)
+
+
+def holds_same(states: Sequence[Mapping[str, Any]], quiet: bool) -> bool:
+    """Whether gateways with these states have committed the same, and with `quiet` know it.
+
+    A gateway whose server is not ready has no vector to tell, and holds nothing for now.
+    """
+    vectors = [
+        {origin: counter for origin, counter in state.get("vector", {}).items() if counter}
+        for state in states
+    ]
+    ready = all("vector" in state and not state["committing"] for state in states)
+    equal = all(one == other for one, other in itertools.pairwise(vectors))
+    return ready and equal and (not quiet or all(state["quiet"] for state in states))

@@ -71,7 +71,13 @@ def replication_state(region: Region, latencies: Sequence[float]) -> Reply:
     return b"in-sync" if region.status()["quiet"] else b"behind"
 
 
+def type_conflicts(region: Region, latencies: Sequence[float]) -> Reply:
+    """How many keys hold values of more than one type, one of them visible."""
+    return int(region.status()["type_conflicts"])
+
+
 PROBES: Mapping[str, Callable[..., Reply]] = {
+    r"type_conflicts_total": type_conflicts,
     r"metadata_entries_for_key_(.+)": metadata_entries,
     r"p99_command_latency_ms": p99_latency,
     r"replication_state": replication_state,

@@ -19,7 +19,7 @@ from rich.console import Console
 from crdtcast.demo.scenes import Demo, summary
 from crdtcast.demo.screen import Screen, print_result
 
-WORDS = {"small": 6_000, "medium": 150_000, "large": 1_500_000}
+WORDS = {"small": 12_000, "medium": 240_000, "large": 1_500_000}
 TIMEOUT = {"small": 60.0, "medium": 120.0, "large": 900.0}
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -26,11 +26,13 @@ class Screen:
         """A line with the time since the start."""
         self.close()
         since = time.monotonic() - self.began
-        self.console.print(f"[bold cyan]{since:6.1f} s[/]  [bold]{text}[/]")
+        self.console.print(f"[bold cyan]{since:6.1f} s[/]  [bold]{text}[/]", soft_wrap=True)
 
     def note(self, text: str) -> None:
         """A line that belongs to the scene; above the bars, if there are any."""
-        (self.bars.console if self.bars else self.console).print(f"          {text}")
+        (self.bars.console if self.bars else self.console).print(
+            f"          {text}", soft_wrap=True
+        )
 
     def progress(self, done: Mapping[str, int], total: Mapping[str, int]) -> None:
         """A bar for each region."""
@@ -57,20 +59,16 @@ def result_table(outcome: Outcome) -> Table:
         table.add_column(name, justify="right")
     rows = {
         "writes taken": [f"{outcome.operations[name]:,}" for name in REGIONS],
-        "words in the vocabulary": [
-            f"{len(outcome.contents[name].vocabulary):,}" for name in REGIONS
-        ],
+        "words in the set": [f"{len(outcome.contents[name].vocabulary):,}" for name in REGIONS],
         "counters": [f"{len(outcome.contents[name].counts):,}" for name in REGIONS],
-        "sum of all counters": [
-            f"{sum(outcome.contents[name].counts.values()):,}" for name in REGIONS
-        ],
-        "metadata: constant": [
+        "their sum": [f"{sum(outcome.contents[name].counts.values()):,}" for name in REGIONS],
+        "metadata, constant": [
             f"{outcome.metadata[name].constant_keys} keys, "
-            f"{outcome.metadata[name].constant_bytes:,} bytes"
+            f"{outcome.metadata[name].constant_bytes:,} B"
             for name in REGIONS
         ],
-        "metadata: beyond it": [
-            f"{outcome.metadata[name].keys} keys, {outcome.metadata[name].bytes:,} bytes"
+        "and beyond": [
+            f"{outcome.metadata[name].keys} keys, {outcome.metadata[name].bytes:,} B"
             for name in REGIONS
         ],
     }
@@ -88,7 +86,8 @@ def print_result(outcome: Outcome, console: Console) -> None:
     console.print(f"{writes:,} writes in {outcome.write_seconds:.1f} s, {rate:,.0f} a second")
     console.print(
         f"{outcome.operations_while_cut_off:,} of them by a region while it was cut off; the same "
-        f"everywhere {outcome.convergence_seconds:.2f} s after the cut was healed"
+        f"everywhere {outcome.convergence_seconds:.2f} s after the cut was healed",
+        soft_wrap=True,
     )
     console.print(
         f"metadata left, beyond {CONSTANT_BYTES:,} bytes a region: "

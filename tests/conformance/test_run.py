@@ -1,0 +1,137 @@
+"""Scenarios played on real gateways and servers: what passes, what fails and how, what is not
+supported.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BANK = Path(__file__).parents[1] / "data" / "scenarios" / "scenarios.yaml"
+
+pytestmark = pytest.mark.server
+
+SCENARIOS = """
+version: 1
+scenarios:
+- id: wrong-on-purpose
+  type: counter
+  level: must
+  replicas: [a, b]
+  steps:
+  - {at: a, cmd: [INCRBY, n, '5'], reply: 5}
+  - {sync: true}
+  expect:
+    all:
+    - {cmd: [GET, n], reply: '6'}
+  why: A scenario that fails shows the difference and this line.
+- id: nothing-is-delivered-between-syncs
+  type: set
+  level: must
+  replicas: [a, b, c]
+  steps:
+  - {at: a, cmd: [SADD, s, x]}
+  - {at: b, cmd: [SCARD, s], reply: 0}
+  - {sync: [a, b]}
+  - {at: b, cmd: [SCARD, s], reply: 1}
+  - {at: c, cmd: [SCARD, s], reply: 0}
+  - {at: b, cmd: [SADD, s, y]}
+  - {at: a, cmd: [SCARD, s], reply: 1}
+  - {partition: [[a], [b, c]]}
+  - {sync: true}
+  - {at: c, cmd: [SMEMBERS, s], reply: {unordered: [x, y]}}
+  - {at: a, cmd: [SCARD, s], reply: 1}
+  - {heal: true}
+  - {sync: true}
+  expect:
+    all:
+    - {cmd: [SMEMBERS, s], same: true}
+    a:
+    - {cmd: [SCARD, s], reply: 2}
+    - {probe: replication_state, reply: in-sync}
+    - {probe: metadata_entries_for_key_s, reply: 0}
+- id: ends-and-returns
+  type: counter
+  level: must
+  replicas: [a, b]
+  steps:
+  - {at: a, cmd: [INCRBY, n, '1']}
+  - {crash: a}
+  - {at: a, cmd: [INCRBY, n, '2'], reply: 3}
+  - {stop: b}
+  - {at: a, cmd: [INCRBY, n, '4'], reply: 7}
+  - {start: b}
+  - {at: b, cmd: [INCRBY, n, '8'], reply: 8}
+  - {sync: true}
+  expect:
+    all:
+    - {cmd: [GET, n], reply: '15'}
+- id: refused
+  type: string
+  level: should
+  replicas: [a]
+  steps:
+  - {at: a, cmd: [SET, k, v]}
+- id: refusing-is-fine
+  type: string
+  level: should
+  replicas: [a]
+  steps:
+  - {at: a, cmd: [SET, k, v], reply: {any_of: [OK, {error: ERR}]}}
+  - {advance: 5}
+  - {clock: {at: a, skew: 60}}
+- id: probe-unknown
+  type: other
+  level: choice
+  replicas: [a]
+  steps:
+  - {gc: true}
+  expect:
+    a:
+    - {probe: colour, reply: green}
+"""
+
+
+def run(file: Path, *options: str) -> tuple[int, list[str], dict[str, int]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "crdtcast", "conformance", str(file), "--json", *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    )
+    *lines, last = done.stdout.splitlines()
+    return done.returncode, lines, json.loads(last)
+
+
+def test_all_kinds_of_outcomes(tmp_path: Path) -> None:
+    file = tmp_path / "scenarios.yaml"
+    file.write_text(SCENARIOS)
+    code, lines, totals = run(file)
+    shown = "\n".join(lines)
+    assert (code, totals) == (1, {"passed": 3, "failed": 1, "unsupported": 2}), shown
+    assert lines[0].startswith("FAIL              wrong-on-purpose (counter, must,")
+    assert "at the end, GET n at a: expected '6', got '5'" in lines[0]
+    assert "shows the difference and this line" in lines[1]
+    assert "SET k v at a" in next(line for line in lines if "refused" in line)
+    assert "probe colour" in shown
+
+
+def test_the_bank_on_sets_and_counters_passes() -> None:
+    names = ("ctr-sum-three", "ctr-partitioned-load", "set-third-party-add", "set-causal-relay")
+    only = [word for name in names for word in ("--only", name)]
+    code, lines, totals = run(BANK, *only)
+    assert (code, totals) == (0, {"passed": 4, "failed": 0, "unsupported": 0}), "\n".join(lines)
+
+
+def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "crdtcast", "conformance", str(tmp_path / "absent.yaml")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("crdtcast: ")
+    assert done.stderr.count("\n") == 1
