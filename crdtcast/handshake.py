@@ -27,6 +27,7 @@ class Reason(enum.StrEnum):
     CUT = "cut"
     LINKED = "linked"
     BUSY = "busy"
+    PROTOCOL = "protocol"
 
 
 class Patience(enum.Enum):
@@ -50,6 +51,7 @@ PATIENCE: Mapping[str, Patience] = {
     Reason.CUT: Patience.RETRY,
     Reason.LINKED: Patience.RETRY,
     Reason.BUSY: Patience.RETRY,
+    Reason.PROTOCOL: Patience.SLOW,
 }
 
 

@@ -13,12 +13,24 @@ import trio
 
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.outgoing import OutgoingQueue
-from crdtcast.wire import KEEPALIVE_FRAME, Frame, FrameDecoder, FrameKind, Hello
+from crdtcast.wire import (
+    KEEPALIVE_FRAME,
+    Frame,
+    FrameDecoder,
+    FrameKind,
+    Hello,
+    Refusal,
+    encode,
+)
 
 MISSED_KEEPALIVES = 3
 """So many intervals of silence mean that a peer is dead."""
 
+CLOSED_BY_PEER = "the peer closed the connection"
+
 STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+_FAREWELL = 1.0
+"""Seconds for a last word to a peer."""
 _READ_SIZE = 64 * 1024
 
 
@@ -79,6 +91,8 @@ class Link:
         self.since = self.last_heard = self.last_sent = trio.current_time()
         self.paused = False
         self.closed: str | None = None
+        self.objection = False
+        """Ended because one side sent what the other cannot accept, which it may well do again."""
         self._stream = stream
         self._decoder = decoder
         self._logger = logger
@@ -105,6 +119,11 @@ class Link:
             self.closed = reason
             self._scope.cancel()
 
+    def refused(self, text: str) -> None:
+        """The peer's last word."""
+        self.objection = True
+        self.close(f"refused by the peer: {text}")
+
     def watch(self, now: float, interval: float) -> None:
         """To be called several times per keep-alive interval: speak if silent for long, end if the
         peer was.
@@ -128,11 +147,20 @@ class Link:
         except STREAM_ERRORS as error:
             self.close(f"the connection broke: {error or type(error).__name__}")
         except CrdtcastError as error:
+            self.objection = True
+            await self._say_why(str(error))
             self.close(str(error))
         except Exception as error:
             # An error of ours. It must end neither the node nor the other links.
             self._logger.exception("unexpected error on the link with %s", self.name)
             self.close(f"unexpected {type(error).__name__}: {error}")
+
+    async def _say_why(self, text: str) -> None:
+        """Tell the peer, as far as it still reads, why its link ends: its operator looks there."""
+        refusal = encode(Refusal("protocol", text))
+        if self.offer(FrameKind.REFUSAL, refusal):
+            with trio.move_on_after(_FAREWELL):
+                await self.queue.drained()
 
     async def _write(self) -> None:
         while True:
@@ -140,6 +168,7 @@ class Link:
             self._writing = True
             await self._stream.send_all(batch)
             self._writing = False
+            self.queue.written()
             self.last_sent = trio.current_time()
 
     async def _read(self, received: Callable[["Link", list[Frame]], None], gate: Gate) -> None:
@@ -156,7 +185,7 @@ class Link:
             if self.closed is not None:
                 return None
             if not piece:
-                return self.close("the peer closed the connection")
+                return self.close(CLOSED_BY_PEER)
             self.last_heard = trio.current_time()
             self.traffic.received_bytes += len(piece)
             frames = self._decoder.feed(piece)

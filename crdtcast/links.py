@@ -26,7 +26,7 @@ from crdtcast.exceptions import (
     SupersededError,
 )
 from crdtcast.handshake import Patience, Reason, judge, patience
-from crdtcast.link import STREAM_ERRORS, Gate, Link, Traffic
+from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, Traffic
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.wire import (
@@ -241,7 +241,7 @@ class Links:
         """Dial `peer` whenever there is no link with it."""
         while True:
             while peer.name is not None and (peer.name in self.up or peer.name in self.cut_names):
-                await peer.changed.park()
+                await self.peer(peer.name).changed.park()
             nudged = peer.nudged
             verdict = await self._dial(peer)
             delay = peer.backoff.next_delay()
@@ -294,6 +294,9 @@ class Links:
             finally:
                 self._handshakes -= 1
             await link.run(self._host.received, self.gate)
+            if link.objection and trio.current_time() - link.since < _STEADY:
+                # As good as a refusal in the handshake: the same would happen at once again.
+                verdict = Patience.SLOW
         except _Refused as refused:
             verdict = self._refused(refused, dialled, label)
         except trio.TooSlowError:
@@ -335,6 +338,8 @@ class Links:
         expected = dialled.name if dialled is not None else None
         if refusal := self._judge(peer, expected):
             await _refuse(stream, refusal)
+        if dialled is not None and dialled.name is None:
+            self._learn_name(dialled, peer.name)
         if dialled is None:
             await stream.send_all(encode(own))
         settling = own.name < peer.name
@@ -361,7 +366,7 @@ class Links:
         if settling:
             self._numbers += 1
         number = self._numbers if settling else answer.number
-        return self._attach(stream, decoder, peer, number, dialled, settling)
+        return self._attach(stream, decoder, peer, number, settling)
 
     def _judge(self, peer: Hello, expected: str | None) -> Refusal | None:
         linked = self.up.get(peer.name)
@@ -374,20 +379,26 @@ class Links:
             max_drift_ms=self._options.max_drift_ms,
         ) or self._host.admit(peer)
 
+    def _learn_name(self, dialled: Peer, name: str) -> None:
+        """Who is at an address that was given without a name. It may have dialled us before."""
+        dialled.name = name
+        known = self._peers.get(name)
+        if known is None:
+            dialled.turn(dialled.state)
+            self._peers[name] = dialled
+        elif known.address is None:
+            known.address = dialled.address
+
     def _attach(
         self,
         stream: trio.abc.Stream,
         decoder: FrameDecoder,
         hello: Hello,
         number: int,
-        dialled: Peer | None,
         settling: bool,
     ) -> Link:
         if (rival := self.up.get(hello.name)) is not None:
             self._detach(rival, _REPLACED)
-        if dialled is not None and dialled.name is None:
-            dialled.name = hello.name
-            self._peers[hello.name] = dialled
         peer = self.peer(hello.name)
         decoder.limit = self._options.max_frame
         link = Link(
@@ -426,11 +437,12 @@ class Links:
             peer.backoff.reset()
         peer.turn("cut" if link.name in self.cut_names else "down")
         if link.closed not in _ORDINARY:
-            self._quiet(
-                ("down", link.name),
-                logging.WARNING,
-                f"link with {link.name} is down: {link.closed}",
-            )
+            level = logging.INFO if link.closed == CLOSED_BY_PEER else logging.WARNING
+            text = f"link with {link.name} is down: {link.closed}"
+            if link.objection:
+                self._rarely.log(trio.current_time(), text, logging.ERROR, text, peer=link.name)
+            else:
+                self._quiet(("down", link.name), level, text)
         self._host.link_down(link)
 
     # What is said about it

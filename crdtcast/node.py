@@ -22,7 +22,7 @@ from crdtcast.exceptions import (
     RolledBackError,
     SupersededError,
 )
-from crdtcast.handshake import Patience, Reason, admit, patience
+from crdtcast.handshake import Reason, admit
 from crdtcast.link import Link
 from crdtcast.links import Connect, Links, LinkStatus
 from crdtcast.logs import Throttle
@@ -300,9 +300,8 @@ class Node:
                 elif type(frame) is Digest:
                     receive(sender, frame)
                 elif type(frame) is Refusal:
-                    if patience(frame.reason) is Patience.ENDED:
-                        link.close(frame.text)
-                    raise RemoteProtocolError(f"refused by the peer: {frame.text}")
+                    link.refused(frame.text)
+                    return
                 elif type(frame) is not KeepAlive:
                     raise RemoteProtocolError(
                         f"a {type(frame).__name__} after the handshake was over"

@@ -25,6 +25,7 @@ class OutgoingQueue:
         self.overflowing = False
         self._frames: deque[bytes] = deque()
         self._taker = trio.lowlevel.ParkingLot()
+        self._emptied = trio.lowlevel.ParkingLot()
 
     def offer(self, frame: bytes) -> bool:
         """Queue `frame`; False if it was dropped."""
@@ -36,6 +37,15 @@ class OutgoingQueue:
         self.queued_bytes += len(frame)
         self._taker.unpark()
         return True
+
+    def written(self) -> None:
+        """(By the taker.) What was taken last is on its way."""
+        if not self._frames:
+            self._emptied.unpark_all()
+
+    async def drained(self) -> None:
+        """Return when everything that waits has been taken and written."""
+        await self._emptied.park()
 
     async def take(self, batch_bytes: int = 256 * 1024) -> bytes:
         """Several frames as one piece: what waits, up to about `batch_bytes`. Waits for the

@@ -1,0 +1,317 @@
+"""Links between nodes: they come up, settle, notice the dead, heal, and are silent when all is said."""
+
+import random
+
+import pytest
+import trio
+
+from crdtcast.engine import Engine
+from crdtcast.node import Node, NodeOptions, running
+from crdtcast.tags import Dot
+from crdtcast.wire import FrameKind
+from tests.node.network import Member, Network, eventually, group, incarnation, make, simulated
+
+
+def all_linked(members: dict[str, Member]) -> bool:
+    return all(member.linked() == member.names - {name} for name, member in members.items())
+
+
+@simulated
+async def test_what_is_sent_is_delivered_and_becomes_stable_everywhere() -> None:
+    async with group("a", "b", "c") as (_, members):
+        sent = {members[name].send(name.encode()) for name in members for _ in range(20)}
+        await eventually(lambda: all(len(m.stable) == 60 for m in members.values()))
+        for member in members.values():
+            assert len(member.delivered) == 40
+            assert set(member.stable) == sent
+
+
+@simulated
+async def test_once_everything_is_stable_only_keep_alives_flow() -> None:
+    async with group("a", "b", "c", keepalive_interval=5.0, digest_interval=0.5) as (_, members):
+        for member in members.values():
+            member.send(b"something")
+        await eventually(lambda: all(len(m.stable) == 3 for m in members.values()))
+        await trio.sleep(30)
+        traffics = [m.node.links().traffic(p) for m in members.values() for p in m.linked()]
+        bytes_before = [dict(traffic.sent_bytes) for traffic in traffics]
+        frames_before = [dict(traffic.sent_frames) for traffic in traffics]
+        await trio.sleep(600)
+        for traffic, sent, frames in zip(traffics, bytes_before, frames_before, strict=True):
+            for kind in FrameKind:
+                more = traffic.sent_bytes[kind] - sent.get(kind, 0)
+                count = traffic.sent_frames[kind] - frames.get(kind, 0)
+                if kind is FrameKind.KEEPALIVE:
+                    assert 90 <= count <= 121, "not one keep-alive per interval"
+                    assert more <= 32 * count
+                else:
+                    assert more == 0, f"{more} bytes of {kind.name} in a group at rest"
+        assert all_linked(members)
+
+
+@simulated
+async def test_a_cut_group_goes_on_and_is_repaired_when_healed() -> None:
+    async with group("a", "b", "c", keepalive_interval=1.0) as (_, members):
+        await eventually(lambda: all_linked(members))
+        a, b, c = members.values()
+        for peer in ("a", "b"):
+            c.node.cut(peer)
+        assert c.linked() == set()
+        for _ in range(50):
+            a.send(b"from a")
+            c.send(b"from c")
+        await eventually(lambda: len(b.delivered) == 50)
+        await trio.sleep(60)
+        assert "c" not in a.linked() | b.linked(), "a cut link came back by itself"
+        assert c.delivered == []
+        assert a.stable == [], "stable, though c has not got it"
+        assert c.node.status()["a"].state == "cut"
+        c.node.heal("a")
+        c.node.heal("b")
+        await eventually(lambda: all(len(m.stable) == 100 for m in members.values()))
+        assert sorted(b.payloads) == [b"from a"] * 50 + [b"from c"] * 50
+        assert len({dot for dot, _ in b.delivered}) == 100
+        assert c.node.status()["a"].reconnects == 1
+
+
+@simulated
+async def test_a_link_can_be_cut_from_the_start() -> None:
+    async with group("a", "b", more={"a": {"cut": frozenset({"b"})}}) as (_, members):
+        await trio.sleep(20)
+        assert members["b"].linked() == set()
+        members["a"].node.heal("b")
+        await eventually(lambda: all_linked(members))
+
+
+@simulated
+@pytest.mark.parametrize("seed", range(8))
+async def test_crossing_connections_settle_on_one(seed: int) -> None:
+    rng = random.Random(seed)
+    async with group("a", "b", "c", seed=seed, digest_interval=0.5) as (network, members):
+        for _ in range(5):
+            await eventually(lambda: all_linked(members))
+            await trio.sleep(5)
+            dialled = len(network.dialled)
+            await trio.sleep(30)
+            assert len(network.dialled) == dialled, f"seed {seed}: still dialling"
+            for name, member in members.items():
+                for peer, link in member.node.links().up.items():
+                    twin = members[peer].node.links().up[name]
+                    assert link.number == twin.number, f"seed {seed}: two connections are up"
+            # Break all connections at both ends at once, so that both sides dial again.
+            for _, _, near, far in network.streams:
+                await rng.choice((near, far)).aclose()
+            network.streams.clear()
+        members["a"].send(b"still one group")
+        await eventually(lambda: all(len(m.stable) == 1 for m in members.values()))
+
+
+@simulated
+async def test_a_silent_peer_is_noticed_after_three_intervals_and_dialled_again() -> None:
+    async with group("a", "b", keepalive_interval=2.0) as (network, members):
+        await eventually(lambda: all_linked(members))
+        a, b = members.values()
+        old = a.node.links().up["b"]
+        network.black_hole()
+        a.send(b"into the black hole")
+        began = trio.current_time()
+        await eventually(lambda: old.closed is not None)
+        assert old.closed is not None and "nothing heard" in old.closed
+        assert 4.0 <= trio.current_time() - began <= 8.0
+        await eventually(lambda: b.payloads == [b"into the black hole"])
+
+
+@simulated
+@pytest.mark.parametrize("lost_by", ["a", "b"])
+async def test_a_half_open_link_gives_way_to_the_new_connection(lost_by: str) -> None:
+    """One side has lost the link, the other has not noticed; keep-alives would take an hour."""
+    async with group("a", "b", keepalive_interval=1200.0) as (network, members):
+        await eventually(lambda: all_linked(members))
+        await trio.sleep(5)
+        network.black_hole()
+        other = "b" if lost_by == "a" else "a"
+        stale = members[other].node.links().up[lost_by]
+        members[lost_by].node.links().up[other].close("lost")
+        members[lost_by].send(b"news")
+        await eventually(lambda: members[other].payloads == [b"news"], 30)
+        assert stale.closed == "replaced by a newer connection"
+
+
+@simulated
+async def test_a_peer_that_was_down_is_linked_when_it_comes() -> None:
+    async with group("a", "b", more={"b": {"peers": {"a": None}}}) as (network, members):
+        # b dials nobody: a does.
+        await eventually(lambda: all_linked(members))
+        assert {source for source, _ in network.dialled} == {"a"}
+
+
+@simulated
+async def test_addresses_without_names_are_enough_to_dial() -> None:
+    peers = [("mem", 9001), ("mem", 9003)]
+    async with group("a", "b", "c", more={"b": {"peers": peers}}) as (_, members):
+        await eventually(lambda: all_linked(members))
+        await eventually(lambda: set(members["b"].node.status()) == {"a", "c"})
+
+
+@simulated
+async def test_an_address_may_be_told_later() -> None:
+    nobody = {"peers": {"a": None, "b": None}}
+    async with group("c", "a", "b", more={"c": nobody}) as (_, members):
+        await eventually(lambda: all_linked(members))
+    async with group("a", "b", peers={}) as (network, members):
+        await trio.sleep(10)
+        assert network.dialled == []
+        members["b"].node.set_address("a", ("mem", 9001))
+        await eventually(lambda: all_linked(members))
+
+
+@simulated
+async def test_a_failing_engine_costs_the_link_and_not_the_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group("a", "b", "c") as (_, members):
+        await eventually(lambda: all_linked(members))
+        a = members["a"]
+        receive = a.node.engine.receive
+        fails = True
+
+        def failing(sender: str, message: object) -> None:
+            if fails and sender.startswith("b."):
+                raise ZeroDivisionError("a bug")
+            receive(sender, message)  # type: ignore[arg-type]
+
+        a.node.engine.receive = failing  # type: ignore[method-assign]
+        members["b"].send(b"from b")
+        members["c"].send(b"from c")
+        await eventually(lambda: b"from c" in a.payloads)
+        await trio.sleep(20)
+        assert "ZeroDivisionError: a bug" in caplog.text
+        fails = False
+        await eventually(lambda: all(len(m.stable) == 2 for m in members.values()))
+    caplog.clear()
+
+
+@simulated
+async def test_an_error_of_the_application_ends_the_node_as_it_is() -> None:
+    def failing() -> None:
+        raise KeyError("the application's")
+
+    async with trio.open_nursery() as nursery:
+        member = make(Network(nursery), "a", {"a", "b"}, node={"on_work": failing})
+        with pytest.raises(KeyError, match="application"):
+            async with running(member.node):
+                await trio.sleep(60)
+
+
+@simulated
+async def test_nothing_leaves_while_the_node_is_on_hold() -> None:
+    async with group("a", "b") as (_, members):
+        a, b = members.values()
+        await eventually(lambda: all_linked(members))
+        a.node.hold = True
+        a.send(b"uncommitted")
+        await trio.sleep(30)
+        assert b.delivered == []
+        a.node.hold = False
+        a.node.flush()
+        await eventually(lambda: len(b.delivered) == 1)
+
+
+@simulated
+async def test_a_peer_that_does_not_take_delays_nobody_and_is_repaired() -> None:
+    """Back-pressure from end to end: slow reads, bounded queues, drops, repair."""
+    limits = {"queue_bytes": 20_000, "backlog_bytes": 10_000}
+    async with group("a", "b", "c", bounded=True, **limits) as (_, members):
+        await eventually(lambda: all_linked(members))
+        a, b, c = members.values()
+        c.taking = False
+        sent = 0
+        while not a.node.status()["c"].dropped_frames:
+            a.send(bytes(1000))
+            sent += 1
+            assert a.node.status()["c"].queued_bytes <= 22_000
+            await trio.sleep(0.001)
+            assert sent < 5000, "never full"
+        await eventually(lambda: len(b.delivered) == sent)
+        assert c.node.congested()
+        await trio.sleep(300)
+        assert c.linked() == {"a", "b"}, "a congested node took its peers for dead, or they it"
+        c.taking = True
+        await eventually(lambda: all(len(m.stable) == sent for m in members.values()))
+        assert [dot.counter for dot, _ in c.delivered] == list(range(1, sent + 1))
+        assert not c.node.congested()
+
+
+@simulated
+async def test_another_engine_takes_over_under_a_new_incarnation() -> None:
+    async with group("a", "b") as (_, members):
+        a, b = members.values()
+        b.send(b"before")
+        await eventually(lambda: all(len(m.stable) == 1 for m in members.values()))
+        renewed = Engine(incarnation("b", 1), b.names, state=b.engine.state())
+        b.node.replace_engine(renewed, fence_epoch=3)
+        assert b.linked() == set()
+        await eventually(lambda: all_linked(members))
+        assert b.send(b"after") == Dot(renewed.me, 1)
+        await eventually(lambda: a.payloads == [b"before", b"after"])
+        assert a.node.links().up["b"].peer.fence == 3
+
+
+@simulated
+async def test_a_peer_that_remembers_more_ends_the_incarnation() -> None:
+    rolled_back: list[str] = []
+
+    def note(error: Exception) -> None:
+        rolled_back.append(str(error))
+
+    # c never comes, so that nothing becomes stable and the loss can still be repaired.
+    async with group("a", "b", names={"a", "b", "c"}, node={"b": {"on_rolled_back": note}}) as (
+        _,
+        members,
+    ):
+        a, b = members.values()
+        b.send(b"one")
+        await eventually(lambda: len(a.delivered) == 1)
+        # The same incarnation from a journal that has lost everything.
+        b.node.replace_engine(Engine(b.engine.me, b.names))
+        await eventually(lambda: bool(rolled_back))
+        await trio.sleep(60)
+        assert len(rolled_back) == 1
+        assert b.linked() == set()
+        b.node.replace_engine(Engine(incarnation("b", 1), b.names))
+        await eventually(lambda: b.payloads == [b"one"])
+
+
+@simulated
+async def test_a_member_that_lost_what_is_stable_is_told_why(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group("a", "b") as (network, members):
+        a, b = members.values()
+        a.send(b"stable, so kept by nobody")
+        await eventually(lambda: len(a.stable) == 1)
+        dialled = len(network.dialled)
+        b.node.replace_engine(Engine(incarnation("b", 1), b.names))
+        await trio.sleep(120)
+        told = [r for r in caplog.records if "refused by the peer" in r.message]
+        assert 1 <= len(told) <= 3
+        assert "has lost its state" in told[0].message
+        assert len(network.dialled) - dialled <= 30, "a tight loop"
+
+
+@simulated
+async def test_a_closed_node_leaves_nothing_behind() -> None:
+    async with group("a", "b", keepalive_interval=1.0) as (_, members):
+        await eventually(lambda: all_linked(members))
+        members["b"].node.stop()
+        await eventually(lambda: "b" not in members["a"].linked())
+        assert members["a"].node.status()["b"].state in {"down", "dialling"}
+
+
+def test_status_before_the_start_is_empty() -> None:
+    member = make_idle()
+    assert member.status() == {}
+
+
+def make_idle() -> Node:
+    return Node(NodeOptions(name="a", listen=("127.0.0.1", 0)), Engine("a.1", {"a"}))

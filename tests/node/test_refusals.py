@@ -1,0 +1,149 @@
+"""Handshakes that must fail: one clear line, no tight loop, and everybody else unaffected."""
+
+import logging
+from typing import Any
+
+import pytest
+import trio
+
+from crdtcast.exceptions import ConfigurationError, SupersededError
+from crdtcast.node import NodeOptions, running
+from tests.node.network import PORTS, eventually, group, live, make, simulated
+
+
+def lines(caplog: pytest.LogCaptureFixture, words: str, level: int = logging.WARNING) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.levelno >= level and words in r.message]
+
+
+async def meets(
+    caplog: pytest.LogCaptureFixture, words: str, seconds: float = 120, **stranger: Any
+) -> tuple[int, int]:
+    """A stranger dials two healthy members: how often the words were logged, how often it dialled.
+
+    The healthy ones must not notice.
+    """
+    async with group("a", "b") as (network, members):
+        await eventually(lambda: members["a"].linked() == {"b"})
+        async with trio.open_nursery() as nursery:
+            options = {"name": "c", "names": {"a", "b", "c"}, "life": 5, **stranger}
+            newcomer = make(network, **options)
+            # a and b keep their places under the ports
+            network.members[PORTS["a"]] = members["a"]
+            network.members[PORTS["b"]] = members["b"]
+            await nursery.start(live, newcomer)
+            await trio.sleep(seconds)
+            nursery.cancel_scope.cancel()
+        members["a"].send(b"unaffected")
+        await eventually(lambda: len(members["b"].stable) == 1)
+        assert members["a"].linked() == {"b"}
+        dialled = [d for d in network.dialled if d[0] == options["name"]]
+        return len(lines(caplog, words)), len(dialled)
+
+
+@simulated
+async def test_another_group(caplog: pytest.LogCaptureFixture) -> None:
+    said, dialled = await meets(caplog, "belongs to group 'other'", group="other")
+    assert 1 <= said <= 4
+    assert dialled <= 2 * 10
+
+
+@simulated
+async def test_a_name_that_is_no_member(caplog: pytest.LogCaptureFixture) -> None:
+    said, dialled = await meets(caplog, "is no member of this group")
+    assert 1 <= said <= 4
+    assert dialled <= 2 * 10
+
+
+@simulated
+async def test_a_name_used_twice_by_a_member_and_its_peer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peers = {"b": ("mem", PORTS["a"])}
+    said, dialled = await meets(
+        caplog, "two nodes call themselves 'a'", name="a", names={"a", "b"}, peers=peers
+    )
+    assert 1 <= said <= 2
+    assert dialled <= 10
+
+
+@simulated
+async def test_a_name_that_another_live_process_has(caplog: pytest.LogCaptureFixture) -> None:
+    peers = {"a": ("mem", PORTS["a"])}
+    said, dialled = await meets(
+        caplog, "the name 'b' is in use", name="b", names={"a", "b"}, peers=peers
+    )
+    assert 1 <= said <= 2
+    assert dialled <= 10
+
+
+@simulated
+async def test_the_own_address_among_the_peers(caplog: pytest.LogCaptureFixture) -> None:
+    async with group("a", "b", more={"a": {"peers": {"b": ("mem", PORTS["a"])}}}) as (network, _):
+        await trio.sleep(120)
+        assert len(lines(caplog, "its own address is among its peers")) == 1
+        assert len([d for d in network.dialled if d == ("a", "a")]) <= 10
+
+
+@simulated
+async def test_another_node_at_a_peer_s_address(caplog: pytest.LogCaptureFixture) -> None:
+    wrong = {"peers": {"b": ("mem", PORTS["c"]), "c": None}}
+    silent = {"peers": {"a": None, "c": None}}
+    async with group("a", "b", "c", more={"a": wrong, "b": silent}) as (_, members):
+        await trio.sleep(120)
+        assert 1 <= len(lines(caplog, "expects 'b' at this address, but 'c' answers")) <= 2
+        # c dials a itself; the wrong address does not harm it.
+        assert members["a"].linked() == {"c"}
+
+
+@simulated
+async def test_a_superseded_incarnation_ends_its_node_with_one_clear_error() -> None:
+    async with group("a", "b", more={"a": {"peers": {"b": None}}}) as (network, members):
+        members["b"].node.replace_engine(make(network, "b", {"a", "b"}, life=9).engine)
+        await eventually(lambda: members["a"].linked() == {"b"})
+        members["b"].node.stop()
+        await eventually(lambda: members["a"].linked() == set())
+        zombie = make(network, "b", {"a", "b"}, life=3)
+        with pytest.raises(SupersededError, match="newer incarnation of that name is known"):
+            async with running(zombie.node):
+                await trio.sleep(60)
+
+
+@simulated
+async def test_the_higher_fence_epoch_takes_over_and_the_lower_one_stops() -> None:
+    dials_a = {"peers": {"a": ("mem", PORTS["a"])}}
+    async with group("a") as (network, _):
+        pass
+    async with trio.open_nursery() as nursery:
+        from tests.node.network import Network
+
+        network = Network(nursery)
+        a = make(network, "a", {"a", "b"}, peers={"b": None})
+        await nursery.start(live, a)
+        old = make(network, "b", {"a", "b"}, node={"fence_epoch": 1}, **dials_a)
+        new = make(network, "b", {"a", "b"}, node={"fence_epoch": 2}, **dials_a)
+        with pytest.raises(SupersededError, match="fence epoch 2 is above its 1"):
+            async with running(old.node):
+                await eventually(lambda: a.linked() == {"b"})
+                await nursery.start(live, new)
+                await trio.sleep(60)
+        assert a.node.links().up["b"].peer.fence == 2
+        nursery.cancel_scope.cancel()
+
+
+@simulated
+async def test_a_clock_too_far_ahead(caplog: pytest.LogCaptureFixture) -> None:
+    clocks = {"a": {"clock_ms": lambda: 1000}, "b": {"clock_ms": lambda: 500_000}}
+    async with group("a", "b", node=clocks, max_drift_ms=60_000) as (_, members):
+        await trio.sleep(120)
+        assert members["a"].linked() == set()
+        assert 1 <= len(lines(caplog, "the clock of node 'b' is 499,000 ms ahead")) <= 2
+
+
+def test_options_that_cannot_work_are_refused_at_once() -> None:
+    here = ("127.0.0.1", 7001)
+    with pytest.raises(ConfigurationError, match="own address"):
+        NodeOptions(name="a", listen=here, peers={"b": here})
+    with pytest.raises(ConfigurationError, match="itself among its peers"):
+        NodeOptions(name="a", listen=here, peers={"a": ("127.0.0.1", 7002)})
+    with pytest.raises(ConfigurationError, match="no name"):
+        NodeOptions(name="a.b", listen=here)

@@ -1,0 +1,189 @@
+"""Real sockets on this machine: a group, garbage on the peer port, and a clean end."""
+
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from crdtcast.engine import Engine
+from crdtcast.node import Node, NodeOptions, run_until_signal, running
+from crdtcast.wire import Hello, Welcome, encode
+from tests.node.network import Member, incarnation
+
+LOCAL = ("127.0.0.1", 0)
+
+
+@asynccontextmanager
+async def members(*names: str, **options: object) -> AsyncIterator[dict[str, Member]]:
+    """A chain is enough: each later member dials the earlier ones."""
+    started: dict[str, Member] = {}
+    async with AsyncExitStack() as stack:
+        for name in names:
+            peers = {n: started[n].node.address if n in started else None for n in names}
+            del peers[name]
+            member = Member(
+                NodeOptions(name=name, listen=LOCAL, peers=peers, **options),  # type: ignore[arg-type]
+                set(names),
+            )
+            await stack.enter_async_context(running(member.node))
+            started[name] = member
+        yield started
+
+
+async def until(condition: Callable[[], bool], member: Member) -> None:
+    """Wait until `condition` holds; looked at whenever the member's node calls, ticks included."""
+    with trio.fail_after(30):
+        while not condition():
+            await member.worked.park()
+
+
+def test_three_nodes_over_tcp() -> None:
+    async def main() -> None:
+        async with members("a", "b", "c", digest_interval=0.01) as group:
+            for member in group.values():
+                for _ in range(100):
+                    member.send(member.name.encode() * 10)
+            for member in group.values():
+                await until(lambda m=member: len(m.stable) == 300, member)
+                assert len({dot for dot, _ in member.delivered}) == 200
+
+    trio.run(main)
+
+
+GARBAGE = {
+    "an HTTP request": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a length that lies": b"\x7f\xff\xff\xff" + b"x" * 100,
+    "no length at all": b"\x00\x00\x00\x00",
+    "no msgpack": b"\x00\x00\x00\x05\xc1\xc1\xc1\xc1\xc1",
+    "a welcome first": encode(Welcome(0)),
+    "half a hello": encode(Hello(group="default", name="b", incarnation="b.1", process=b"p"))[:-5],
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+def test_garbage_on_the_peer_port_closes_that_connection_only(
+    garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with members("a", "b", handshake_timeout=0.2) as group:
+            a, b = group.values()
+            for _ in range(5):
+                stream = await trio.open_tcp_stream(*a.node.address)
+                await stream.send_all(garbage)
+                with trio.fail_after(10):
+                    try:
+                        while await stream.receive_some():
+                            pass
+                    except trio.BrokenResourceError:
+                        pass  # reset instead of an orderly end: closed as well
+                await stream.aclose()
+            b.send(b"alive")
+            await until(lambda: a.payloads == [b"alive"], a)
+
+    trio.run(main)
+    said = [r for r in caplog.records if r.levelno >= logging.WARNING and "closed:" in r.message]
+    assert len(said) == 1, "one line, however often it knocks"
+    assert "connection from 127.0.0.1:" in said[0].message
+
+
+def test_a_handshake_that_never_goes_on_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with members("a", "b", handshake_timeout=0.1) as group:
+            stream = await trio.open_tcp_stream(*group["a"].node.address)
+            with trio.fail_after(10):
+                assert await stream.receive_some() == b""
+            await stream.aclose()
+
+    trio.run(main)
+    assert "handshake not finished within 0.1 s" in caplog.text
+
+
+def test_too_many_handshakes_are_turned_away(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with members("a", "b", handshake_timeout=5.0, max_handshakes=4) as group:
+            a, b = group.values()
+            await until(lambda: a.linked() == {"b"}, a)
+            async with AsyncExitStack() as stack:
+                for _ in range(4):
+                    stream = await trio.open_tcp_stream(*a.node.address)
+                    await stack.enter_async_context(stream)
+                last = await stack.enter_async_context(await trio.open_tcp_stream(*a.node.address))
+                with trio.fail_after(3):
+                    assert await last.receive_some() == b""
+                b.send(b"alive")
+                await until(lambda: a.payloads == [b"alive"], a)
+
+    trio.run(main)
+    assert "too many handshakes" in caplog.text
+
+
+def test_bytes_after_the_handshake_that_are_no_frame(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with members("b") as group:
+            b = group["b"]
+            b.names.add("a")
+            b.node.engine = Engine(b.engine.me, {"a", "b"})
+            stream = await trio.open_tcp_stream(*b.node.address)
+            hello = Hello(group="default", name="a", incarnation=incarnation("a"), process=b"p")
+            await stream.send_all(encode(hello) + encode(Welcome(1)))
+            await until(lambda: b.linked() == {"a"}, b)
+            await stream.send_all(b"\x00\x00\x00\x02\x91\x63")
+            with trio.fail_after(10):
+                while piece := await stream.receive_some():
+                    farewell = piece
+            assert b"unknown kind: 99" in farewell
+            await stream.aclose()
+            await until(lambda: b.linked() == set(), b)
+
+    trio.run(main)
+    assert "a frame of an unknown kind: 99" in caplog.text
+
+
+def test_a_port_in_use_is_an_os_error_not_a_group() -> None:
+    async def main() -> None:
+        async with members("a") as group:
+            options = NodeOptions(name="b", listen=group["a"].node.address)
+            with pytest.raises(OSError, match="in use"):
+                async with running(Node(options, Engine(incarnation("b"), {"b"}))):
+                    raise AssertionError("it listens twice")
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_node_cleanly(number: signal.Signals) -> None:
+    addresses = []
+
+    async def serve() -> None:
+        async with members("a", "b") as group:
+            await until(lambda: group["a"].linked() == {"b"}, group["a"])
+            addresses.extend(m.node.address for m in group.values())
+            os.kill(os.getpid(), number)
+            await trio.sleep_forever()
+
+    async def free() -> None:
+        for host, port in addresses:
+            for listener in await trio.open_tcp_listeners(port, host=host):
+                await listener.aclose()
+
+    assert trio.run(partial(run_until_signal, serve)) == number
+    assert len(addresses) == 2
+    trio.run(free)
+
+
+def test_without_a_signal_the_result_is_none_and_errors_come_out_as_they_are() -> None:
+    async def fine() -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def failing() -> None:
+        await trio.lowlevel.checkpoint()
+        raise KeyError("as it is")
+
+    assert trio.run(partial(run_until_signal, fine)) is None
+    with pytest.raises(KeyError):
+        trio.run(partial(run_until_signal, failing))
