@@ -1,0 +1,77 @@
+"""Local clusters: when regions hold the same, and what a gateway that does not start says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster, holds_same
+from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.exceptions import ServerError
+
+
+def state(vector: dict[str, int], **others: Any) -> dict[str, Any]:
+    return {"vector": vector, "committing": False, "quiet": True} | others
+
+
+@pytest.mark.parametrize(
+    ("states", "same", "quiet"),
+    [
+        ([state({"a.1": 2}), state({"a.1": 2})], True, True),
+        ([state({"a.1": 2}), state({"a.1": 2, "b.1": 0})], True, True),
+        ([state({"a.1": 2}), state({"a.1": 2}, quiet=False)], True, False),
+        ([state({"a.1": 2}), state({"a.1": 2}, committing=True)], False, False),
+        ([state({"a.1": 2}), state({"a.1": 1})], False, False),
+        ([state({}), state({}), state({"a.1": 1})], False, False),
+        ([state({}), {"committing": False}], False, False),
+    ],
+)
+def test_holding_the_same(states: list[dict[str, Any]], same: bool, quiet: bool) -> None:
+    assert holds_same(states, quiet=False) is same
+    assert holds_same(states, quiet=True) is quiet
+
+
+@pytest.mark.server
+def test_a_gateway_that_does_not_start_says_why_and_everything_ends(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, ["a"], group="g", arguments=["--metadata-db", "zero"])
+    with pytest.raises(ServerError, match=r"gateway a ended with code 2.*zero"):
+        cluster.__enter__()
+    assert not any(region.gateway.running for region in cluster)
+    assert all(region.server.process.poll() is not None for region in cluster)
+
+
+@pytest.mark.server
+def test_a_killed_gateway_is_reported_and_can_be_started_again(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, ["a"], group="g") as cluster:
+        region = cluster["a"]
+        with pytest.raises(CommandRefusedError, match="NONSENSE"):
+            region.command("NONSENSE")
+        assert region.gateway.process is not None
+        region.gateway.process.kill()
+        region.gateway.process.wait()
+        (line,) = cluster.obituaries()
+        assert "gateway a ended with code -9" in line
+        with pytest.raises(ServerError):
+            region.status()
+        region.gateway.forget_process()
+        region.gateway.launch()
+        region.gateway.wait_ready()
+        assert region.status()["name"] == "a"
+
+
+@pytest.mark.server
+def test_replies_come_as_they_are(tmp_path: Path) -> None:
+    with start_server(tmp_path, appendfsync="no") as server, RawClient(server.port) as client:
+        assert client.call("SADD", "s", b"\xff") == 1
+        assert client.pipeline([("SMEMBERS", "s"), ("GET", "none"), ("GET", "s"), ("PING",)]) == [
+            [b"\xff"],
+            None,
+            ErrorReply("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            b"PONG",
+        ]
+        server.kill()
+        with pytest.raises(ServerError, match="no reply to 'PING'"):
+            client.call("PING")
+    with pytest.raises(ServerError, match="nobody answers"):
+        RawClient(server.port)
