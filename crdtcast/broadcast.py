@@ -23,6 +23,7 @@ from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.tags import Tag
 
 _STABLE_SLICE = 256
+_TURN = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class BroadcastNode:
         self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
         self._stable: deque[Tag] = deque()
         self._delivered_since = 0
+        self._events = 0
         self._work = trio.lowlevel.ParkingLot()
 
     @property
@@ -94,12 +96,17 @@ class BroadcastNode:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event; waits for it. Ends when the node is closed, by cancellation."""
-        await trio.lowlevel.checkpoint()
-        while True:
-            if (event := self.next_event()) is not None:
-                return event
+        """The next event; waits for it. Ends when the node is closed, by cancellation.
+
+        While events are waiting, only every 32nd is a checkpoint: one each would cost more than
+        the event itself.
+        """
+        self._events += 1
+        if self._events % _TURN == 0:
+            await trio.lowlevel.checkpoint()
+        while (event := self.next_event()) is None:
             await self._work.park()
+        return event
 
     def next_event(self) -> Event | None:
         """The next event if there is one now."""

@@ -96,7 +96,7 @@ class Refusal:
 
 Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Message | Digest
 
-_pack: Callable[[object], bytes] = partial(msgpack.packb, use_bin_type=True)
+_pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
 _unpack: Callable[..., Any] = partial(
     msgpack.unpackb,
     raw=False,
@@ -119,21 +119,14 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
     """The bytes of `frame`, its length in front; `LocalProtocolError` if its body is longer than
     `max_frame` bytes.
     """
-    match frame:
-        case Message(dot, context, payload, kind):
-            fields: list[object] = [4, dot.origin, dot.counter, kind, payload]
-            for dependency in context:
-                fields += dependency
-        case Digest(digest_kind, vector):
-            fields = [5, int(digest_kind), dict(vector)]
-        case KeepAlive():
-            return KEEPALIVE_FRAME
-        case Hello():
-            fields = [int(FrameKind.HELLO), _hello_fields(frame)]
-        case Welcome(number):
-            fields = [int(FrameKind.WELCOME), number]
-        case Refusal(reason, text):
-            fields = [int(FrameKind.REFUSAL), reason, text]
+    fields: list[object]
+    if type(frame) is Message:  # first, and without a match: this is the hot path
+        dot = frame.dot
+        fields = [4, dot[0], dot[1], frame.kind, frame.payload]
+        for dependency in frame.context:
+            fields += dependency
+    else:
+        fields = _fields_of(frame)
     encoded = _framed(fields)
     if len(encoded) - _PREFIX > max_frame:
         raise LocalProtocolError(
@@ -141,6 +134,20 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
             f"are limited to {max_frame:,} bytes; send smaller payloads, or raise it everywhere"
         )
     return encoded
+
+
+def _fields_of(frame: Frame) -> list[object]:
+    match frame:
+        case Digest(digest_kind, vector):
+            return [int(FrameKind.DIGEST), int(digest_kind), dict(vector)]
+        case Hello():
+            return [int(FrameKind.HELLO), _hello_fields(frame)]
+        case Welcome(number):
+            return [int(FrameKind.WELCOME), number]
+        case Refusal(reason, text):
+            return [int(FrameKind.REFUSAL), reason, text]
+        case _:
+            return [int(FrameKind.KEEPALIVE)]
 
 
 def _hello_fields(hello: Hello) -> dict[str, object]:
@@ -181,22 +188,19 @@ def decode(body: bytes | memoryview) -> Frame:
 def _decode_message(fields: list[Any]) -> Message:
     if len(fields) < 5 or len(fields) % 2 == 0:
         raise RemoteProtocolError(f"a message frame of {len(fields)} fields")
-    _, origin, counter, kind, payload = fields[:5]
+    kind, payload = fields[3], fields[4]
     if type(payload) is not bytes or type(kind) is not int or not 0 <= kind < 256:
         raise RemoteProtocolError("a message frame with a payload or kind of the wrong type")
-    return Message(
-        _dot(origin, counter),
-        tuple(_dot(fields[at], fields[at + 1]) for at in range(5, len(fields), 2)),
-        payload,
-        kind,
-    )
+    dots = iter(fields[5:])
+    context = tuple([_dot(origin, counter) for origin, counter in zip(dots, dots, strict=True)])
+    return Message(_dot(fields[1], fields[2]), context, payload, kind)
 
 
 def _dot(origin: object, counter: object) -> Dot:
     if (
         type(origin) is str
-        and 0 < len(origin) <= MAX_IDENTIFIER
         and type(counter) is int
+        and 0 < len(origin) <= MAX_IDENTIFIER
         and 0 < counter <= MAX_COUNTER
     ):
         return Dot(origin, counter)
