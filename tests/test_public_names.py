@@ -1,0 +1,49 @@
+"""The public names: a change to this list is a change for users, and belongs into CHANGELOG.md."""
+
+import importlib
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import crdtcast
+
+PUBLIC = """
+    BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability Engine EngineState
+    EventLog HLC Handle HandshakeError InvalidOperationError LinkStatus LocalProtocolError Node
+    NodeOptions RemoteProtocolError Replica RolledBackError ServerError Stable SupersededError Tag
+    UnusableInputError open_node open_replica run_until_signal
+"""
+
+PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")
+
+
+def test_the_export_list() -> None:
+    assert sorted(crdtcast.__all__) == sorted(PUBLIC.split())
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_exported_name_is_there_and_documented(package: str) -> None:
+    module = importlib.import_module(package)
+    assert module.__doc__
+    for name in module.__all__:
+        value = getattr(module, name)
+        if isinstance(value, type) or inspect.isfunction(value):
+            assert value.__doc__, f"{package}.{name} has no docstring"
+
+
+def test_errors_are_one_tree() -> None:
+    named = [getattr(crdtcast, name) for name in crdtcast.__all__ if name.endswith("Error")]
+    assert all(issubclass(error, crdtcast.CrdtcastError) for error in named)
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    program = "import sys, crdtcast; print(sorted({'trio', 'msgpack'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = crdtcast.nonsense
