@@ -218,7 +218,8 @@ class Replica:
 
     def _deliver(self, payload: bytes, tag: Tag) -> None:
         keys = []
-        for index, entry in enumerate(_operations(payload)):
+        operations = _operations(payload)
+        for index, entry in enumerate(operations):
             match entry:
                 case [str(name), str(type_name), *operation]:
                     key = (name, type_name)
@@ -226,8 +227,8 @@ class Replica:
                     keys.append(key)
                 case _:
                     self._unreadable(tag, "no list of object, type and operation")
-        if not keys:
-            self._unreadable(tag, "no operation in it")
+        if not operations:
+            self._unreadable(tag, "no list of operations")
         self._touch(tag, keys)
 
     def _stabilise(self, tag: Tag) -> None:

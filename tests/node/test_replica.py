@@ -1,0 +1,209 @@
+"""Objects by name at several replicas of one process, over real sockets."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+
+from crdtcast import (
+    ConfigurationError,
+    InvalidOperationError,
+    LocalProtocolError,
+    Replica,
+    open_replica,
+)
+from crdtcast.datatypes import AWSet, ResettableCounter
+
+NAMES = ("eu", "us", "asia")
+
+
+class Visitors(AWSet):
+    """A type that only some programs know."""
+
+    TYPE = "visitors_example"
+
+
+@asynccontextmanager
+async def replicas(**options: Any) -> AsyncIterator[list[Replica]]:
+    async with AsyncExitStack() as stack:
+        started: dict[str, Replica] = {}
+        for name in NAMES:
+            peers = {n: started[n].address if n in started else None for n in NAMES if n != name}
+            opened = open_replica(name, peers=peers, digest_interval=0.01, **options)
+            started[name] = await stack.enter_async_context(opened)
+        with trio.fail_after(30):
+            yield list(started.values())
+
+
+async def settle(group: list[Replica]) -> None:
+    """All have delivered all: each is quiet, and what one sends after that is quiet again."""
+    for replica in group:
+        await replica.wait_quiet()
+
+
+def test_three_replicas_converge_and_leave_no_metadata() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            for replica in group:
+                cart = replica.object("cart", AWSet)
+                await cart.add("everywhere")
+                await cart.add(replica.name)
+                await cart.remove("everywhere")
+                await replica.object("visits", ResettableCounter).increment(5)
+            await settle(group)
+            for replica in group:
+                assert replica.object("cart", AWSet).value == set(NAMES)
+                assert replica.object("visits", ResettableCounter).value == 15
+                assert replica.object("cart", AWSet).crdt.log_size == 0
+                assert replica.engine.counters().unstable == 0
+                assert not replica._touched
+
+    trio.run(main)
+
+
+def test_changed_returns_when_something_came() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, us, _):
+            flag = us.object("flags", AWSet)
+            await eu.object("flags", AWSet).add("up")
+            while "up" not in flag.value:
+                await us.changed()
+
+    trio.run(main)
+
+
+def test_a_refused_operation_sends_nothing_and_changes_nothing() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, *_):
+            cart = eu.object("cart", AWSet)
+            with pytest.raises(InvalidOperationError):
+                await cart.add(1.5)
+            with pytest.raises(InvalidOperationError, match="fit into a frame"):
+                await cart.add(bytes(17 * 2**20))
+            with pytest.raises(AttributeError, match="no operation 'push'"):
+                cart.push("x")
+            assert cart.value == frozenset()
+            assert eu.engine.quiet
+
+    trio.run(main)
+
+
+def test_two_types_under_one_name_are_two_objects() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            await group[0].object("x", AWSet).add("a")
+            await group[1].object("x", ResettableCounter).increment(2)
+            await settle(group)
+            assert group[2].object("x", AWSet).value == {"a"}
+            assert group[2].object("x", ResettableCounter).value == 2
+
+    trio.run(main)
+
+
+def test_an_unknown_type_waits_and_is_applied_once_the_program_knows_it() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, _ = group
+            seen = eu.object("seen", Visitors)
+            await seen.add("early")
+            await seen.add("gone")
+            await settle(group)
+            await seen.remove("gone")
+            await settle(group)
+            assert us.unreadable == 0
+            assert us.object("seen", Visitors).value == {"early"}
+            assert us.object("seen", Visitors).crdt.log_size == 0
+
+    trio.run(main)
+
+
+def test_a_type_of_ones_own_may_not_take_another_s_name() -> None:
+    class Mine(AWSet):
+        pass
+
+    async def main() -> None:
+        async with replicas() as (eu, *_):
+            with pytest.raises(LocalProtocolError, match="give it a TYPE of its own"):
+                eu.object("x", Mine)
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(7),
+        msgpack.packb([["cart"]]),
+        msgpack.packb([["cart", "set_aw", "explode"]]),
+        msgpack.packb([["cart", "set_aw", "add", 1.5]]),
+        msgpack.packb([["cart", "set_aw"]]),
+    ],
+)
+def test_what_cannot_be_read_is_skipped_counted_and_stable(payload: bytes) -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, _ = group
+            eu.engine.send(payload)
+            eu.node.flush()
+            await eu.object("cart", AWSet).add("after it")
+            await settle(group)
+            assert us.unreadable == 1
+            assert us.object("cart", AWSet).value == {"after it"}
+
+    trio.run(main)
+
+
+def test_the_event_logs_tell_the_same_digests_at_the_same_cuts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with replicas(event_log=tmp_path) as group:
+            for replica in group:
+                await replica.object("cart", AWSet).add(replica.name)
+            await settle(group)
+            for replica in group:
+                await replica.object("cart", AWSet).add("again")
+            await settle(group)
+
+    trio.run(main)
+    digests: dict[str, set[str]] = {}
+    kinds: dict[str, list[str]] = {}
+    for segment in tmp_path.glob("*.jsonl"):
+        for line in segment.read_text().splitlines():
+            event = json.loads(line)
+            kinds.setdefault(event["replica"], []).append(event["kind"])
+            if event["kind"] == "STATE":
+                cut = json.dumps(event["vector"], sort_keys=True)
+                digests.setdefault(cut, set()).add(event["digest"])
+    assert set(kinds) == set(NAMES)
+    for seen in kinds.values():
+        assert seen.count("SEND") == 2
+        assert seen.count("DELIVER") == 4
+        assert seen.count("STABLE") == 6
+        assert seen[0] in {"VIEW", "START"}
+        assert seen[-1] == "STOP"
+    assert digests
+    assert all(len(told) == 1 for told in digests.values())
+
+
+def test_errors_come_out_as_they_are() -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigurationError, match="no address"):
+            async with open_replica("a", listen="nowhere", peers={}):
+                pass
+        with pytest.raises(ZeroDivisionError):
+            async with open_replica("a", peers={}) as alone:
+                await alone.object("x", AWSet).add("y")
+                raise ZeroDivisionError
+        async with open_replica("a", peers={}) as first:
+            host, port = first.address
+            with pytest.raises(OSError, match="in use"):
+                async with open_replica("b", listen=f"{host}:{port}", peers={}):
+                    pass
+
+    trio.run(main)
