@@ -33,7 +33,7 @@ from crdtcast.engine import Engine
 from crdtcast.exceptions import SupersededError
 from crdtcast.hlc import HLC
 from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Tag, covers
+from crdtcast.tags import Dot, Tag, covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
@@ -52,6 +52,7 @@ _DAMAGED = ReplyError(
     "region; try again"
 )
 _TYPED = ("set", "counter")
+_GROWING = frozenset({"SADD", "INCR", "INCRBY", "DECR", "DECRBY"})
 
 
 def _as_it_is(reply: object) -> object:
@@ -142,6 +143,8 @@ class Committer:
         self.engine: Engine | None = None
         self.keyspace = Keyspace(metadata_db)
         self.state: StoredState | None = None
+        self.refuse_growth: ReplyError | None = None
+        """Answer to writes that need memory, while the server has none to spare."""
         self.commits = 0
         self.changed_behind = 0
         """Keys found changed past the gateway, since start."""
@@ -155,8 +158,6 @@ class Committer:
         keyspace: Keyspace,
         state: StoredState,
         epoch: bytes,
-        *,
-        same_incarnation: bool,
     ) -> None:
         """Go on with what was read from the server; settle what was under way when the connection died."""
         self._server, self.engine, self.keyspace, self.state = server, engine, keyspace, state
@@ -164,7 +165,7 @@ class Committer:
         self._repairs.clear()
         self._inside.clear()
         if self._commit is not None:
-            self._settle(self._commit, state, same_incarnation)
+            self._settle(self._commit, state)
             self._commit = None
         self._hold_peers(False)
         self.kick()
@@ -191,12 +192,10 @@ class Committer:
             self._requests.popleft().answer(error)
         self._flush_clients()
 
-    def _settle(self, commit: Commit, state: StoredState, same_incarnation: bool) -> None:
+    def _settle(self, commit: Commit, state: StoredState) -> None:
         """Answer the commit that was cut off, once and honestly: the stored vector tells whether it was applied."""
-        applied = (
-            bool(commit.sent)
-            and same_incarnation
-            and all(covers(state.vector, tag.dot) for tag, _, _ in commit.sent)
+        applied = bool(commit.sent) and all(
+            covers(state.vector, tag.dot) for tag, _, _ in commit.sent
         )
         again: list[Request] = []
         values = {id(request): (value, places) for request, value, places in commit.plan.answers}
@@ -217,6 +216,11 @@ class Committer:
                 request.answer(value)
         self._requests.extendleft(reversed(again))
         self._flush_clients()
+
+    @property
+    def unsure(self) -> set[Dot]:
+        """Own messages of the commit that was under way when the connection died: nobody has been told of them."""
+        return {tag.dot for tag, _, _ in self._commit.sent} if self._commit is not None else set()
 
     @property
     def serving(self) -> bool:
@@ -382,6 +386,8 @@ class Committer:
                 plan.answer_with(request, _DAMAGED)
             elif command.kind is Kind.READ:
                 plan.read(request, request.args)
+            elif self.refuse_growth is not None and command.name in _GROWING:
+                plan.answer_with(request, self.refuse_growth)
             elif size > MAX_COMMAND_BYTES:
                 plan.answer_with(request, _too_large(size))
             elif not command.prepare(batch, request):

@@ -40,6 +40,10 @@ class DurabilityProbe:
         self._news = trio.Event()
         self.level = Durability.VOLATILE
 
+    def begin(self, level: Durability) -> None:
+        """Start anew: the engine is another one, so what waited for an answer means nothing to it."""
+        self.level, self._latest, self._news = level, None, trio.Event()
+
     def committed(self, vector: Vector) -> None:
         """A commit was answered; `vector` is what it covers and will not change any more."""
         if self.level is Durability.EVERYSEC:

@@ -25,7 +25,7 @@ from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe
 from crdtcast.adapters.redis.front import Front
-from crdtcast.adapters.redis.inspection import Inspection, inspect
+from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room, parse_info
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
@@ -33,6 +33,7 @@ from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Identity, decide
+from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerAddress, ServerConnection
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.backoff import Backoff
@@ -54,6 +55,8 @@ from crdtcast.tags import Tag, Vector
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
+_STEADY_SECONDS = 5.0
+_MEMORY_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
 """How long a member has to tell a set again before another one is asked."""
 
@@ -203,17 +206,22 @@ class Gateway:
                 await trio.sleep(backoff.next_delay())
                 continue
             said = ""
-            backoff.reset()
+            began = trio.current_time()
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
             async with trio.open_nursery() as nursery:
                 if self.durability.level is Durability.EVERYSEC:
                     nursery.start_soon(self._probe_durability)
+                nursery.start_soon(self._watch_memory)
                 await connection.lost.wait()
                 nursery.cancel_scope.cancel()
             self._log.error("%s", connection.error)
             if self._nursery is not None:
                 self._nursery.start_soon(self._refuse_unless_back, connection)
+            if trio.current_time() - began > _STEADY_SECONDS:
+                backoff.reset()
+            else:  # it answers, and fails at once: do not run against it
+                await trio.sleep(backoff.next_delay())
 
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
         """Clients wait a moment for the server to come back, then they are told."""
@@ -250,7 +258,7 @@ class Gateway:
         self._epoch, self._renew = epoch, False
         self._connection = connection
         self.inspection = inspection
-        self.durability.level = inspection.found.durability
+        self.durability.begin(inspection.found.durability)
         self._resume(connection, inspection, state, before)
         self._log.log(
             logging.WARNING if self.durability.level is Durability.VOLATILE else logging.INFO,
@@ -384,7 +392,6 @@ class Gateway:
             keyspace,
             state,
             b"%d" % self._epoch,
-            same_incarnation=before is None or before.me == engine.me,
         )
 
     def _replay(self, engine: Engine, keyspace: Keyspace, unstable: list[Message]) -> None:
@@ -399,10 +406,13 @@ class Gateway:
     def _keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
         """The server came back with less than this process remembers: those messages are delivered to it again.
 
-        They keep their dots, which the ended incarnation had given them and nobody will give again.
+        They keep their dots, which the ended incarnation had given them and nobody will give again. Not those of a
+        commit whose answer never came: their clients are told that they were not applied, or they run again.
         """
+        unsure = self.committer.unsure
         for message in before.state().unstable:
-            engine.receive(before.me, message)
+            if message.dot not in unsure:
+                engine.receive(before.me, message)
 
     def _begin_events(
         self,
@@ -438,6 +448,22 @@ class Gateway:
             unstable=unstable,
             told_stable=told_stable,
         )
+
+    async def _watch_memory(self) -> None:
+        """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only."""
+        said = None
+        with contextlib.suppress(ServerError):
+            while True:
+                assert self._connection is not None
+                (reply,) = await self._connection.call([("INFO", "memory")])
+                problem = None if isinstance(reply, Exception) else no_room(parse_info(reply))
+                if problem != said:
+                    said = problem
+                    self._log.warning(
+                        "%s", problem or "the server has room again: writes are taken"
+                    )
+                    self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
+                await trio.sleep(_MEMORY_SECONDS)
 
     async def _probe_durability(self) -> None:
         with contextlib.suppress(ServerError):

@@ -14,6 +14,8 @@ from crdtcast.messages import Message
 
 _OLDEST = (6, 2)
 _WAITAOF_SINCE = (7, 2)
+_FULL_AT = 0.95
+"""Share of maxmemory at which writes are refused: the rest is for what other regions send."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,25 @@ def refuse_unusable(info: dict[str, str]) -> None:
             f"maxmemory-policy is {policy}: the server would drop keys in one region only. Set "
             "`maxmemory-policy noeviction`"
         )
+
+
+def no_room(info: dict[str, str]) -> str | None:
+    """Why writes that need memory must be refused now, from INFO memory; None if there is room."""
+    limit, used = int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    policy = info.get("maxmemory_policy", "noeviction")
+    if not limit:
+        return None
+    if policy != "noeviction":
+        return (
+            f"crdtcast: maxmemory-policy was set to {policy}, which drops keys in one region only: "
+            "set it back to noeviction"
+        )
+    if used > limit * _FULL_AT:
+        return (
+            f"crdtcast: the server uses {used} of {limit} bytes (maxmemory): remove data or raise "
+            "the limit"
+        )
+    return None
 
 
 def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -> Durability:

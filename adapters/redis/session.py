@@ -371,6 +371,8 @@ def _info_lines(values: Mapping[str, object], prefix: str = "") -> list[str]:
         else:
             if isinstance(value, bool):
                 value = int(value)
+            elif value is None:
+                value = ""
             elif isinstance(value, (list, tuple, set, frozenset)):
                 value = ",".join(map(str, value))
             lines.append(f"{prefix}{name}:{value}".replace("\r", " ").replace("\n", " ") + "\r\n")

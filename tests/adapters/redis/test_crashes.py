@@ -225,6 +225,33 @@ def test_a_server_killed_and_restarted(tmp_path: Path, appendfsync: str) -> None
         assert (after == before) is (appendfsync == "always")
 
 
+def lose_the_end_of_the_file(region: Region, share: float) -> None:
+    """Cut the append-only file as a power failure may: its last part was never synced."""
+    (file,) = (region.server.directory / "appendonlydir").glob("*.incr.aof")
+    with file.open("r+b") as stream:
+        stream.truncate(int(file.stat().st_size * share))
+
+
+@pytest.mark.parametrize("share", [0.97, 0.7])
+def test_a_server_that_lost_its_last_writes_gets_them_back_from_its_gateway(
+    tmp_path: Path, share: float
+) -> None:
+    with LocalCluster(tmp_path, NAMES, group="tail", log_directory=tmp_path / "logs") as cluster:
+        region = cluster["b"]
+        cluster.wait_equal(NAMES, quiet=True, timeout=TOGETHER_SECONDS)
+        cluster.isolate("b")  # so that nothing is stable, and the gateway has it all in memory
+        before = region.gateway.incarnation
+        with Load(cluster, "tail") as load:
+            load.writers["b"].wait_for(100)
+            region.server.kill()
+            lose_the_end_of_the_file(region, share)
+            region.server.restart()
+            load.writers["b"].wait_for(len(load.writers["b"].acknowledged) + 20)
+        cluster.rejoin("b")
+        check(cluster, [load])
+        assert region.status()["incarnation"] > before
+
+
 def test_server_and_gateway_killed_together_under_everysec(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, NAMES, group="both", log_directory=tmp_path / "logs") as cluster:
         region = cluster["b"]
@@ -238,3 +265,23 @@ def test_server_and_gateway_killed_together_under_everysec(tmp_path: Path) -> No
         region.gateway.wait_ready()
         assert region.gateway.incarnation > before
         check(cluster, [load])
+
+
+def test_what_gateway_and_server_lost_together_comes_back_from_a_peer(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, NAMES, group="lost", log_directory=tmp_path / "logs") as cluster:
+        region = cluster["b"]
+        with Load(cluster, "lost") as load:
+            load.writers["b"].wait_for(200)
+        status = region.status()
+        told = status["vector"][status["incarnation"]]
+        for peer in ("a", "c"):
+            while cluster[peer].status()["vector"].get(status["incarnation"]) != told:
+                pass  # a peer has all that b has acknowledged
+        region.gateway.kill()
+        region.server.kill()
+        lose_the_end_of_the_file(region, 0.97)
+        region.server.restart()
+        region.gateway.launch()
+        region.gateway.wait_ready()
+        check(cluster, [load])
+        assert region.status()["incarnation"] > status["incarnation"]

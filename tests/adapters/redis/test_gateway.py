@@ -245,7 +245,7 @@ def test_a_number_changed_past_the_gateway_is_put_right(
 def test_a_set_overwritten_past_the_gateway_is_told_again(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
-    a, b, c = clients
+    a = clients[0]
     a.sadd("past:s", *map(str, range(50)))
     settle(cluster)
     with server_of(cluster["a"]) as direct:
@@ -336,6 +336,30 @@ def test_a_server_that_lost_everything_is_refused_with_the_way_out(tmp_path: Pat
         with pytest.raises(ServerError, match="has lost its data"):
             region.gateway.wait_ready()
         assert "Traceback" not in region.gateway.log.read_text()
+
+
+def test_a_server_without_room_refuses_growth_and_takes_removals(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, ("a", "b"), group="room") as cluster:
+        with client_of(cluster["a"]) as a, server_of(cluster["a"]) as direct:
+            a.sadd("s", *(f"{number:0>100}" for number in range(2000)))
+            settle(cluster)
+            used = direct.info("memory")["used_memory"]
+            direct.config_set("maxmemory", int(used * 1.02))
+
+            def refused() -> bool:
+                with contextlib.suppress(redis.OutOfMemoryError):
+                    a.incr("n")
+                    return False
+                return True
+
+            until(refused)
+            assert a.scard("s") == 2000
+            assert a.delete("s") == 1
+            direct.config_set("maxmemory", used * 4)
+            until(lambda: not refused())
+            settle(cluster)
+            with client_of(cluster["b"]) as b:
+                assert (b.exists("s"), b.get("n")) == (0, a.get("n"))
 
 
 def test_a_full_disk_stops_the_log_and_nothing_else(tmp_path: Path) -> None:
