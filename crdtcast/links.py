@@ -150,6 +150,10 @@ class Links:
         if not options.named_peers:
             self.dialled += [self._new_peer(None, address) for address in options.addresses]
 
+    def _turn(self, peer: Peer, state: str) -> None:
+        """A cut outlasts an attempt that was under way when it came."""
+        peer.turn("cut" if peer.name in self.cut_names else state)
+
     def _new_peer(self, name: str | None, address: Address | None) -> Peer:
         backoff = Backoff(self._rng, self._options.retry_first, self._options.retry_longest)
         peer = Peer(name, address, backoff)
@@ -435,7 +439,7 @@ class Links:
         peer.error = link.closed
         if trio.current_time() - link.since >= _STEADY:
             peer.backoff.reset()
-        peer.turn("cut" if link.name in self.cut_names else "down")
+        self._turn(peer, "down")
         if link.closed not in _ORDINARY:
             level = logging.INFO if link.closed == CLOSED_BY_PEER else logging.WARNING
             text = f"link with {link.name} is down: {link.closed}"
@@ -453,7 +457,7 @@ class Links:
         by = f"refused by {label}" if refused.by_peer else f"{label} refused"
         if dialled is not None and dialled.name not in self.up:
             dialled.error = refusal.text
-            dialled.turn("down" if verdict is Patience.RETRY else "refused")
+            self._turn(dialled, "down" if verdict is Patience.RETRY else "refused")
         if verdict is Patience.ENDED and refused.by_peer:
             self._host.ended(SupersededError(refusal.text))
             return verdict
@@ -471,7 +475,7 @@ class Links:
         """A failed attempt: one line, then silence until it has worked again."""
         if peer.name is None or peer.name not in self.up:
             peer.error = text
-            peer.turn("down")
+            self._turn(peer, "down")
         self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
 
     def _quiet(self, key: object, level: int, text: str) -> None:

@@ -2,18 +2,17 @@
 made.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.incarnation import valid_name
 from crdtcast.wire import MAX_FRAME
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
 
-NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 MIN_FRAME = 64 * 1024
 _CONTEXT_ROOM = 32 * 1024
 
@@ -57,7 +56,7 @@ class NodeOptions:
 
     def __post_init__(self) -> None:
         for name in (self.name, self.group, *self.named_peers):
-            if not NAME.fullmatch(name):
+            if not valid_name(name):
                 raise ConfigurationError(
                     f"{name!r} is no name for a node or group: 1 to 32 letters, digits, - or _"
                 )

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
+from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
 
@@ -242,7 +243,12 @@ def _decode_welcome(fields: list[Any]) -> Welcome:
 def _decode_refusal(fields: list[Any]) -> Refusal:
     if len(fields) != 3 or type(fields[1]) is not str or type(fields[2]) is not str:
         raise RemoteProtocolError("a refusal frame without a reason and a text")
-    return Refusal(fields[1][:64], fields[2][:1000])
+    return Refusal(_printable(fields[1][:64]), _printable(fields[2][:1000]))
+
+
+def _printable(text: str) -> str:
+    """What a stranger says goes into our log: one line of it, and no terminal's commands."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _decode_hello(fields: list[Any]) -> Hello:
@@ -257,19 +263,19 @@ def _decode_hello(fields: list[Any]) -> Hello:
             raise RemoteProtocolError(f"a hello whose {key!r} is not a number: {value!r:.40}")
         return value
 
-    def text(key: str) -> str:
+    def text(key: str, valid: Callable[[str], bool]) -> str:
         value = said.get(key)
-        if type(value) is not str or not 0 < len(value) <= MAX_IDENTIFIER:
-            raise RemoteProtocolError(f"a hello whose {key!r} is not a name: {value!r:.80}")
+        if type(value) is not str or not valid(value):
+            raise RemoteProtocolError(f"a hello whose {key!r} is not one: {value!r:.80}")
         return value
 
     process = said.get("process")
     if type(process) is not bytes or not 0 < len(process) <= MAX_IDENTIFIER:
         raise RemoteProtocolError("a hello without the process's number")
     return Hello(
-        group=text("group"),
-        name=text("name"),
-        incarnation=text("incarnation"),
+        group=text("group", valid_name),
+        name=text("name", valid_name),
+        incarnation=text("incarnation", valid_incarnation),
         process=process,
         fence=number("fence"),
         max_frame=number("max_frame"),

@@ -25,6 +25,8 @@ from crdtcast.wire import (
 )
 
 identifiers = st.text(min_size=1, max_size=64)
+names = st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True)
+printable = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=64)
 counters = st.integers(1, MAX_COUNTER)
 dots = st.builds(Dot, identifiers, counters)
 frames = st.one_of(
@@ -42,12 +44,12 @@ frames = st.one_of(
     ),
     st.builds(KeepAlive),
     st.builds(Welcome, st.integers(0, MAX_COUNTER)),
-    st.builds(Refusal, st.text(max_size=64), st.text(max_size=100)),
+    st.builds(Refusal, printable, printable),
     st.builds(
         Hello,
-        group=identifiers,
-        name=identifiers,
-        incarnation=identifiers,
+        group=names,
+        name=names,
+        incarnation=st.builds("{}.{:017x}".format, names, st.integers(0, 2**68 - 1)),
         process=st.binary(min_size=1, max_size=8),
         fence=st.integers(0, MAX_COUNTER),
         max_frame=st.integers(0, MAX_COUNTER),
@@ -197,3 +199,14 @@ def test_a_later_version_may_say_more_in_its_hello() -> None:
     fields = msgpack.unpackb(encode(hello)[4:])
     fields[1]["colour"] = ["unknown"]
     assert decode(msgpack.packb(fields)) == hello
+
+
+def test_a_refusal_cannot_write_lines_of_its_own_into_the_log() -> None:
+    frame = decode(encode(Refusal("busy\n", "no\r\nERROR all is lost\x1b[2J"))[4:])
+    assert frame == Refusal("busy?", "no??ERROR all is lost?[2J")
+
+
+def test_a_name_with_a_line_break_is_no_name() -> None:
+    hello = Hello(group="g", name="a\nERROR", incarnation="a.1", process=b"p")
+    with pytest.raises(RemoteProtocolError, match="'name' is not one"):
+        decode(encode(hello)[4:])
