@@ -80,17 +80,18 @@ class Inbox:
             ready.popleft()
         return False
 
-    def purge(self, origin: str) -> int:
-        """Drop everything of `origin`, and return how much that was."""
-        purged = self._held.get(origin)
-        if not purged:
-            return 0
-        self._held[origin] = {}
-        self.size -= len(purged)
-        for dot, waiting in list(self._waiting.items()):
-            kept = [message for message in waiting if message.dot.origin != origin]
-            if kept:
-                self._waiting[dot] = kept
-            else:
-                del self._waiting[dot]
-        return len(purged)
+    def purge(self, origin: str, above: int = 0) -> int:
+        """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
+        held = self._held.get(origin, {})
+        kept = {counter: message for counter, message in held.items() if counter <= above}
+        purged = len(held) - len(kept)
+        if purged:
+            self._held[origin] = kept
+            self.size -= purged
+            for dot, waiting in list(self._waiting.items()):
+                left = [m for m in waiting if m.dot.origin != origin or m.dot.counter <= above]
+                if left:
+                    self._waiting[dot] = left
+                else:
+                    del self._waiting[dot]
+        return purged

@@ -7,6 +7,7 @@ acknowledgement, request for repair and sign of life at once. The whole protocol
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.members import Members
@@ -42,6 +43,8 @@ class Engine:
 
     Raises ConfigurationError for names or a state that do not fit.
     """
+
+    stability_type: ClassVar[type[Stability]] = Stability
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class Engine:
         self._inbox = Inbox(self.vector)
         self._durable: dict[str, int] = dict(self.vector)
         self._acknowledged = self._durable
-        self._stability = Stability(self.vector, self._members, self._peers, self.stable)
+        self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
 
     def _resume(self, state: EngineState) -> None:
         members, vector = self._members, self.vector
@@ -170,11 +173,15 @@ class Engine:
             self._unnamed.pop(previous, None)
             if self._peers.pop(previous, None) is not None and previous in self._greet:
                 self._greet.remove(previous)
-            for origin in members.ended:
-                self._purged += self._inbox.purge(origin)
+            self._purge_ended()
         self._peers[incarnation] = Peer(incarnation)
         self._stability.forget_rows()
         self._told = None
+
+    def _purge_ended(self) -> None:
+        recovered = self._unnamed.get(self.me, {}) if self._recovering else {}
+        for origin in self._members.ended:
+            self._purged += self._inbox.purge(origin, recovered.get(origin, 0))
 
     def connected(self, peer: str) -> None:
         """A link with this incarnation is up: it is told our vector, and repaired as soon as it has told its own."""
@@ -213,9 +220,8 @@ class Engine:
         dot = Dot(self.me, counter)
         past: Vector
         if after is None:
-            context = tuple(self._context.values())
             past = self.vector.copy()
-            self._context.clear()
+            context = self._take_context()
         else:
             context, past = self._explicit(after)
             for depended in context:
@@ -232,6 +238,11 @@ class Engine:
         if not self._peers:
             self._evaluate_now = True
         return tag
+
+    def _take_context(self) -> tuple[Dot, ...]:
+        context = tuple(self._context.values())
+        self._context.clear()
+        return context
 
     def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Vector]:
         tags = {}
@@ -427,6 +438,9 @@ class Engine:
             )
         return fresh
 
+    def _durable_vector(self) -> dict[str, int]:
+        return self.vector if self.durability is Durability.IMMEDIATE else self._durable
+
     def _told_vector(self) -> dict[str, int]:
         """What digests tell: the durable vector, with a key for every current incarnation that may be named.
 
@@ -435,7 +449,7 @@ class Engine:
         """
         told = self._told
         if told is None:
-            base = self.vector if self.durability is Durability.IMMEDIATE else self._durable
+            base = self._durable_vector()
             told = dict(base)
             unnamed = self._unnamed
             for incarnation in list(unnamed):
@@ -571,8 +585,7 @@ class Engine:
 
     def _evaluate(self) -> None:
         self._evaluate_now = False
-        own = self.vector if self.durability is Durability.IMMEDIATE else self._durable
-        risen = self._stability.evaluate(own)
+        risen = self._stability.evaluate(self._durable_vector())
         if risen:
             by_origin = self._store.by_origin
             batch = [by_origin[origin][n] for origin, counters in risen.items() for n in counters]

@@ -33,12 +33,23 @@ class Stability:
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
         """Late adoption and naming."""
+        return (
+            self.delivered_what_it_had_sent(peer, vector)
+            and self.delivered_what_had_ended(vector)
+            and self.names_all_current(vector)
+        )
+
+    def delivered_what_it_had_sent(self, peer: Peer, vector: Vector) -> bool:
+        """So that whatever else the peer sends, or has sent, comes after everything that `vector` covers."""
+        return self._vector[peer.incarnation] >= vector.get(peer.incarnation, 0)
+
+    def delivered_what_had_ended(self, vector: Vector) -> bool:
+        """So that nothing of an ended incarnation is still to come by way of this peer."""
         known = self._vector
-        if known[peer.incarnation] < vector.get(peer.incarnation, 0):
-            return False
-        for origin in self._members.ended:
-            if known[origin] < vector.get(origin, 0):
-                return False
+        return all(known[origin] >= vector.get(origin, 0) for origin in self._members.ended)
+
+    def names_all_current(self, vector: Vector) -> bool:
+        """So that the sender takes nothing more from those which the current incarnations have ended."""
         return all(incarnation in vector for incarnation in self._members.current.values())
 
     def offer(self, peer: Peer, vector: Vector) -> None:

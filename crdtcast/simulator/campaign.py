@@ -1,0 +1,68 @@
+"""Runs: one seed, one schedule, many seeds; with what they counted and, if one fails, the schedule that replays it."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from crdtcast.engine import Durability, Engine
+from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.mutants import MUTANTS
+from crdtcast.simulator.schedule import Action, Schedule
+from crdtcast.simulator.scheduler import actions
+from crdtcast.simulator.world import Failure, World
+
+NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A run: its schedule, what it counted, and what was wrong (`kind` and text), if anything."""
+
+    schedule: Schedule
+    counts: Counter[str]
+    kind: str | None = None
+    failure: str | None = None
+
+
+def engine_type(name: str | None) -> type[Engine]:
+    """The real engine, or the mutant of that name."""
+    return Engine if name is None else MUTANTS[name]
+
+
+def run_schedule(schedule: Schedule) -> Outcome:
+    """Replay a schedule, then let everything settle."""
+    world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
+    return _run(world, schedule, iter(schedule.actions))
+
+
+def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = None) -> Outcome:
+    """One random run. Every second seed has journals that declare durability later."""
+    chance = random.Random(seed)
+    durability = (Durability.IMMEDIATE, Durability.DECLARED)[seed % 2]
+    names = NAMES[:members]
+    world = World(names, durability, engine_type(engine))
+    schedule = Schedule(names, durability, (), seed, engine)
+    return _run(world, schedule, actions(chance, world, faults))
+
+
+def _run(world: World, schedule: Schedule, steps: Iterator[Action]) -> Outcome:
+    taken: list[Action] = []
+    try:
+        for action in steps:
+            taken.append(action)
+            if not world.apply(action):
+                taken.pop()
+        world.drain()
+    except Failure as failure:
+        done = schedule.with_actions(taken)
+        return Outcome(done, world.totals(), failure.kind, f"{failure.kind}: {failure}")
+    return Outcome(schedule.with_actions(taken), world.totals())
+
+
+def run_seeds(
+    seeds: Iterable[int], members: int, faults: Faults, *, engine: str | None = None
+) -> Iterator[Outcome]:
+    """One run a seed, as they finish."""
+    for seed in seeds:
+        yield run_seed(seed, members, faults, engine=engine)

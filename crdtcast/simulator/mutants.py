@@ -1,0 +1,98 @@
+"""Engines with one rule of the protocol dropped. A campaign that does not catch them all is too weak."""
+
+from crdtcast.engine import Engine
+from crdtcast.engine.peer import Peer
+from crdtcast.engine.stability import Stability
+from crdtcast.tags import Dot, Vector
+
+
+class _EagerStability(Stability):
+    def delivered_what_it_had_sent(self, peer: Peer, vector: Vector) -> bool:
+        return True
+
+
+class EagerAdoption(Engine):
+    """Late adoption dropped: a digest counts before all that its sender had sent has been delivered here."""
+
+    stability_type = _EagerStability
+
+
+class _UnnamedStability(Stability):
+    def names_all_current(self, vector: Vector) -> bool:
+        return True
+
+
+class UnnamedRows(Engine):
+    """Rows count although their senders may not have turned away from the incarnations that have ended."""
+
+    stability_type = _UnnamedStability
+
+
+class _ForgetfulStability(Stability):
+    def delivered_what_had_ended(self, vector: Vector) -> bool:
+        return True
+
+
+class EndedForgotten(Engine):
+    """Rows count before what their senders had taken from ended incarnations has been delivered here."""
+
+    stability_type = _ForgetfulStability
+
+
+class NoAsking(Engine):
+    """Nobody is asked: one lost last digest leaves a message unstable for ever."""
+
+    def _ask(self) -> None:
+        self._evaluate()
+
+
+class NoContext(Engine):
+    """Messages do not say what they depend on, beyond the one before."""
+
+    def _take_context(self) -> tuple[Dot, ...]:
+        super()._take_context()
+        return ()
+
+
+class SelfishRepair(Engine):
+    """Members repair only what they have sent themselves."""
+
+    def _repair(self, peer: Peer, vector: Vector) -> None:
+        everything = self._store.by_origin
+        self._store.by_origin = {o: kept for o, kept in everything.items() if o == self.me}
+        super()._repair(peer, vector)
+        self._store.by_origin = everything
+
+
+class NoRepair(Engine):
+    """What was lost stays lost."""
+
+    def _repair(self, peer: Peer, vector: Vector) -> None:
+        pass
+
+
+class TellsUnsynced(Engine):
+    """Digests cover what a crash can take back."""
+
+    def _durable_vector(self) -> dict[str, int]:
+        return self.vector
+
+
+class KeepsUndelivered(Engine):
+    """Undelivered messages of ended incarnations are kept, though nobody may have delivered them in time."""
+
+    def _purge_ended(self) -> None:
+        pass
+
+
+MUTANTS: dict[str, type[Engine]] = {
+    "eager-adoption": EagerAdoption,
+    "unnamed-rows": UnnamedRows,
+    "ended-forgotten": EndedForgotten,
+    "no-asking": NoAsking,
+    "no-context": NoContext,
+    "selfish-repair": SelfishRepair,
+    "no-repair": NoRepair,
+    "tells-unsynced": TellsUnsynced,
+    "keeps-undelivered": KeepsUndelivered,
+}

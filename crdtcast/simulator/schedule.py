@@ -1,0 +1,63 @@
+"""Actions and schedules: plain values that can be written to a file, read again and cut down."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from crdtcast.engine import Durability
+from crdtcast.exceptions import UnusableInputError
+
+Action = tuple[str | int, ...]
+"""A verb and what it concerns, see `World.apply`. What is impossible at its time does nothing."""
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One run: the members' names, how their journals work, the actions, and which engine (None: the real one)."""
+
+    members: tuple[str, ...]
+    durability: Durability
+    actions: tuple[Action, ...]
+    seed: int | None = None
+    engine: str | None = None
+
+    def with_actions(self, actions: Sequence[Action]) -> "Schedule":
+        """The same run with other actions."""
+        return replace(self, actions=tuple(actions))
+
+    def to_json(self, failure: str | None = None) -> str:
+        """One JSON document, an action a line. `failure` says what replaying it ends in."""
+        head: dict[str, Any] = {
+            "format": FORMAT,
+            "seed": self.seed,
+            "engine": self.engine,
+            "members": list(self.members),
+            "durability": self.durability.value,
+            "failure": failure,
+        }
+        lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+        actions = ",\n".join(f"  {json.dumps(list(action))}" for action in self.actions)
+        return "\n".join(["{", *lines, ' "actions": [', actions, " ]", "}"]) + "\n"
+
+    @classmethod
+    def load(cls, path: Path) -> "Schedule":
+        """Read a file that `to_json` wrote. Raises UnusableInputError if it is none."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["format"] != FORMAT:
+                raise UnusableInputError(
+                    f"{path} has format {document['format']}; this program reads {FORMAT}"
+                )
+            return cls(
+                members=tuple(document["members"]),
+                durability=Durability(document["durability"]),
+                actions=tuple(tuple(action) for action in document["actions"]),
+                seed=document["seed"],
+                engine=document["engine"],
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UnusableInputError(f"{path} is no schedule: {error}") from error

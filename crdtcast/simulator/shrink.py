@@ -1,0 +1,28 @@
+"""Cut a failing schedule down: remove stretches, then single actions, as long as it fails in the same way."""
+
+from crdtcast.simulator.campaign import Outcome, run_schedule
+
+
+def shrink(outcome: Outcome, *, runs: int = 2000) -> Outcome:
+    """A shorter failing run of the same kind, after at most `runs` replays. A run that did not fail stays as it is."""
+    if outcome.kind is None:
+        return outcome
+    best = outcome
+    size = max(len(best.schedule.actions) // 2, 1)
+    while size and runs > 0:
+        removed = False
+        start = 0
+        while start < len(best.schedule.actions) and runs > 0:
+            actions = best.schedule.actions
+            shorter = run_schedule(
+                best.schedule.with_actions(actions[:start] + actions[start + size :])
+            )
+            runs -= 1
+            if shorter.kind == outcome.kind:
+                best = shorter
+                removed = True
+            else:
+                start += size
+        if not removed or size > 1:
+            size //= 2
+    return best
