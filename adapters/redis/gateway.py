@@ -451,14 +451,14 @@ class Gateway:
 
     async def _watch_memory(self) -> None:
         """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only."""
-        said = None
+        full = False
         with contextlib.suppress(ServerError):
             while True:
                 assert self._connection is not None
                 (reply,) = await self._connection.call([("INFO", "memory")])
                 problem = None if isinstance(reply, Exception) else no_room(parse_info(reply))
-                if problem != said:
-                    said = problem
+                if (problem is not None) != full:
+                    full = problem is not None
                     self._log.warning(
                         "%s", problem or "the server has room again: writes are taken"
                     )

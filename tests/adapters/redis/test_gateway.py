@@ -339,27 +339,35 @@ def test_a_server_that_lost_everything_is_refused_with_the_way_out(tmp_path: Pat
 
 
 def test_a_server_without_room_refuses_growth_and_takes_removals(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, ("a", "b"), group="room") as cluster:
-        with client_of(cluster["a"]) as a, server_of(cluster["a"]) as direct:
-            a.sadd("s", *(f"{number:0>100}" for number in range(2000)))
-            settle(cluster)
-            used = direct.info("memory")["used_memory"]
-            direct.config_set("maxmemory", int(used * 1.02))
+    with (
+        LocalCluster(tmp_path, ("a", "b"), group="room") as cluster,
+        client_of(cluster["a"]) as a,
+        server_of(cluster["a"]) as direct,
+    ):
+        a.sadd("s", *(f"{number:0>100}" for number in range(2000)))
+        settle(cluster)
 
-            def refused() -> bool:
-                with contextlib.suppress(redis.OutOfMemoryError):
-                    a.incr("n")
-                    return False
-                return True
+        def used() -> int:
+            return int(direct.info("memory")["used_memory"])
 
-            until(refused)
-            assert a.scard("s") == 2000
-            assert a.delete("s") == 1
-            direct.config_set("maxmemory", used * 4)
-            until(lambda: not refused())
-            settle(cluster)
-            with client_of(cluster["b"]) as b:
-                assert (b.exists("s"), b.get("n")) == (0, a.get("n"))
+        def refused() -> bool:
+            with contextlib.suppress(redis.OutOfMemoryError):
+                a.incr("n")
+                return False
+            return True
+
+        def full() -> bool:
+            direct.config_set("maxmemory", int(used() * 1.03))
+            return refused()
+
+        until(full)
+        assert a.scard("s") == 2000
+        assert a.delete("s") == 1
+        direct.config_set("maxmemory", used() * 4)
+        until(lambda: not refused())
+        settle(cluster)
+        with client_of(cluster["b"]) as b:
+            assert (b.exists("s"), b.get("n")) == (0, a.get("n"))
 
 
 def test_a_full_disk_stops_the_log_and_nothing_else(tmp_path: Path) -> None:
