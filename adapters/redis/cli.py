@@ -13,8 +13,8 @@ import trio
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.node import run_until_signal
 from crdtcast.options import Address, NodeOptions, format_address, parse_address
+from crdtcast.running import run_until_signal
 
 
 def parse_peer(text: str) -> tuple[str, Address]:

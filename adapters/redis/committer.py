@@ -36,7 +36,7 @@ from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Dot, Tag, covers
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.front import Client, Request
     from crdtcast.adapters.redis.passthrough import Passthrough
     from crdtcast.adapters.redis.server import Replies, ServerConnection
 
@@ -307,21 +307,21 @@ class Committer:
     def _gather_requests(self, commit: Commit) -> None:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
         requests, taken, relay = self._requests, commit.requests, self._relay
-        waiting = set(relay.waiting)
+        blocked: set[Client] = set()
         left: list[Request] = []
         for _ in range(min(len(requests), MAX_REQUESTS)):
             request = requests.popleft()
-            command = request.command
-            if waiting and request.client in waiting:
+            client, command = request.client, request.command
+            relayed = command.kind is Kind.READ and command.name not in _READS_IN_PLAN
+            if blocked and client in blocked:
                 left.append(request)
-            elif command.kind is Kind.READ and command.name not in _READS_IN_PLAN:
-                waiting.add(request.client)
-                if any(other.client is request.client for other in taken):
-                    left.append(request)  # it must see those, so it goes after this commit
-                else:
-                    relay.send(request)
-            else:
+            elif not relayed and client not in relay.waiting:
                 taken.append(request)
+            elif relayed and not any(other.client is client for other in taken):
+                relay.send(request)
+            else:  # it must come behind what this commit, or the relay, has of its client
+                blocked.add(client)
+                left.append(request)
         requests.extendleft(reversed(left))
 
     def _unknown_keys(self, commit: Commit) -> list[bytes]:

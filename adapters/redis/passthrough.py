@@ -1,11 +1,12 @@
 """Reads that are the server's business alone: relayed byte for byte over connections in the client's own protocol.
 
 RESP2 and RESP3 replies to one command differ in shape, so there is a connection for each, opened at first use. A
-client's later commands wait until its relayed read is answered.
+client's later commands, but for further relayed reads, wait until its relayed reads are answered.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,8 @@ class Passthrough:
         self._connections: dict[int, ServerConnection] = {}
         self._opening: dict[int, list[Request]] = {}
         self._nursery: trio.Nursery | None = None
-        self.waiting: dict[Client, Request] = {}
-        """Clients whose relayed read is not answered yet."""
+        self.waiting: dict[Client, deque[Request]] = {}
+        """Relayed reads that are not answered yet, by client."""
 
     async def run(self) -> None:
         """Keep the connections' openings going until cancelled."""
@@ -61,8 +62,8 @@ class Passthrough:
 
     def send(self, request: Request) -> None:
         """Relay one read."""
-        self.waiting[request.client] = request
-        protocol = request.client.protocol
+        self.waiting.setdefault(request.client, deque()).append(request)
+        protocol = request.protocol
         connection = self._connections.get(protocol)
         if connection is not None and connection.error is None:
             self._relay(connection, request)
@@ -93,15 +94,21 @@ class Passthrough:
         connection.send(pack(request.args), 1, take)
 
     def _lost(self, error: ServerError) -> None:
-        for request in list(self.waiting.values()):
-            connection = self._connections.get(request.client.protocol)
-            if connection is not None and connection.error is not None:
-                self._answer(request, ReplyError(f"ERR crdtcast: {error}"))
+        for requests in list(self.waiting.values()):
+            for request in list(requests):
+                connection = self._connections.get(request.protocol)
+                if connection is not None and connection.error is not None:
+                    self._answer(request, ReplyError(f"ERR crdtcast: {error}"))
 
     def _answer(self, request: Request, value: object) -> None:
-        if self.waiting.pop(request.client, None) is request:
-            request.answer(value)
-            self._answered()
+        requests = self.waiting.get(request.client)
+        if requests is None or request not in requests:
+            return
+        requests.remove(request)
+        if not requests:
+            del self.waiting[request.client]
+        request.answer(value)
+        self._answered()
 
     def close(self) -> None:
         """Close the connections."""
