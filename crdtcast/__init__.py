@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         UnusableInputError,
     )
     from crdtcast.hlc import HLC
-    from crdtcast.links import LinkStatus
     from crdtcast.node import Node, run_until_signal
     from crdtcast.options import NodeOptions
+    from crdtcast.peers import LinkStatus
     from crdtcast.replica import Handle, Replica, open_replica
     from crdtcast.tags import Dot, Tag
 
@@ -78,7 +78,7 @@ _HOMES = {
         "UnusableInputError",
     ),
     "crdtcast.hlc": ("HLC",),
-    "crdtcast.links": ("LinkStatus",),
+    "crdtcast.peers": ("LinkStatus",),
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.options": ("NodeOptions",),
     "crdtcast.replica": ("Handle", "Replica", "open_replica"),

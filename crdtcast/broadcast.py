@@ -16,9 +16,9 @@ import trio
 
 from crdtcast.engine import Engine
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.links import LinkStatus
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
+from crdtcast.peers import LinkStatus
 from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.tags import Tag
 

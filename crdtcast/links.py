@@ -14,7 +14,6 @@ is the moment from which the link is up.
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 import trio
@@ -29,6 +28,7 @@ from crdtcast.handshake import Patience, Reason, judge, patience
 from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, Traffic
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
+from crdtcast.peers import LinkStatus, Peer
 from crdtcast.wire import (
     MAX_HANDSHAKE_FRAME,
     Frame,
@@ -59,56 +59,6 @@ class LinkHost(Protocol):
     def link_down(self, link: Link) -> None: ...
     def received(self, link: Link, frames: list[Frame]) -> None: ...
     def ended(self, error: CrdtcastError) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """One peer, for status output. `since` is seconds in this state; `error` is the last trouble,
-    None when up.
-    """
-
-    state: str
-    since: float
-    address: str
-    incarnation: str | None
-    error: str | None
-    bytes_sent: int
-    bytes_received: int
-    queued_bytes: int
-    dropped_frames: int
-    reconnects: int
-
-
-class Peer:
-    """What a node keeps of one other member, or of one address whose member is not known yet."""
-
-    def __init__(self, name: str | None, address: Address | None, backoff: Backoff) -> None:
-        self.name = name
-        self.address = address
-        self.backoff = backoff
-        self.state = "down"
-        self.since = trio.current_time()
-        self.error: str | None = None
-        self.times_up = 0
-        self.traffic = Traffic()
-        self.changed = trio.lowlevel.ParkingLot()
-        self.nudged = trio.Event()
-
-    @property
-    def label(self) -> str:
-        return self.name or format_address(self.address)
-
-    def turn(self, state: str) -> None:
-        if state != self.state:
-            self.state, self.since = state, trio.current_time()
-        self.changed.unpark_all()
-
-    def nudge(self) -> None:
-        """Dial now, whatever the back-off says."""
-        self.backoff.reset()
-        self.nudged.set()
-        self.nudged = trio.Event()
-        self.changed.unpark_all()
 
 
 class _Refused(Exception):

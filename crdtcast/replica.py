@@ -24,9 +24,9 @@ from crdtcast.engine import Engine
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import new_incarnation
-from crdtcast.links import LinkStatus
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
+from crdtcast.peers import LinkStatus
 from crdtcast.tags import Tag, merge_into
 
 V = TypeVar("V")

@@ -1,0 +1,84 @@
+"""Lives of nodes: for as long as a `with` block, or until a signal."""
+
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.options import Address
+
+if TYPE_CHECKING:
+    from crdtcast.node import Node
+
+
+@asynccontextmanager
+async def running(node: "Node", *others: Callable[[], Awaitable[None]]) -> AsyncIterator["Node"]:
+    """Run `node` (and other tasks) in the background of a `with` block; it listens when that
+    begins.
+
+    Errors come out as they are, not in an ExceptionGroup: the block's own, or the one that ended
+    the node (the block is cancelled then).
+    """
+    failure: Exception | None = None
+
+    async def run(scope: trio.CancelScope, *, task_status: trio.TaskStatus[Address]) -> None:
+        nonlocal failure
+        try:
+            await node.run(task_status=task_status)
+        except Exception as error:
+            failure = error
+            scope.cancel()
+            if not node.listening:
+                task_status.started(node.options.listen)
+
+    async def guard(other: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+        nonlocal failure
+        try:
+            await other()
+        except Exception as error:
+            failure = failure or error
+            scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run, nursery.cancel_scope)
+        if failure is None:
+            for other in others:
+                nursery.start_soon(guard, other, nursery.cancel_scope)
+            try:
+                yield node
+            except Exception as error:
+                failure = failure or error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def run_until_signal(main: Callable[[], Awaitable[None]]) -> int | None:
+    """Run `main` until it returns or SIGINT or SIGTERM asks to stop; returns the signal's number,
+    or None.
+
+    A second signal does nothing more: `main` is being cancelled and cleans up.
+    """
+    received: int | None = None
+    failure: Exception | None = None
+
+    async def watch(scope: trio.CancelScope) -> None:
+        nonlocal received
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for number in signals:
+                received = received or number
+                scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            nursery.start_soon(watch, scope)
+            try:
+                await main()
+            except Exception as error:
+                failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return received
