@@ -27,7 +27,13 @@ for module in pkgutil.walk_packages(crdtcast.__path__, "crdtcast."):
         print(module.name)
 """
 
-TESTS_FOR_THE_WHEEL = ("test_cli.py", "test_public_names.py", "test_tags.py", "datatypes")
+TESTS_FOR_THE_WHEEL = (
+    "conftest.py",
+    "test_cli.py",
+    "test_public_names.py",
+    "test_tags.py",
+    "datatypes",
+)
 
 
 def run(words: Sequence[str | Path], directory: Path) -> str:
