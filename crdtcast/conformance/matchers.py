@@ -109,6 +109,24 @@ def matches_unordered(expected: Sequence[Any], reply: Sequence[Reply]) -> bool:
     return all(place_for(one, set()) for one in range(len(expected)))
 
 
+ANY_ORDER = frozenset((b"SMEMBERS", b"SUNION", b"SINTER", b"SDIFF", b"KEYS", b"HKEYS", b"HVALS"))
+"""Commands whose reply's order Redis leaves open: it depends on what was inserted first."""
+
+
+def comparable(command: Sequence[bytes], reply: Reply) -> Reply:
+    """A reply in the form in which replicas' replies must be identical.
+
+    Byte for byte as it came, but for commands without an order: their elements are sorted.
+    """
+    verb = command[0].upper() if command else b""
+    if isinstance(reply, list) and verb in ANY_ORDER:
+        return sorted(reply, key=repr)
+    if isinstance(reply, list) and verb == b"HGETALL":
+        pairs = zip(reply[::2], reply[1::2], strict=True)
+        return [item for pair in sorted(pairs, key=repr) for item in pair]
+    return reply
+
+
 def show(reply: Reply) -> str:
     """A reply for people, cut where it is long."""
     match reply:

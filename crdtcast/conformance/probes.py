@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 from crdtcast.adapters.redis.cluster import Region
-from crdtcast.adapters.redis.rawclient import Reply
+from crdtcast.adapters.redis.rawclient import RawClient, Reply
 
 METADATA_DATABASE = 15
 
@@ -76,7 +76,31 @@ def type_conflicts(region: Region, latencies: Sequence[float]) -> Reply:
     return int(region.status()["type_conflicts"])
 
 
+def not_yet_acknowledged(region: Region, latencies: Sequence[float], peer: str) -> Reply:
+    """How many writes of this region the only other one is not known to have.
+
+    Stability is known of all members together, so with more than two this cannot be told apart.
+    """
+    status = region.status()
+    if set(status["links"]) != {peer}:
+        raise UnknownProbeError(f"ops_not_yet_acked_by_{peer} in a group of more than two")
+    me = status["incarnation"]
+    return int(status["vector"].get(me, 0)) - int(status["stable"].get(me, 0))
+
+
+def in_every_database(region: Region, latencies: Sequence[float], key: str) -> Reply:
+    """Where `key` is a string at the server itself: numbers of databases, each with the value."""
+    found: list[Reply] = []
+    with RawClient(region.server.port) as client:
+        for database in range(METADATA_DATABASE):
+            _, value = client.pipeline([("SELECT", str(database)), ("GET", key)])
+            found += [] if value is None else [database, value]
+    return found
+
+
 PROBES: Mapping[str, Callable[..., Reply]] = {
+    r"GET (\S+) in every numbered db, as a map": in_every_database,
+    r"ops_not_yet_acked_by_(.+)": not_yet_acknowledged,
     r"type_conflicts_total": type_conflicts,
     r"metadata_entries_for_key_(.+)": metadata_entries,
     r"p99_command_latency_ms": p99_latency,

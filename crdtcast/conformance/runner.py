@@ -16,7 +16,7 @@ from pathlib import Path
 from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, Reply
-from crdtcast.conformance.matchers import matches, show
+from crdtcast.conformance.matchers import comparable, matches, show
 from crdtcast.conformance.probes import UnknownProbeError, read_probe
 from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Step
 from crdtcast.exceptions import ServerError
@@ -212,11 +212,11 @@ class Play:
             else:
                 replies[name] = self.call(name, expectation.command)
             check(expectation.reply, replies[name], f"at the end, {what} at {name}")
-        if expectation.same and any(
-            one != other for one, other in itertools.pairwise(replies.values())
-        ):
-            told = ", ".join(f"{name}: {show(reply)}" for name, reply in replies.items())
-            raise DifferenceError(f"at the end, {what}: not the same everywhere ({told})")
+        if expectation.same:
+            compared = [comparable(expectation.command, reply) for reply in replies.values()]
+            if any(one != other for one, other in itertools.pairwise(compared)):
+                told = ", ".join(f"{name}: {show(reply)}" for name, reply in replies.items())
+                raise DifferenceError(f"at the end, {what}: not the same everywhere ({told})")
 
     # Links, processes, clocks
 

@@ -52,6 +52,9 @@ scenarios:
     - {cmd: [SCARD, s], reply: 2}
     - {probe: replication_state, reply: in-sync}
     - {probe: metadata_entries_for_key_s, reply: 0}
+    - {probe: type_conflicts_total, reply: 0}
+    - {probe: 'GET s in every numbered db, as a map', reply: {not: []}}
+    - {probe: unstable, reply: 0}
 - id: ends-and-returns
   type: counter
   level: must
@@ -64,6 +67,24 @@ scenarios:
   - {at: a, cmd: [INCRBY, n, '4'], reply: 7}
   - {start: b}
   - {at: b, cmd: [INCRBY, n, '8'], reply: 8}
+  expect:
+    a:
+    - {probe: ops_not_yet_acked_by_b, reply: {between: [1, 3]}}
+    - {probe: replication_state, reply: {not: in-sync}}
+    - {probe: p99_command_latency_ms, reply: {between: [1, 30000]}}
+    b:
+    - {cmd: [GET, n], reply: '8'}
+    - {probe: 'GET n in every numbered db, as a map', reply: [0, '8']}
+- id: merges-after-that
+  type: counter
+  level: must
+  replicas: [a, b]
+  steps:
+  - {at: a, cmd: [INCRBY, n, '1']}
+  - {stop: b}
+  - {at: a, cmd: [INCRBY, n, '4'], reply: 5}
+  - {start: b}
+  - {at: b, cmd: [INCRBY, n, '10']}
   - {sync: true}
   expect:
     all:
@@ -111,7 +132,7 @@ def test_all_kinds_of_outcomes(tmp_path: Path) -> None:
     file.write_text(SCENARIOS)
     code, lines, totals = run(file)
     shown = "\n".join(lines)
-    assert (code, totals) == (1, {"passed": 3, "failed": 1, "unsupported": 2}), shown
+    assert (code, totals) == (1, {"passed": 4, "failed": 1, "unsupported": 2}), shown
     assert lines[0].startswith("FAIL              wrong-on-purpose (counter, must,")
     assert "at the end, GET n at a: expected '6', got '5'" in lines[0]
     assert "shows the difference and this line" in lines[1]
