@@ -9,7 +9,7 @@ from crdtcast.testing.group import Call, Group, VisibleOperation
 
 if TYPE_CHECKING:
     from crdtcast.testing.harness import check_crdt, run_schedule
-    from crdtcast.testing.schedules import Schedule, schedules
+    from crdtcast.testing.schedules import Schedule, schedules, weighted
 
 __all__ = [
     "Call",
@@ -19,11 +19,13 @@ __all__ = [
     "check_crdt",
     "run_schedule",
     "schedules",
+    "weighted",
 ]
 
 _LAZY = {
     "Schedule": "crdtcast.testing.schedules",
     "schedules": "crdtcast.testing.schedules",
+    "weighted": "crdtcast.testing.schedules",
     "check_crdt": "crdtcast.testing.harness",
     "run_schedule": "crdtcast.testing.harness",
 }

@@ -25,6 +25,7 @@ from crdtcast.testing.schedules import (
     Schedule,
     Stabilise,
     Synchronise,
+    Wait,
     schedules,
 )
 
@@ -120,6 +121,8 @@ class _Run:
                 self._fail(f"{member.name} keeps {member.crdt.log_size} entries, all being stable")
 
     def _step(self, action: Action) -> None:
+        if isinstance(action, Wait):
+            return
         if isinstance(action, Synchronise):
             self._deliver_all()
             return

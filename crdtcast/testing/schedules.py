@@ -50,7 +50,12 @@ class Synchronise:
     """Everybody delivers all that is on its way: what comes next finds a stable part to act on."""
 
 
-Action: TypeAlias = Issue | Deliver | Stabilise | Restart | Synchronise
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing happens: what shrinking leaves over of an action that did not matter."""
+
+
+Action: TypeAlias = Wait | Issue | Deliver | Stabilise | Restart | Synchronise
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,12 @@ class Schedule:
     members: int
     eager: bool
     actions: tuple[Action, ...]
+
+
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of several strategies, each as often as its weight says (`one_of` drops repetitions)."""
+    repeated = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.sampled_from(repeated).flatmap(lambda chosen: chosen)
 
 
 def schedules(
@@ -76,10 +87,15 @@ def schedules(
     stabilise = st.builds(Stabilise, member, st.integers(1, 3))
     restart = st.builds(Restart, member)
     synchronise = st.just(Synchronise())
-    # Delivering comes first, because it may do nothing: what shrinking leaves over turns into that.
-    # Every message is delivered twice or more, so that is most of a schedule; repetition weighs.
-    action = st.one_of(
-        deliver, deliver, deliver, single, deliver, single, stabilise, issue, restart, synchronise
+    # Shrinking goes to the left, to waiting. Every message is delivered twice or more.
+    action = weighted(
+        (1, st.just(Wait())),
+        (6, deliver),
+        (4, single),
+        (1, stabilise),
+        (1, issue),
+        (1, restart),
+        (1, synchronise),
     )
     # Without a minimum, most lists are too short for a conflict, a removal and a stabilisation.
     many = st.lists(action, min_size=actions // 2, max_size=actions).map(tuple)

@@ -14,7 +14,8 @@ amounts = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63)]))
 operations = st.one_of(
     st.tuples(st.just("increment"), amounts),
     st.tuples(st.just("decrement"), amounts),
-    st.tuples(st.sampled_from(["increment", "decrement", "reset"])),
+    st.tuples(st.sampled_from(["increment", "decrement"])),
+    st.just(("reset",)),
 )
 
 
@@ -30,12 +31,12 @@ def observed_reset(visible: Sequence[VisibleOperation]) -> int:
 
 
 def test_counter_is_what_its_history_says() -> None:
-    check_crdt(ResettableCounter, operations, observed_reset, examples=300)
+    check_crdt(ResettableCounter, operations, observed_reset, examples=200)
 
 
 def test_counter_of_five_replicas() -> None:
     check_crdt(
-        ResettableCounter, operations, observed_reset, members=5, examples=100, actions=50, seed=1
+        ResettableCounter, operations, observed_reset, members=5, examples=60, actions=50, seed=1
     )
 
 
@@ -120,7 +121,7 @@ class DecrementIsIncrement(ResettableCounter):
 )
 def test_the_harness_catches(mutant: type[ResettableCounter]) -> None:
     with pytest.raises(AssertionError, match=mutant.__name__):
-        check_crdt(mutant, operations, observed_reset, examples=400, shrink=False)
+        check_crdt(mutant, operations, observed_reset, examples=2000, seed=2, shrink=False)
 
 
 def test_a_sum_beyond_64_bits_stays_exact_through_stability_and_snapshot() -> None:

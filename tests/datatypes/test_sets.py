@@ -7,15 +7,15 @@ import pytest
 from hypothesis import strategies as st
 
 from crdtcast.datatypes import EVERYTHING, Arrival, Arrived, AWSet, Entry
-from crdtcast.testing import VisibleOperation, check_crdt
+from crdtcast.testing import VisibleOperation, check_crdt, weighted
 
-elements = st.sampled_from(["x", 1])
-operations = st.one_of(
-    st.tuples(st.just("add"), elements),
-    st.tuples(st.just("remove"), elements),
-    st.tuples(st.just("add_all"), st.sets(elements)),
-    st.tuples(st.just("remove_all"), st.lists(elements)),
-    st.tuples(st.sampled_from(["reset", "clear"])),
+elements = st.sampled_from(["x", "x", "x", 1])
+operations = weighted(
+    # Mostly single operations on one element: else rare conflicts stay rare.
+    (12, st.tuples(st.sampled_from(["add", "remove"]), elements)),
+    (1, st.tuples(st.just("add_all"), st.sets(elements))),
+    (1, st.tuples(st.just("remove_all"), st.lists(elements))),
+    (1, st.tuples(st.sampled_from(["reset", "clear"]))),
 )
 
 
@@ -44,11 +44,11 @@ def add_wins(visible: Sequence[VisibleOperation]) -> set[Any]:
 
 
 def test_add_wins_set_is_what_its_history_says() -> None:
-    check_crdt(AWSet, operations, add_wins, examples=300)
+    check_crdt(AWSet, operations, add_wins, examples=200)
 
 
 def test_add_wins_set_of_five_replicas() -> None:
-    check_crdt(AWSet, operations, add_wins, members=5, examples=100, actions=50, seed=1)
+    check_crdt(AWSet, operations, add_wins, members=5, examples=60, actions=50, seed=1)
 
 
 class RemoveWins(AWSet):
@@ -143,7 +143,7 @@ class DigestOfTheLog(AWSet):
 )
 def test_the_harness_catches(mutant: type[AWSet]) -> None:
     with pytest.raises(AssertionError, match=mutant.__name__):
-        check_crdt(mutant, operations, add_wins, examples=400, shrink=False)
+        check_crdt(mutant, operations, add_wins, examples=2000, seed=2, shrink=False)
 
 
 class SameRuleByScan(AWSet):

@@ -1,0 +1,157 @@
+"""The test kit itself: its group obeys causality, its failures can be read and repeated."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+import crdtcast.testing
+from crdtcast.datatypes import Arrived, AWSet, Entry
+from crdtcast.exceptions import InvalidOperationError
+from crdtcast.testing import Call, Group, VisibleOperation, check_crdt, run_schedule
+from crdtcast.testing.schedules import Deliver, Issue, Restart, Schedule, Stabilise
+
+
+def test_a_message_is_deliverable_after_all_that_its_sender_had_delivered() -> None:
+    group = Group(AWSet, 3)
+    a, b, c = group.members
+    first = group.issue(a, [Call("add", "x")])
+    group.deliver(b, first)
+    second = group.issue(b, [Call("remove", "x")])
+    assert group.deliverable(c) == [first]
+    group.deliver(c, first)
+    assert group.deliverable(c) == [second]
+    assert group.deliverable(a) == [second]
+    assert group.deliverable(b) == []
+
+
+def test_stable_means_that_nothing_concurrent_can_arrive_here_any_more() -> None:
+    group = Group(AWSet, 3)
+    a, b, c = group.members
+    first = group.issue(a, [Call("add", "x")])
+    concurrent = group.issue(b, [Call("add", "y")])
+    for member in (b, c):
+        group.deliver(member, first)
+    group.deliver(c, concurrent)
+    # Everybody has `first`, but `concurrent` is still on its way to a.
+    assert group.can_stabilise(a) == []
+    assert group.can_stabilise(b) == group.can_stabilise(c) == [first]
+    group.deliver(a, concurrent)
+    assert group.can_stabilise(a) == [first, concurrent]
+    group.stabilise(a, [first])
+    assert group.can_stabilise(a) == [concurrent]
+
+
+def test_a_refused_call_sends_nothing_of_its_message() -> None:
+    group = Group(AWSet, 2)
+    a, b = group.members
+    with pytest.raises(InvalidOperationError):
+        group.issue(a, [Call("add", "x"), Call("add", 1.5)])
+    assert a.crdt.value == frozenset()
+    assert group.deliverable(b) == []
+
+
+class RemoveWins(AWSet):
+    def obsolete(self, old: Entry, new: Arrived) -> bool:
+        return True
+
+
+class Crashes(AWSet):
+    def stabilise(self, entry: Entry) -> None:
+        raise ZeroDivisionError
+
+
+class PreparesWithSideEffects(AWSet):
+    def permit(self, name: str, args: Sequence[Any]) -> None:
+        self._stable.add("prepared")
+
+
+class DigestForgets(AWSet):
+    def digest(self) -> str:
+        return ""
+
+
+class KeepsLog(AWSet):
+    def stable(self, tag: Any) -> None:
+        pass
+
+
+operations = st.tuples(st.sampled_from(["add", "remove"]), st.just("x"))
+
+
+def add_wins(visible: Sequence[VisibleOperation]) -> set[str]:
+    adds = [add for add in visible if add.name == "add"]
+    removes = [remove for remove in visible if remove.name == "remove"]
+    return {"x" for add in adds if not any(add < remove for remove in removes)}
+
+
+def failure_of(crdt: type[AWSet], **options: Any) -> Exception:
+    with pytest.raises((AssertionError, ZeroDivisionError)) as caught:
+        check_crdt(crdt, operations, add_wins, **options)
+    error = caught.value
+    assert isinstance(error, Exception)
+    return error
+
+
+def test_a_failure_shrinks_to_the_shortest_schedule() -> None:
+    failure = failure_of(RemoveWins, seed=7)
+    steps, seed = failure.__notes__[:2]
+    assert steps.splitlines()[0] == "RemoveWins, steps taken:"
+    assert len(steps.splitlines()) == 4
+    assert "issues add('x') as" in steps
+    assert "issues remove('x') as" in steps
+    assert seed == "RemoveWins failed with seed=7"
+
+
+def test_the_same_seed_gives_the_same_failure() -> None:
+    notes = {"".join(failure_of(RemoveWins, seed=3, shrink=False).__notes__) for _ in range(2)}
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("mutant", "reason"),
+    [
+        (PreparesWithSideEffects, "changed the state of"),
+        (DigestForgets, "has a digest that another value had"),
+        (KeepsLog, "keeps 1 entries, all being stable"),
+    ],
+)
+def test_a_failure_says_what_is_wrong(mutant: type[AWSet], reason: str) -> None:
+    assert reason in str(failure_of(mutant))
+
+
+def test_an_error_that_the_type_raises_comes_with_the_steps() -> None:
+    failure = failure_of(Crashes)
+    assert isinstance(failure, ZeroDivisionError)
+    assert "becomes stable at" in failure.__notes__[0]
+
+
+def test_a_schedule_can_be_written_by_hand() -> None:
+    schedule = Schedule(
+        members=2,
+        eager=False,
+        actions=(
+            Issue(0, (Call("add", "x"),)),
+            Issue(0, (Call("add", 1.5),)),  # refused, so nothing happens
+            Issue(1, (Call("remove", "x"), Call("add", "x"))),
+            Deliver(1, 5),
+            Stabilise(1, 1),
+            Restart(1),
+        ),
+    )
+    run_schedule(AWSet, schedule, add_wins)
+    with pytest.raises(AssertionError, match="should be"):
+        run_schedule(AWSet, schedule, lambda visible: set())
+
+
+def test_the_kit_needs_hypothesis_only_for_what_uses_it() -> None:
+    root = Path(crdtcast.testing.__file__).resolve().parents[2]
+    code = "import sys, crdtcast.testing; assert 'hypothesis' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(root)}, check=True)
+    assert all(hasattr(crdtcast.testing, name) for name in crdtcast.testing.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = crdtcast.testing.nothing
