@@ -29,10 +29,12 @@ for module in pkgutil.walk_packages(crdtcast.__path__, "crdtcast."):
 
 TESTS_FOR_THE_WHEEL = (
     "conftest.py",
+    "datatypes/test_pure.py",
+    "test_backoff.py",
     "test_cli.py",
+    "test_hlc.py",
     "test_public_names.py",
-    "test_tags.py",
-    "datatypes",
+    "test_wire.py",
 )
 
 
