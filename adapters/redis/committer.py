@@ -380,17 +380,13 @@ class Committer:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
         for place, request in enumerate(commit.requests):
-            command = request.command
-            size = sum(map(len, request.args))
             if keyspace.damaged and not keyspace.damaged.isdisjoint(request.args[1:]):
                 plan.answer_with(request, _DAMAGED)
-            elif command.kind is Kind.READ:
+            elif request.command.kind is Kind.READ:
                 plan.read(request, request.args)
-            elif self.refuse_growth is not None and command.name in _GROWING:
-                plan.answer_with(request, self.refuse_growth)
-            elif size > MAX_COMMAND_BYTES:
-                plan.answer_with(request, _too_large(size))
-            elif not command.prepare(batch, request):
+            elif (refusal := self._refusal_of(request)) is not None:
+                plan.answer_with(request, refusal)
+            elif not request.command.prepare(batch, request):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
                 keyspace.forget(request.args[1])
                 self._requests.extendleft(reversed(commit.requests[place:]))
@@ -403,6 +399,13 @@ class Committer:
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
+
+    def _refusal_of(self, request: Request) -> ReplyError | None:
+        """Why this write cannot be taken now, whatever its key holds."""
+        if self.refuse_growth is not None and request.command.name in _GROWING:
+            return self.refuse_growth
+        size = sum(map(len, request.args))
+        return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
     def _add_metadata(self, commit: Commit, engine: Engine, state: StoredState) -> None:
         plan = commit.plan
@@ -501,9 +504,10 @@ class Committer:
 
     def _check(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
-        for place, expect in enumerate(plan.expected):
-            reply = replies[place]
-            if not as_expected(reply, expect):
+        for place, (expect, reply) in enumerate(zip(plan.expected, replies, strict=True)):
+            # An integer, exact or not, is what nearly every command here expects.
+            usual = type(reply) is int and (expect is Expect.INTEGER or reply == expect)
+            if not usual and not as_expected(reply, expect):
                 key = plan.keys[place]
                 if key is None:
                     self._log.error("the server refused to store metadata: %s", _text(reply))

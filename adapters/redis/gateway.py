@@ -55,6 +55,8 @@ from crdtcast.tags import Tag, Vector
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
+_BROADCAST_SECONDS = 0.002
+"""Least time between two broadcasts; the first one after a pause goes at once."""
 _STEADY_SECONDS = 5.0
 _MEMORY_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
@@ -109,6 +111,8 @@ class Gateway:
         self._scope = trio.CancelScope()
         self._renew = False
         self._nursery: trio.Nursery | None = None
+        self._to_flush = trio.Event()
+        self._flushed = 0.0
         self._asked: list[Read] = []
         self._ask_again = 0.0
         self._asks = 0
@@ -153,6 +157,7 @@ class Gateway:
                     self._nursery = nursery
                     nursery.start_soon(self._poller.run, self._after_events)
                     nursery.start_soon(self.relay.run)
+                    nursery.start_soon(self._flush_in_batches)
                     await nursery.start(self._serve_server)
                     assert self.node is not None
                     await nursery.start(self.node.run)
@@ -555,9 +560,26 @@ class Gateway:
         self.front.flush()
 
     def _hold_peers(self, hold: bool) -> None:
-        if self.node is not None:
-            self.node.hold = hold
-            if not hold:
+        if self.node is None:
+            return
+        self.node.hold = hold
+        if hold:
+            return
+        now = trio.current_time()
+        if now - self._flushed >= _BROADCAST_SECONDS:
+            self._flushed = now
+            self.node.flush()
+        else:
+            self._to_flush.set()
+
+    async def _flush_in_batches(self) -> None:
+        """Under load what several commits have for the peers goes out together: they apply it in one commit."""
+        while True:
+            await self._to_flush.wait()
+            self._to_flush = trio.Event()
+            await trio.sleep_until(self._flushed + _BROADCAST_SECONDS)
+            self._flushed = trio.current_time()
+            if self.node is not None:
                 self.node.flush()
 
 

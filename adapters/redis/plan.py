@@ -6,13 +6,17 @@ the reply that it must get; another one means that the key was changed past the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.server import pack
+import hiredis
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
+
+
+_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 
 class Expect(Enum):
@@ -76,7 +80,7 @@ class Plan:
             self._append(None, Expect.OK, (b"SELECT", b"%d" % db))
 
     def _append(self, key: bytes | None, expect: Expect | int, command: tuple[bytes, ...]) -> int:
-        self.pieces.append(pack(command))
+        self.pieces.append(_pack(command))
         self.expected.append(expect)
         self.keys.append(key)
         return len(self.pieces) - 1
