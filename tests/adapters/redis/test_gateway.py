@@ -223,6 +223,27 @@ def test_a_quiet_group_holds_no_metadata_per_element(
             assert set(metadata.keys()) == CONSTANT_KEYS
 
 
+def test_a_quiet_group_sends_keep_alives_only(
+    cluster: LocalCluster, clients: list[redis.Redis]
+) -> None:
+    clients[0].incr("quiet")
+    settle(cluster)
+
+    def sent() -> dict[str, int]:
+        links = {region.name: region.status()["links"] for region in cluster}
+        return {
+            f"{a}{b}": link["bytes_sent"] for a, its in links.items() for b, link in its.items()
+        }
+
+    def unchanged() -> bool:
+        """Over a second, which is twenty ticks; a keep-alive (6 bytes, every 5 s) may fall into it."""
+        before = sent()
+        threading.Event().wait(1.0)
+        return all(0 <= after - before[link] <= 32 for link, after in sent().items())
+
+    until(unchanged, timeout=0.2)
+
+
 def test_a_number_changed_past_the_gateway_is_put_right(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
