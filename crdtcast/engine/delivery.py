@@ -5,93 +5,99 @@ ready or waits under its next missing dot. So a message is looked at once per de
 """
 
 from collections import deque
+from itertools import chain
 
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
 
 
 class Inbox:
-    """Received messages until `poll` hands them over, with the index of what they wait for.
+    """Received messages until `take` hands them over, with the index of what they wait for.
 
-    `vector` is the engine's delivered vector, shared and read only here.
+    `vector` is the engine's delivered vector, shared and read only here. At most one message of an origin is ready,
+    the next one; a second copy of it is noticed by `take`.
     """
 
-    __slots__ = ("_held", "_ready", "_vector", "_waiting", "size")
+    __slots__ = ("_pending", "_vector", "duplicates", "ready", "waiting")
 
     def __init__(self, vector: dict[str, int]) -> None:
         self._vector = vector
-        # origin -> counter -> message: everything here, for duplicates and purges
-        self._held: dict[str, dict[int, Message]] = {}
-        self._waiting: dict[Dot, list[Message]] = {}
-        self._ready: deque[Message] = deque()
-        self.size = 0
+        self.ready: deque[Message] = deque()
+        self._pending: dict[Dot, Message] = {}
+        self.waiting: dict[Dot, list[Message]] = {}
+        self.duplicates = 0
 
-    def add(self, message: Message) -> bool:
-        """Take a message whose dot is not delivered yet; False if it is here already."""
-        origin, counter = message.dot
-        held = self._held.get(origin)
-        if held is None:
-            held = self._held[origin] = {}
-        elif counter in held:
-            return False
-        held[counter] = message
-        self.size += 1
-        self._place(message)
-        return True
+    @property
+    def size(self) -> int:
+        """How many messages are here."""
+        return len(self.ready) + len(self._pending)
 
-    def _place(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
+        """Take a message whose dot is not delivered yet."""
+        missing = self._missing(message)
+        if missing is None:
+            self.ready.append(message)
+        elif message.dot in self._pending:
+            self.duplicates += 1
+        else:
+            self._pending[message.dot] = message
+            self.waiting.setdefault(missing, []).append(message)
+
+    def _missing(self, message: Message) -> Dot | None:
         vector = self._vector
         origin, counter = message.dot
         if vector.get(origin, 0) + 1 < counter:
-            self._waiting.setdefault(Dot(origin, counter - 1), []).append(message)
-            return
+            return Dot(origin, counter - 1)
         for dot in message.context:
             if vector.get(dot[0], 0) < dot[1]:
-                self._waiting.setdefault(dot, []).append(message)
-                return
-        self._ready.append(message)
+                return dot
+        return None
 
     def take(self) -> Message | None:
         """Remove and return the next deliverable message."""
-        ready = self._ready
+        ready, vector = self.ready, self._vector
         while ready:
             message = ready.popleft()
             origin, counter = message.dot
-            held = self._held[origin]
-            if held.get(counter) is message:  # not purged meanwhile
-                del held[counter]
-                self.size -= 1
+            if vector.get(origin, 0) < counter:
                 return message
+            self.duplicates += 1
         return None
 
     def delivered(self, dot: Dot) -> None:
         """Wake those that wait under `dot`, which the vector covers now."""
-        if self._waiting:
-            for message in self._waiting.pop(dot, ()):
-                self._place(message)
+        for message in self.waiting.pop(dot, ()):
+            missing = self._missing(message)
+            if missing is None:
+                del self._pending[message.dot]
+                self.ready.append(message)
+            else:
+                self.waiting.setdefault(missing, []).append(message)
 
     def has_deliverable(self) -> bool:
         """Whether `take` would return a message."""
-        ready = self._ready
+        ready, vector = self.ready, self._vector
         while ready:
             origin, counter = ready[0].dot
-            if self._held[origin].get(counter) is ready[0]:
+            if vector.get(origin, 0) < counter:
                 return True
             ready.popleft()
+            self.duplicates += 1
         return False
 
     def purge(self, origin: str, above: int = 0) -> int:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
-        held = self._held.get(origin, {})
-        kept = {counter: message for counter, message in held.items() if counter <= above}
-        purged = len(held) - len(kept)
-        if purged:
-            self._held[origin] = kept
-            self.size -= purged
-            for dot, waiting in list(self._waiting.items()):
-                left = [m for m in waiting if m.dot.origin != origin or m.dot.counter <= above]
-                if left:
-                    self._waiting[dot] = left
-                else:
-                    del self._waiting[dot]
-        return purged
+        everything = chain(self.ready, self._pending.values())
+        doomed = {m.dot for m in everything if m.dot.origin == origin and m.dot.counter > above}
+        if not doomed:
+            return 0
+        before = self.size
+        self.ready = deque(m for m in self.ready if m.dot not in doomed)
+        self._pending = {dot: m for dot, m in self._pending.items() if dot not in doomed}
+        for dot, waiting in list(self.waiting.items()):
+            left = [m for m in waiting if m.dot not in doomed]
+            if left:
+                self.waiting[dot] = left
+            else:
+                del self.waiting[dot]
+        return before - self.size

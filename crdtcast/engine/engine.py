@@ -236,7 +236,7 @@ class Engine:
         self._sent += 1
         self._told = None
         if not self._peers:
-            self._evaluate_now = True
+            self._evaluate_now = True  # nobody else has to acknowledge it
         return tag
 
     def _take_context(self) -> tuple[Dot, ...]:
@@ -280,32 +280,40 @@ class Engine:
         What comes from an ended incarnation is ignored.
         """
         peer = self._peers.get(sender)
-        if type(message) is Message:
-            if peer is not None:
-                self._receive_message(message)
-            elif name_of(sender) == self._members.name and sender < self.me:
-                self._recover(message)
-            else:
-                self._refuse_sender(sender)
+        if peer is None:
+            self._receive_from_outside(sender, message)
+        elif type(message) is Message:
+            self._receive_message(message)
         elif type(message) is Digest:
-            if peer is not None:
-                self._receive_digest(peer, message)
-            else:
-                self._refuse_sender(sender)
+            self._receive_digest(peer, message)
         else:
             raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
 
-    def _refuse_sender(self, sender: str) -> None:
-        if not self._is_ended(sender):
+    def _receive_from_outside(self, sender: str, message: Message | Digest) -> None:
+        if name_of(sender) == self._members.name and sender < self.me and type(message) is Message:
+            self._recover(message)
+        elif self._is_ended(sender):
+            self._stale += 1
+        else:
             raise LocalProtocolError(f"{sender} is received from but was not introduced")
-        self._stale += 1
 
     def _receive_message(self, message: Message) -> None:
         origin, counter = message.dot
-        delivered = self.vector.get(origin)
-        if delivered is not None and 0 < counter <= delivered:
-            self._duplicates += 1
-            return
+        known = self.vector
+        delivered = known.get(origin)
+        if delivered is not None:
+            if 0 < counter <= delivered:
+                self._duplicates += 1
+                return
+            if counter == delivered + 1 and origin != self.me:
+                # The usual case: everything it depends on is delivered, which proves it well-formed, too.
+                get = known.get
+                for depended, n in message.context:
+                    if not 0 < n <= get(depended, 0):
+                        break
+                else:
+                    self._inbox.ready.append(message)
+                    return
         self._check(message)
         if origin == self.me:
             raise RolledBackError(
@@ -314,8 +322,7 @@ class Engine:
             )
         if delivered is None:
             self._meet(origin)
-        if not self._inbox.add(message):
-            self._duplicates += 1
+        self._inbox.add(message)
 
     def _check(self, message: Message) -> None:
         """Raise RemoteProtocolError if no member can have sent this."""
@@ -325,7 +332,6 @@ class Engine:
             self._members.checked(origin)
         if not isinstance(counter, int) or counter < 1:
             raise RemoteProtocolError(f"{message.dot} is no dot: counters begin at 1")
-        origins = set()
         for depended, n in message.context:
             if depended not in known:
                 self._members.checked(depended)
@@ -340,9 +346,6 @@ class Engine:
                     f"a peer depends on {depended}:{n}, but this journal ends at {known[depended]}:"
                     " it is older than it should be. Go on under a new incarnation"
                 )
-            origins.add(depended)
-        if len(origins) < len(message.context):
-            raise RemoteProtocolError(f"{message.dot} names an origin twice in its context")
 
     def _meet(self, incarnation: str) -> None:
         """An incarnation is heard of through others."""
@@ -369,24 +372,25 @@ class Engine:
         self._check(message)
         if origin not in self.vector:
             self._meet(origin)
-        if self._inbox.add(message):
-            self._recovering = True
-            merge_into(self._unnamed.setdefault(self.me, {}), {origin: counter})
-            self._told = None
+        self._inbox.add(message)
+        self._recovering = True
+        merge_into(self._unnamed.setdefault(self.me, {}), {origin: counter})
+        self._told = None
 
     # Digests
 
     def _receive_digest(self, peer: Peer, digest: Digest) -> None:
         vector = digest.vector
-        fresh = self._check_digest(peer, vector)
+        weight = self._check_digest(peer, vector)
         self._digests_in += 1
-        for incarnation in fresh:
-            self._meet(incarnation)
-        # A newer incarnation of the sender's own name may be among those just met: it has ended.
-        if peer is not self._peers.get(peer.incarnation):
-            self._stale += 1
-            return
-        peer.known_width = len(vector)
+        if len(vector) != peer.known_width:
+            for incarnation in self._unmet(vector):
+                self._meet(incarnation)
+            if self._peers.get(peer.incarnation) is not peer:
+                # A newer incarnation of the sender's own name was among them: the sender has ended.
+                self._stale += 1
+                return
+            peer.known_width = len(vector)
         peer.met = True
         own = vector.get(self.me, 0)
         if own > peer.acknowledged:
@@ -394,37 +398,37 @@ class Engine:
             stored = self._store.get(self.me, own)
             if stored is not None:
                 peer.observe_delay(self._tick - stored.born)
-        self._stability.offer(peer, vector)
-        adopted = self._stability.adopted
-        if adopted and (self._eager or adopted >= len(self._peers)):
+        stability = self._stability
+        if stability.offer(peer, vector, weight) and (
+            (peer is stability.blocker or stability.blocker is None)
+            if self._eager
+            else stability.adopted >= len(self._peers)
+        ):
             self._evaluate_now = True
         if digest.kind is DigestKind.ASK:
             self._tell(peer.incarnation, DigestKind.REPLY)
-        self._repair(peer, vector)
+        if self._store.size:
+            self._repair(peer, vector)
 
-    def _check_digest(self, peer: Peer, vector: Vector) -> list[str]:
-        """Raise if no member can have sent this; the incarnations in it that are new here."""
+    def _check_digest(self, peer: Peer, vector: Vector) -> int:
+        """Raise if no member can have sent this; the sum of its counters."""
         try:
-            least = min(vector.values(), default=0)
-            bad = least < 0 or not isinstance(sum(vector.values()), int)
+            weight = sum(vector.values())
+            if min(vector.values(), default=0) < 0 or type(weight) is not int:
+                raise TypeError
         except TypeError:
-            bad = True
-        if bad:
-            raise RemoteProtocolError(f"{peer.incarnation} sent a digest with no counters in it")
-        fresh: list[str] = []
+            raise RemoteProtocolError(
+                f"{peer.incarnation} sent a digest with something else than counters in it"
+            ) from None
         if len(vector) != peer.known_width:
-            for incarnation, counter in vector.items():
+            for incarnation in vector:
                 if incarnation not in self.vector:
                     name = self._members.checked(incarnation)
-                    if self._members.is_newer(incarnation):
-                        if name == self._members.name:
-                            raise SupersededError(
-                                f"{self.me} has ended: {incarnation} has taken its name over."
-                                " Stop this process"
-                            )
-                        fresh.append(incarnation)
-                    elif counter:
-                        fresh.append(incarnation)
+                    if name == self._members.name and incarnation > self.me:
+                        raise SupersededError(
+                            f"{self.me} has ended: {incarnation} has taken its name over. Stop this"
+                            " process"
+                        )
         if vector.get(self.me, 0) > self.vector[self.me]:
             raise RolledBackError(
                 f"{peer.incarnation} has {vector[self.me]} messages of {self.me}, whose journal"
@@ -436,7 +440,15 @@ class Engine:
                 f"{peer.incarnation} came back without messages that its name had acknowledged, and"
                 " that nobody keeps any more: it has lost its state, and cannot go on in this group"
             )
-        return fresh
+        return weight
+
+    def _unmet(self, vector: Vector) -> list[str]:
+        """Incarnations in it that are new here and matter: current ones, and ended ones that have sent."""
+        return [
+            incarnation
+            for incarnation, counter in vector.items()
+            if incarnation not in self.vector and (counter or self._members.is_newer(incarnation))
+        ]
 
     def _durable_vector(self) -> dict[str, int]:
         return self.vector if self.durability is Durability.IMMEDIATE else self._durable
@@ -558,25 +570,28 @@ class Engine:
 
     def poll(self) -> Delivery | None:
         """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
-        message = self._inbox.take()
+        inbox = self._inbox
+        message = inbox.take()
         if message is None:
             return None
         dot, context = message.dot, message.context
         origin, counter = dot
         self.vector[origin] = counter
-        pruned = self._context
-        for depended in context:
-            known = pruned.get(depended[0])
-            if known is not None and known[1] == depended[1]:
-                del pruned[depended[0]]
-        pruned[origin] = dot
-        tag = Tag(dot, context, causal_past(context, self._store, self._stability.stable))
-        self._store.add(message, tag, self._tick)
-        self._inbox.delivered(dot)
-        self._delivered += 1
         self._told = None
-        if self._stability.waiting and self._eager:
+        pruned = self._context
+        for depended, n in context:
+            known = pruned.get(depended)
+            if known is not None and known[1] == n:
+                del pruned[depended]
+        pruned[origin] = dot
+        stability = self._stability
+        tag = Tag(dot, context, causal_past(context, self._store, stability.stable))
+        self._store.add(message, tag, self._tick)
+        if inbox.waiting:
+            inbox.delivered(dot)
+        if stability.waiting and self._eager:
             self._evaluate_now = True
+        self._delivered += 1
         return Delivery(message.payload, tag, message.kind)
 
     def has_deliverable(self) -> bool:
@@ -585,7 +600,10 @@ class Engine:
 
     def _evaluate(self) -> None:
         self._evaluate_now = False
-        risen = self._stability.evaluate(self._durable_vector())
+        risen = self._stability.evaluate(self._durable_vector(), self._store.by_origin)
+        if self._eager:
+            oldest = self._store.oldest(self._stability.stable)
+            self._stability.find_blocker(None if oldest is None else oldest.message.dot)
         if risen:
             by_origin = self._store.by_origin
             batch = [by_origin[origin][n] for origin, counters in risen.items() for n in counters]
@@ -603,7 +621,9 @@ class Engine:
 
         No message concurrent with them can be delivered here any more. They are forgotten when this returns.
         """
-        if not self.has_stable():
+        if self._evaluate_now:
+            self._evaluate()
+        if not self._ready_stable:
             return []
         ready, store, stable = self._ready_stable, self._store, self.stable
         tags = []
@@ -661,7 +681,7 @@ class Engine:
             pending=self._inbox.size,
             unstable=self._store.size,
             store_bytes=self._store.bytes,
-            duplicates=self._duplicates,
+            duplicates=self._duplicates + self._inbox.duplicates,
             stale=self._stale,
             repairs=self._repairs,
             digests_in=self._digests_in,

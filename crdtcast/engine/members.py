@@ -12,7 +12,7 @@ from crdtcast.incarnation import name_of, valid_incarnation, valid_name
 class Members:
     """Names, current incarnations and ended ones."""
 
-    __slots__ = ("current", "ended", "me", "name", "names")
+    __slots__ = ("changes", "current", "ended", "me", "name", "names")
 
     def __init__(self, me: str, names: Iterable[str]) -> None:
         if not valid_incarnation(me):
@@ -31,6 +31,7 @@ class Members:
             )
         self.current: dict[str, str] = {}
         self.ended: list[str] = []
+        self.changes = 0  # of `current`
 
     @property
     def complete(self) -> bool:
@@ -56,6 +57,7 @@ class Members:
         name = name_of(incarnation)
         previous = self.current.get(name)
         self.current[name] = incarnation
+        self.changes += 1
         if previous is not None:
             self.ended.append(previous)
         return previous

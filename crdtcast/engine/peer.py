@@ -6,7 +6,7 @@ peer takes to acknowledge; what was repaired is repaired again only if a whole r
 
 from crdtcast.tags import Vector
 
-HOLD_MIN = 2
+HOLD_MIN = 3
 HOLD_MAX = 20
 BACKOFF_MAX = 32
 
@@ -16,6 +16,7 @@ class Peer:
 
     __slots__ = (
         "acknowledged",
+        "adopted_as",
         "aside",
         "ask_at",
         "ask_delay",
@@ -28,10 +29,12 @@ class Peer:
         "linked_at",
         "mark",
         "met",
+        "named",
         "resend_at",
         "row",
         "sent",
         "sent_before",
+        "weight",
     )
 
     def __init__(self, incarnation: str) -> None:
@@ -39,8 +42,13 @@ class Peer:
         self.met = False  # whether a digest of it has been seen
         self.known_width = 0  # number of keys of its largest vector that was checked
         # Stability: the vector in use, the same as a tuple in the order of the engine's vector, the one put aside.
+        self.named = (
+            -1
+        )  # the change of members up to which its digests name all current incarnations
+        self.weight = 0  # sum of the newest vector's counters
         self.row: Vector | None = None
         self.columns: tuple[int, ...] = ()
+        self.adopted_as = 0  # place of its row among all rows ever taken
         self.aside: Vector | None = None
         # Pacing
         self.linked = False

@@ -2,7 +2,7 @@
 
 Any member repairs any other, whoever the origin is. To keep members from all sending the same, and from repairing what
 is only in flight, the origin (or anybody, if the origin is not linked here) repairs after `hold` ticks, the others
-after more than twice that. What a fresh link has never carried is repaired at once.
+three ticks later. What a fresh link has never carried is repaired at once.
 """
 
 import heapq
@@ -19,7 +19,7 @@ BATCH_BYTES = 4 << 20
 
 def relay_hold(peer: Peer) -> int:
     """Ticks after which others than the origin take a message for lost."""
-    return 2 * peer.hold + 1
+    return peer.hold + 3
 
 
 def repairs(

@@ -6,18 +6,31 @@ kept aside. *Naming*: a row counts only if it names every incarnation that is cu
 nothing more from the incarnations which those have ended. See docs/protocol.md for why both are needed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import repeat
 
 from crdtcast.engine.members import Members
 from crdtcast.engine.peer import HOLD_MIN, Peer
-from crdtcast.tags import Vector
+from crdtcast.tags import Dot, Vector
+
+FEW = 64
+"""Up to so many pairs of origin and member a plain loop that stops early is faster than columns."""
 
 
 class Stability:
     """The rows of the other members and the minimum over them. `vector` and `peers` are the engine's, read only."""
 
-    __slots__ = ("_members", "_peers", "_vector", "adopted", "held", "stable", "waiting")
+    __slots__ = (
+        "_members",
+        "_peers",
+        "_serial",
+        "_vector",
+        "adopted",
+        "blocker",
+        "held",
+        "stable",
+        "waiting",
+    )
 
     def __init__(
         self, vector: dict[str, int], members: Members, peers: Mapping[str, Peer], stable: Vector
@@ -28,16 +41,26 @@ class Stability:
         # A new dictionary whenever it rises, so that the pasts of tags can share it. Keys: a prefix of `vector`'s.
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
         self.adopted = 0  # rows taken since the last evaluation
+        self._serial = 0  # rows taken in all
+        self.blocker: Peer | None = (
+            None  # holds the oldest unstable message back; None if that is not known
+        )
         self.waiting = 0  # digests kept aside now
         self.held = 0  # digests that had to wait, in all
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
         """Late adoption and naming."""
-        return (
-            self.delivered_what_it_had_sent(peer, vector)
-            and self.delivered_what_had_ended(vector)
-            and self.names_all_current(vector)
-        )
+        members = self._members
+        if not self.delivered_what_it_had_sent(peer, vector):
+            return False
+        if members.ended and not self.delivered_what_had_ended(vector):
+            return False
+        if peer.named != members.changes:
+            # Digests of one incarnation never stop naming another, so one look suffices until members change.
+            if not self.names_all_current(vector):
+                return False
+            peer.named = members.changes
+        return True
 
     def delivered_what_it_had_sent(self, peer: Peer, vector: Vector) -> bool:
         """So that whatever else the peer sends, or has sent, comes after everything that `vector` covers."""
@@ -52,29 +75,33 @@ class Stability:
         """So that the sender takes nothing more from those which the current incarnations have ended."""
         return all(incarnation in vector for incarnation in self._members.current.values())
 
-    def offer(self, peer: Peer, vector: Vector) -> None:
-        """Take a digest's vector as the peer's row, now or later. Older ones than the known change nothing.
+    def offer(self, peer: Peer, vector: Vector, weight: int) -> bool:
+        """Take a digest's vector as the peer's row, now or later; whether it is one now.
 
-        The vectors of one incarnation are points of one history, so their sums tell which one is newer.
+        `weight` is the sum of its counters. The vectors of one incarnation are points of one history, so their weights
+        tell which one is newer; an older one than the known changes nothing.
         """
-        newest = peer.aside if peer.aside is not None else peer.row
-        if newest is not None:
-            age, known = sum(vector.values()), sum(newest.values())
-            if age < known or (age == known and len(vector) <= len(newest)):
-                return
+        newest = peer.row if peer.aside is None else peer.aside
+        if newest is not None and (
+            weight < peer.weight or (weight == peer.weight and len(vector) <= len(newest))
+        ):
+            return False
+        peer.weight = weight
         if self.may_adopt(peer, vector):
             self._adopt(peer, vector)
-        else:
-            self.held += 1
-            if peer.aside is None:
-                self.waiting += 1
-            peer.aside = vector
+            return True
+        self.held += 1
+        if peer.aside is None:
+            self.waiting += 1
+        peer.aside = vector
+        return False
 
     def _adopt(self, peer: Peer, vector: Vector) -> None:
         peer.row = vector
         peer.columns = ()
         peer.ask_delay = HOLD_MIN
         self.adopted += 1
+        self._serial = peer.adopted_as = self._serial + 1
         if peer.aside is not None:
             peer.aside = None
             self.waiting -= 1
@@ -91,45 +118,86 @@ class Stability:
             peer.row = peer.aside = None
             peer.columns = ()
         self.waiting = 0
+        self.blocker = None
 
-    def evaluate(self, own: Vector) -> dict[str, range] | None:
+    def evaluate(self, own: Vector, unstable: Collection[str]) -> dict[str, range] | None:
         """Raise `stable`; what has become stable, as counters by origin, or None.
 
-        `own` is what this member would acknowledge itself: its delivered (or durable) vector.
+        `own` is what this member would acknowledge itself: its delivered (or durable) vector. `unstable` are the
+        origins of which something is delivered and unstable.
         """
         if self.waiting:
             self.reconsider()
         self.adopted = 0
-        if not self._members.complete:
+        if not self._members.complete or not unstable:
             return None
-        vector = self._vector
-        width = len(vector)
-        acknowledged = tuple(map(own.get, vector, repeat(0)))
-        rows = []
-        for peer in self._peers.values():
-            if peer.row is None:
-                return None
-            if len(peer.columns) != width:
-                peer.columns = tuple(map(peer.row.get, vector, repeat(0)))
-            rows.append(peer.columns)
-        before = self.stable
-        if len(before) != width:
-            self.stable = before = {origin: before.get(origin, 0) for origin in vector}
-        minima = list(map(min, acknowledged, acknowledged, *rows))
-        known = list(before.values())
-        if minima == known:
-            return None
-        risen: dict[str, range] = {}
-        for origin, old, new in zip(vector, known, minima, strict=True):
-            if new > old:
-                risen[origin] = range(old + 1, new + 1)
+        if len(self.stable) != len(self._vector):
+            self.stable = {origin: self.stable.get(origin, 0) for origin in self._vector}
+        few = len(unstable) * len(self._peers) <= FEW
+        risen = self._few(own, unstable) if few else self._all(own)
         if not risen:
             return None
-        after = before.copy()
+        after = self.stable.copy()
         for origin, counters in risen.items():
             after[origin] = counters[-1]
         self.stable = after
         return risen
+
+    def _few(self, own: Vector, unstable: Collection[str]) -> dict[str, range]:
+        rows = []
+        for peer in self._peers.values():
+            if peer.row is None:
+                return {}
+            rows.append(peer.row)
+        risen = {}
+        for origin in unstable:
+            old = self.stable[origin]
+            new = own.get(origin, 0)
+            for row in rows:
+                acknowledged = row.get(origin, 0)
+                if acknowledged < new:
+                    new = acknowledged
+                    if new <= old:
+                        break
+            if new > old:
+                risen[origin] = range(old + 1, new + 1)
+        return risen
+
+    def _all(self, own: Vector) -> dict[str, range]:
+        # Columns and `map(min, …)`: the inner loop over members runs in C.
+        vector = self._vector
+        width = len(vector)
+        rows = []
+        for peer in self._peers.values():
+            columns = peer.columns
+            if len(columns) != width:
+                if peer.row is None:
+                    return {}
+                columns = peer.columns = tuple(map(peer.row.get, vector, repeat(0)))
+            rows.append(columns)
+        acknowledged = own.values() if own is vector else map(own.get, vector, repeat(0))
+        minima = map(min, acknowledged, *rows)
+        stable = self.stable.items()
+        return {
+            origin: range(old + 1, new + 1)
+            for (origin, old), new in zip(stable, minima, strict=True)
+            if new > old
+        }
+
+    def find_blocker(self, oldest: Dot | None) -> None:
+        """Remember a peer whose row does not cover the oldest unstable message, so that others need no look.
+
+        The one heard from last, of several: it is likely to be the last that is heard from again.
+        """
+        blocker = None
+        if oldest is not None:
+            origin, counter = oldest
+            for peer in self._peers.values():
+                if (blocker is None or peer.adopted_as > blocker.adopted_as) and (
+                    peer.row is None or peer.row.get(origin, 0) < counter
+                ):
+                    blocker = peer
+        self.blocker = blocker
 
     def holders(self) -> list[str]:
         """Names of the members whose row (or absence) holds back what is delivered here."""
