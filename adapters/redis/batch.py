@@ -105,8 +105,17 @@ class LocalBatch:
 
         An element that somebody removes at the same time comes back: an add is an add.
         """
-        for first in range(0, len(members), MAX_OPERATIONS):
-            self.add_members(key, members[first : first + MAX_OPERATIONS])
+        slice_: list[bytes] = []
+        size = 0
+        for member in members:
+            # One add is never split, so it must itself fit into a message.
+            if slice_ and (len(slice_) >= MAX_OPERATIONS or size + len(member) > MAX_BYTES):
+                self.add_members(key, slice_)
+                slice_, size = [], 0
+            slice_.append(member)
+            size += len(member)
+        if slice_:
+            self.add_members(key, slice_)
         self._count(1, len(key))
         self._seal(key)
         self._effects.append(ToldKey(key, name))

@@ -30,7 +30,7 @@ from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import ReplyError, Status
 from crdtcast.adapters.redis.server import pack
 from crdtcast.engine import Engine
-from crdtcast.exceptions import SupersededError
+from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
 from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Dot, Tag, covers
@@ -44,12 +44,17 @@ MAX_REQUESTS = 4096
 MAX_DELIVERIES = 256
 MAX_STABLE = 2000
 MAX_COMMAND_BYTES = 8 << 20
+MAX_TRIES = 3
 
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _DAMAGED = ReplyError(
     "ERR crdtcast: this key was overwritten past the gateway and is being restored from another "
     "region; try again"
+)
+_NO_MORE_TRIES = ReplyError(
+    f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times while this command was "
+    "under way; nothing was written"
 )
 _TYPED = ("set", "counter")
 _GROWING = frozenset({"SADD", "INCR", "INCRBY", "DECR", "DECRBY"})
@@ -93,7 +98,7 @@ class Commit:
     stable: list[Tag] = field(default_factory=list)
     transaction: bool = False
     after: list[tuple[list[bytes], Callable[[object], None]]] = field(default_factory=list)
-    """Our own reads behind the commit, and who gets their replies."""
+    """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
 
 
 class Observer(Protocol):
@@ -135,6 +140,8 @@ class Committer:
         self._server: ServerConnection | None = None
         self._busy = False
         self._commit: Commit | None = None
+        self._abandoned: Commit | None = None
+        self._tried: dict[Request, int] = {}
         self._epoch = b""
         self._refusal: ReplyError | None = None
         self._repairs: set[bytes] = set()
@@ -166,7 +173,7 @@ class Committer:
         self._inside.clear()
         if self._commit is not None:
             self._settle(self._commit, state)
-            self._commit = None
+        self._commit = self._abandoned = None
         self._hold_peers(False)
         self.kick()
 
@@ -198,13 +205,19 @@ class Committer:
             covers(state.vector, tag.dot) for tag, _, _ in commit.sent
         )
         again: list[Request] = []
+        tried, self._tried = self._tried, {}
         values = {id(request): (value, places) for request, value, places in commit.plan.answers}
         for request in commit.requests:
             if request.answered:
                 continue
             value, places = values.get(id(request), (None, ()))
             if not applied or request.command.kind is Kind.READ:
-                again.append(request)
+                tries = tried.get(request, 0) + 1
+                if tries < MAX_TRIES:
+                    again.append(request)
+                    self._tried[request] = tries
+                else:  # it may be what breaks the connection; at any rate its client has waited enough
+                    request.answer(_NO_MORE_TRIES)
             elif places:
                 request.answer(
                     ReplyError(
@@ -216,11 +229,15 @@ class Committer:
                 request.answer(value)
         self._requests.extendleft(reversed(again))
         self._flush_clients()
+        lost = ServerError("the connection to the server broke off before the reply came")
+        for _, callback in commit.after:
+            callback(lost)
 
     @property
     def unsure(self) -> set[Dot]:
-        """Own messages of the commit that was under way when the connection died: nobody has been told of them."""
-        return {tag.dot for tag, _, _ in self._commit.sent} if self._commit is not None else set()
+        """Own messages of the commit that was refused, or under way when the connection died: nobody was told."""
+        commit = self._commit or self._abandoned
+        return {tag.dot for tag, _, _ in commit.sent} if commit is not None else set()
 
     @property
     def serving(self) -> bool:
@@ -318,7 +335,10 @@ class Committer:
             elif not relayed and client not in relay.waiting:
                 taken.append(request)
             elif relayed and not any(other.client is client for other in taken):
-                relay.send(request)
+                if self.keyspace.damaged and self._is_damaged(request):
+                    request.answer(_DAMAGED)
+                else:
+                    relay.send(request)
             else:  # it must come behind what this commit, or the relay, has of its client
                 blocked.add(client)
                 left.append(request)
@@ -380,7 +400,7 @@ class Committer:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
         for place, request in enumerate(commit.requests):
-            if keyspace.damaged and not keyspace.damaged.isdisjoint(request.args[1:]):
+            if keyspace.damaged and self._is_damaged(request):
                 plan.answer_with(request, _DAMAGED)
             elif request.command.kind is Kind.READ:
                 plan.read(request, request.args)
@@ -399,6 +419,9 @@ class Committer:
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
+
+    def _is_damaged(self, request: Request) -> bool:
+        return not self.keyspace.damaged.isdisjoint(request.command.keys_of(request.args))
 
     def _refusal_of(self, request: Request) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
@@ -557,7 +580,7 @@ class Committer:
         error = ReplyError(reason)
         for request in commit.requests:
             request.answer(error)
-        self._commit = None
+        self._commit, self._abandoned = None, commit
         self._flush_clients()
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")

@@ -60,17 +60,20 @@ class DurabilityProbe:
             while True:
                 await self._news.wait()
                 self._news = trio.Event()
+                news = self._news
                 vector, count = self._latest, count + 1
-                reply = await connection.call(
-                    [("SET", metadata.DURABLE, count), ("WAITAOF", 1, 0, _WAIT_MS)]
-                )
-                synced = reply[1]
+                synced = None
+                try:
+                    _, synced = await connection.call(
+                        [("SET", metadata.DURABLE, count), ("WAITAOF", 1, 0, _WAIT_MS)]
+                    )
+                finally:
+                    if not isinstance(synced, list) or synced[0] < 1:
+                        news.set()  # it is still to be asked for, if only over the next connection
                 if isinstance(synced, Exception):
                     self._log.error("the server cannot tell what is synced: %s", synced)
                     return
                 if synced[0] >= 1 and vector is not None:
                     self._durable(vector)
-                else:
-                    self._news.set()
         except ServerError as error:
             self._log.warning("%s", error)

@@ -34,7 +34,7 @@ from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Identity, decide
 from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import ServerAddress, ServerConnection
+from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.backoff import Backoff
 from crdtcast.engine import Durability as EngineDurability
@@ -51,13 +51,14 @@ from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address
-from crdtcast.tags import Tag, Vector
+from crdtcast.tags import Tag, Vector, covers
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
 _BROADCAST_SECONDS = 0.002
 """Least time between two broadcasts; the first one after a pause goes at once."""
 _STEADY_SECONDS = 5.0
+_PROBE_AGAIN_SECONDS = 0.1
 _MEMORY_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
 """How long a member has to tell a set again before another one is asked."""
@@ -114,6 +115,7 @@ class Gateway:
         self._to_flush = trio.Event()
         self._flushed = 0.0
         self._asked: list[Read] = []
+        self._kept: tuple[str, list[Message]] = "", []
         self._ask_again = 0.0
         self._asks = 0
         self._connection: ServerConnection | None = None
@@ -241,17 +243,24 @@ class Gateway:
         inspection = await inspect(connection, options.metadata_db)
         file = LocalFile.read(options.state_dir, name)
         identity = decide(group, name, file, inspection.found)
-        if self._renew and identity is Identity.SAME:
-            identity = Identity.RENEWED
-        if self._epoch and inspection.fence != self._epoch:
+        # A lower epoch is no other gateway's: the server came back with less than it had.
+        if self._epoch and inspection.fence > self._epoch:
             self._fatal(
                 SupersededError("another gateway has taken this server while ours was away from it")
             )
             await trio.sleep_forever()
-        before = self.committer.engine
-        state = self._identify(identity, inspection)
         epoch = self._epoch or inspection.fence + 1
-        await self._claim(connection, inspection, state, epoch)
+        if inspection.found.state is not None:
+            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
+            # was read before that may be out of date already, and would be written over it.
+            await self._claim(connection, inspection.fence, epoch, None)
+            inspection = await inspect(connection, options.metadata_db)
+            identity = decide(group, name, file, inspection.found)
+        if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
+            identity = Identity.RENEWED
+        before = self.committer.engine
+        state = self._identify(identity, inspection, file)
+        await self._claim(connection, inspection.fence, epoch, state)
         LocalFile(
             group=group,
             name=name,
@@ -274,7 +283,18 @@ class Gateway:
             PROMISES[self.durability.level],
         )
 
-    def _identify(self, identity: Identity, inspection: Inspection) -> StoredState:
+    def _answered_more(self, inspection: Inspection) -> bool:
+        """Whether the server has lost own messages whose clients have got their answers: their dots are used up."""
+        engine, found = self.committer.engine, inspection.found.state
+        if engine is None or found is None:
+            return False
+        next_counter = engine.vector.get(engine.me, 0) + 1
+        answered = min((dot.counter for dot in self.committer.unsure), default=next_counter) - 1
+        return found.vector.get(engine.me, 0) < answered
+
+    def _identify(
+        self, identity: Identity, inspection: Inspection, file: LocalFile | None
+    ) -> StoredState:
         """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
         node = self.options.node
         found = inspection.found.state
@@ -285,7 +305,8 @@ class Gateway:
             node.name,
             self.clock.us(),
             secrets.randbits(16),
-            found.incarnation if found is not None else None,
+            # The file may know a later one than a server that came back with less.
+            max((known.incarnation for known in (found, file) if known is not None), default=None),
         )
         members = tuple(sorted((node.name, *node.named_peers)))
         if found is None:
@@ -315,9 +336,9 @@ class Gateway:
         )
 
     async def _claim(
-        self, connection: ServerConnection, inspection: Inspection, state: StoredState, epoch: int
+        self, connection: ServerConnection, fence: int, epoch: int, state: StoredState | None
     ) -> None:
-        """Take the fence and write the identity in one transaction, unless somebody else is just doing the same."""
+        """Take the fence, which was `fence`, and write the identity, if given, in one transaction."""
         watched = await connection.call(
             [
                 ("SELECT", self.options.metadata_db),
@@ -325,19 +346,22 @@ class Gateway:
                 ("GET", metadata.FENCE),
             ]
         )
-        if int(watched[2] or 0) != inspection.fence:
+        if isinstance(watched[2], Exception):
+            raise ServerError(f"the server refuses to tell its fence: {watched[2]}")
+        if int(watched[2] or 0) != fence:
             raise ServerError("another gateway is taking this server at this moment")
+        identity: list[Words] = [] if state is None else [("SET", metadata.STATE, state.encode())]
         replies = await connection.call(
             [
                 ("MULTI",),
                 ("SET", metadata.FENCE, epoch),
-                ("SET", metadata.STATE, state.encode()),
+                *identity,
                 ("EXEC",),
                 ("WATCH", metadata.FENCE),
                 ("SELECT", 0),
             ]
         )
-        executed = replies[3]
+        executed = replies[2 + len(identity)]
         if executed is None:
             raise ServerError("another gateway is taking this server at this moment")
         failed = [reply for reply in (executed, *replies) if isinstance(reply, Exception)]
@@ -369,7 +393,7 @@ class Gateway:
         keyspace = Keyspace(self.options.metadata_db, self.options.node.name)
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
         self._replay(engine, keyspace, inspection.unstable)
-        if before is not None and before.me != engine.me:
+        if before is not None:
             self._keep_what_the_server_lost(before, engine)
         self._begin_events(state, engine, keyspace, inspection.unstable)
         self.table.extend_from_server(inspection.commands)
@@ -413,11 +437,16 @@ class Gateway:
 
         They keep their dots, which the ended incarnation had given them and nobody will give again. Not those of a
         commit whose answer never came: their clients are told that they were not applied, or they run again.
+        They are kept until the server is seen to have them: the connection may break again before.
         """
+        ended, kept = self._kept
+        if before.me != engine.me:
+            ended, kept = before.me, [*kept, *before.state().unstable]
         unsure = self.committer.unsure
-        for message in before.state().unstable:
-            if message.dot not in unsure:
-                engine.receive(before.me, message)
+        kept = [m for m in kept if m.dot not in unsure and not covers(engine.vector, m.dot)]
+        for message in kept:
+            engine.receive(ended, message)
+        self._kept = ended, kept
 
     def _begin_events(
         self,
@@ -456,7 +485,7 @@ class Gateway:
 
     async def _watch_memory(self) -> None:
         """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only."""
-        full = False
+        full = self.committer.refuse_growth is not None  # as it was before the connection broke
         with contextlib.suppress(ServerError):
             while True:
                 assert self._connection is not None
@@ -471,12 +500,16 @@ class Gateway:
                 await trio.sleep(_MEMORY_SECONDS)
 
     async def _probe_durability(self) -> None:
-        with contextlib.suppress(ServerError):
-            connection = await ServerConnection.open(self._poller, self.options.server)
-            try:
-                await self.durability.run(connection, self.options.metadata_db)
-            finally:
-                connection.close()
+        while (
+            True
+        ):  # a server closes connections that are idle: without this one nothing becomes stable
+            with contextlib.suppress(ServerError):
+                connection = await ServerConnection.open(self._poller, self.options.server)
+                try:
+                    await self.durability.run(connection, self.options.metadata_db)
+                finally:
+                    connection.close()
+            await trio.sleep(_PROBE_AGAIN_SECONDS)
 
     # What the parts tell each other
 
@@ -498,6 +531,8 @@ class Gateway:
         """Another member's set was overwritten past its gateway: tell it ours, as of one instant."""
 
         def tell(reply: object) -> None:
+            if isinstance(reply, ServerError):
+                return  # they will ask again
             members = reply if isinstance(reply, list) else []
             self.committer.inside(key, lambda batch: batch.tell_key(key, members, name))
 

@@ -26,6 +26,8 @@ from crdtcast.tags import Tag
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
+_LONGEST_NUMBER = 1000
+"""Digits; no sum of increments comes near it, and Python refuses to read a number of more than 4300."""
 _REMEMBERED_KEYS = 200_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
 
@@ -79,7 +81,7 @@ class Keyspace:
         elif type_name == b"set":
             self._known[key] = Holds.SET
         elif type_name == b"string" and isinstance(text, bytes):
-            canonical = _CANONICAL_INTEGER.fullmatch(text)
+            canonical = len(text) <= _LONGEST_NUMBER and _CANONICAL_INTEGER.fullmatch(text)
             self._known[key] = int(text) if canonical else Holds.TEXT
         else:
             self._known[key] = Holds.OTHER

@@ -84,8 +84,12 @@ class Passthrough:
             return
         connection.on_lost = self._lost
         self._connections[protocol] = connection
-        for request in self._opening.pop(protocol):
-            self._relay(connection, request)
+        requests = self._opening.pop(protocol)
+        if connection.error is not None:  # lost right behind the greeting, before we listened
+            self._lost(connection.error)
+        else:
+            for request in requests:
+                self._relay(connection, request)
 
     def _relay(self, connection: ServerConnection, request: Request) -> None:
         def take(replies: Replies) -> None:

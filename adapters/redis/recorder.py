@@ -9,6 +9,7 @@ operations, so it must mean the same digest. So the memory of vectors may be cut
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.digests import key_digest
@@ -81,7 +82,7 @@ class Recorder:
         if log is None:
             return
         for message in unstable:
-            if log.vector and not covers(log.vector, message.dot):
+            if log.seq and not covers(log.vector, message.dot):
                 if message.dot.origin == incarnation:
                     log.send(Tag(message.dot, message.context))
                 else:
@@ -142,7 +143,7 @@ class Recorder:
         ripe = self._clock() - self._quiet
         wanted: list[Read] = [self._members_of(key) for key in self._small_sets]
         self._small_sets.clear()
-        for key, touched in list(self._touched.items())[:_OBJECTS_PER_ROUND]:
+        for key, touched in list(islice(self._touched.items(), _OBJECTS_PER_ROUND)):
             if touched > ripe:
                 break
             del self._touched[key]

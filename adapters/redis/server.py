@@ -113,7 +113,8 @@ class ServerConnection:
         self.error: ServerError | None = None
         self.on_lost: Callable[[ServerError], None] | None = None
         self.lost = trio.Event()
-        poller.register(sock, selectors.EVENT_READ, self._on_event)
+        # Whatever goes wrong in a callback must be seen as a loss: else its users would wait for ever.
+        poller.register(sock, selectors.EVENT_READ, self._on_event, self._on_error)
 
     @classmethod
     async def open(
@@ -144,6 +145,9 @@ class ServerConnection:
         except trio.TooSlowError:
             connection.close()
             raise ServerError(f"the server at {address} does not answer") from None
+        except BaseException:  # cancelled, above all
+            connection.close()
+            raise
         if is_error(answer):
             connection.close()
             text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
@@ -205,6 +209,9 @@ class ServerConnection:
     def abort(self, reason: str) -> None:
         """Give the connection up as lost, since what came over it cannot be built on."""
         self._lose(reason)
+
+    def _on_error(self, error: Exception) -> None:
+        self._lose(f"an error on our side: {type(error).__name__}: {error}")
 
     def _on_event(self, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:

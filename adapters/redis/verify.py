@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from crdtcast.adapters.redis.digests import key_digest
+from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
@@ -62,4 +63,7 @@ async def _ask(gateway: Gateway, commands: list[list[bytes]]) -> list[Any]:
 
     gateway.ask([(command, take) for command in commands])
     await done.wait()
+    for reply in replies:
+        if isinstance(reply, ServerError):
+            raise reply
     return replies
