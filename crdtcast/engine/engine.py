@@ -107,12 +107,12 @@ class Engine:
             )
         vector.update(state.vector)
         vector.setdefault(self.me, 0)
-        self.stable.update({origin: state.stable.get(origin, 0) for origin in vector})
+        self.stable.update(state.stable)
         self._context.update((dot.origin, dot) for dot in state.context)
         for incarnation in members.current.values():
             if incarnation != self.me:
                 self._peers[incarnation] = Peer(incarnation)
-        floor = dict(self.stable)
+        floor = {origin: self.stable.get(origin, 0) for origin in vector}
         for message in state.unstable:
             origin, counter = message.dot
             if not self.stable.get(origin, 0) < counter <= vector.get(origin, 0):
@@ -283,7 +283,12 @@ class Engine:
         if peer is None:
             self._receive_from_outside(sender, message)
         elif type(message) is Message:
-            self._receive_message(message)
+            try:
+                self._receive_message(message)
+            except TypeError:
+                raise RemoteProtocolError(
+                    f"{sender} sent {message.dot}, which is ill-typed"
+                ) from None
         elif type(message) is Digest:
             self._receive_digest(peer, message)
         else:

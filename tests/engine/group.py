@@ -1,0 +1,175 @@
+"""Engines in one process and a network that the test drives: nothing moves unless the test says so."""
+
+from collections import deque
+from collections.abc import Callable
+
+from crdtcast.engine import Durability, Engine, EngineState
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Delivery, Digest, DigestKind, Message
+from crdtcast.tags import Dot, Tag
+
+Content = Message | Digest
+
+
+def incarnation(name: str, life: int = 1) -> str:
+    return new_incarnation(name, life, 0)
+
+
+def dot(name: str, counter: int, life: int = 1) -> Dot:
+    return Dot(incarnation(name, life), counter)
+
+
+def message(name: str, counter: int, *context: Dot, payload: bytes = b"") -> Message:
+    return Message(dot(name, counter), context, payload)
+
+
+def news(**counters: int) -> Digest:
+    return digest(DigestKind.NEWS, **counters)
+
+
+def digest(kind: DigestKind, **counters: int) -> Digest:
+    return Digest(kind, {incarnation(name): counter for name, counter in counters.items()})
+
+
+class Group:
+    """Members by one-letter names; packets in flight by ordered pair of names."""
+
+    def __init__(
+        self, names: str, *, durable: Durability = Durability.IMMEDIATE, linked: bool = True
+    ) -> None:
+        self.names = list(names)
+        self.durable = durable
+        self.lives = dict.fromkeys(names, 1)
+        self.engines = {
+            name: Engine(incarnation(name), self.names, durable=durable) for name in names
+        }
+        self.flights: dict[tuple[str, str], deque[Content]] = {
+            (a, b): deque() for a in names for b in names if a != b
+        }
+        self.up: set[tuple[str, str]] = set()
+        if linked:
+            for a in names:
+                for b in names:
+                    if a < b:
+                        self.link(a, b)
+
+    def __getitem__(self, name: str) -> Engine:
+        return self.engines[name]
+
+    def link(self, a: str, b: str) -> None:
+        first, second = self.engines[a], self.engines[b]
+        assert first.introduce(second.me)
+        assert second.introduce(first.me)
+        self.up |= {(a, b), (b, a)}
+        first.connected(second.me)
+        second.connected(first.me)
+
+    def cut(self, a: str, b: str) -> None:
+        self.up -= {(a, b), (b, a)}
+        self.engines[a].disconnected(self.engines[b].me)
+        self.engines[b].disconnected(self.engines[a].me)
+
+    def restart(self, name: str, state: EngineState, *, same: bool = False) -> Engine:
+        for other in self.names:
+            if other != name and (name, other) in self.up:
+                self.cut(name, other)
+        for pair, flight in self.flights.items():
+            if name in pair:
+                flight.clear()
+        if not same:
+            self.lives[name] += 1
+        me = incarnation(name, self.lives[name])
+        engine = Engine(me, self.names, state=state, durable=self.durable)
+        self.engines[name] = engine
+        return engine
+
+    def post(self) -> None:
+        """Put what the engines want sent in flight."""
+        for name, engine in self.engines.items():
+            for effect in engine.take_outbox():
+                for other, receiver in self.engines.items():
+                    if (name, other) in self.up and effect.to in (None, receiver.me):
+                        self.flights[name, other].append(effect.message)
+
+    def arrive(self, a: str, b: str, wanted: Callable[[Content], bool] | None = None) -> None:
+        """Let what is in flight from `a` to `b` (or what is `wanted` of it) arrive."""
+        self.post()
+        flight = self.flights[a, b]
+        for content in list(flight):
+            if wanted is None or wanted(content):
+                flight.remove(content)
+                self.engines[b].receive(self.engines[a].me, content)
+
+    def drop(self, a: str, b: str) -> list[Content]:
+        """Lose what is in flight from `a` to `b`."""
+        self.post()
+        lost = list(self.flights[a, b])
+        self.flights[a, b].clear()
+        return lost
+
+    def pump(self, *names: str) -> None:
+        """Let everything arrive (between `names`, if given) until nothing is in flight, without taking deliveries."""
+        while True:
+            self.post()
+            busy = [
+                pair
+                for pair, flight in self.flights.items()
+                if flight and (not names or (pair[0] in names and pair[1] in names))
+            ]
+            if not busy:
+                return
+            for pair in busy:
+                self.arrive(*pair)
+
+    def tick(self, *names: str) -> None:
+        for name in names or self.names:
+            self.engines[name].tick()
+
+    def settle(self, rounds: int = 200) -> dict[str, list[Dot]]:
+        """Ticks, arrivals, deliveries and notices until all is quiet; the stable notices by member."""
+        notices: dict[str, list[Dot]] = {name: [] for name in self.names}
+        for _ in range(rounds):
+            self.pump()
+            for name in self.names:
+                take(self.engines[name])
+                if self.durable is Durability.DECLARED:
+                    self.engines[name].mark_durable(dict(self.engines[name].vector))
+                notices[name] += stable(self.engines[name])
+            self.pump()
+            if all(engine.quiet for engine in self.engines.values()):
+                return notices
+            self.tick()
+        raise AssertionError(
+            {
+                name: (engine.counters(), engine.held_back_by())
+                for name, engine in self.engines.items()
+            }
+        )
+
+
+def take(engine: Engine) -> list[Delivery]:
+    """All that can be delivered now."""
+    deliveries = []
+    while (delivery := engine.poll()) is not None:
+        deliveries.append(delivery)
+    return deliveries
+
+
+def stable(engine: Engine) -> list[Dot]:
+    """All that can be reported stable now."""
+    tags: list[Tag] = []
+    while engine.has_stable():
+        tags += engine.poll_stable()
+    return [tag.dot for tag in tags]
+
+
+def digests(contents: list[Content]) -> list[Digest]:
+    return [content for content in contents if isinstance(content, Digest)]
+
+
+def is_message(content: Content) -> bool:
+    return isinstance(content, Message)
+
+
+def is_digest(content: Content) -> bool:
+    return isinstance(content, Digest)

@@ -1,0 +1,201 @@
+"""Repair: whatever is lost arrives in the end, from anybody who has it, and hardly anything is sent twice."""
+
+from itertools import pairwise
+
+import pytest
+
+from crdtcast.engine.peer import HOLD_MIN
+from crdtcast.engine.repair import BATCH_BYTES, BATCH_MESSAGES
+from crdtcast.messages import DigestKind
+
+from .group import Group, digest, dot, incarnation, is_message, take
+
+
+def messages(contents):
+    return [content for content in contents if is_message(content)]
+
+
+def test_a_lost_message_is_repaired_by_its_origin():
+    group = Group("ab")
+    group.pump()
+    group["a"].send(b"lost")
+    assert len(messages(group.drop("a", "b"))) == 1
+    group.settle()
+    assert group["b"].vector[incarnation("a")] == 1
+    assert group["a"].counters().repairs >= 1
+
+
+def test_a_lost_message_is_repaired_by_others_when_its_origin_cannot():
+    group = Group("abc")
+    group["a"].send(b"only b gets it")
+    group.arrive("a", "b", is_message)
+    take(group["b"])
+    group.cut("a", "c")
+    group.cut("a", "b")
+    group.flights["a", "c"].clear()
+    for _ in range(10):
+        group.tick("b", "c")
+        group.pump("b", "c")
+    assert [d.payload for d in take(group["c"])] == [b"only b gets it"]
+
+
+def test_two_members_without_a_link_reach_each_other_through_a_third():
+    """Stability waits for the link, as digests come from their sender only; deliveries do not."""
+    group = Group("abc")
+    group.cut("a", "b")
+    group["a"].send(b"by way of c")
+    for _ in range(10):
+        group.tick()
+        group.pump()
+        for name in "bc":
+            take(group[name])
+    assert group["b"].vector[incarnation("a")] == 1
+    assert group["a"].held_back_by() == ["b"]
+    group.link("a", "b")
+    group.settle()
+
+
+def test_what_a_fresh_link_has_never_carried_is_repaired_at_once():
+    """No tick passes: the vectors that both tell when a link comes up are enough."""
+    group = Group("ab")
+    group.pump()
+    group.cut("a", "b")
+    for n in range(5):
+        group["a"].send(b"%d" % n)
+    group.post()
+    group.link("a", "b")
+    group.pump()
+    assert [d.payload for d in take(group["b"])] == [b"0", b"1", b"2", b"3", b"4"]
+    assert group["a"].counters().repairs == 5
+
+
+def test_what_is_only_in_flight_is_not_sent_again():
+    group = Group("abc")
+    group.pump()
+    for _ in range(30):
+        # A digest that was on its way while the message was sent never repairs it.
+        group["b"].send(b"")
+        group["a"].send(b"")
+        group.tick("a", "b", "c")
+        group.pump()
+        for name in "abc":
+            take(group[name])
+    assert sum(group[name].counters().repairs for name in "abc") == 0
+    assert sum(group[name].counters().asks for name in "abc") == 0
+
+
+def test_a_message_is_taken_for_lost_after_some_ticks_and_sent_again_with_back_off():
+    group = Group("ab")
+    group.pump()
+    group["a"].send(b"")
+    group.drop("a", "b")
+    sent = []
+    for tick in range(60):
+        group["a"].tick()
+        group["a"].receive(incarnation("b"), digest(DigestKind.REPLY, a=0, b=0))
+        sent += [tick + 1] * len(messages(group.drop("a", "b")))
+    assert sent[0] == HOLD_MIN
+    gaps = [b - a for a, b in pairwise(sent)]
+    assert gaps == sorted(gaps)
+    assert 3 <= len(sent) <= 8
+
+
+def test_the_time_to_wait_adapts_to_how_long_acknowledgements_take():
+    """Five ticks there and back are no loss, once that is known."""
+    group = Group("ab")
+    group.pump()
+    a, b = group["a"], group["b"]
+    repairs = []
+    for _ in range(40):
+        a.send(b"")
+        vector = dict(b.vector)
+        b_before = group.drop("a", "b")
+        for _ in range(5):
+            a.tick()
+            a.receive(b.me, digest(DigestKind.NEWS, a=vector[a.me], b=0))
+        for content in [*b_before, *group.drop("a", "b")]:
+            b.receive(a.me, content)
+        take(b)
+        a.receive(b.me, digest(DigestKind.NEWS, a=b.vector[a.me], b=0))
+        a.poll_stable()
+        repairs.append(a.counters().repairs)
+    assert repairs[-1] == repairs[5]
+
+
+def test_only_the_missing_ones_are_repaired_and_in_causal_order():
+    group = Group("abc")
+    group.pump()
+    for n in range(9):
+        name = "ab"[n % 2]
+        group[name].send(b"%d" % n)
+        group.pump("a", "b")
+        take(group["a"])
+        take(group["b"])
+    group.drop("b", "c")
+    lost = messages(group.drop("a", "c"))
+    group["c"].receive(incarnation("a"), lost[0])
+    take(group["c"])
+    group.cut("b", "c")
+    group.cut("a", "b")
+    group.cut("a", "c")
+    group.link("a", "c")
+    group.arrive("c", "a")
+    repaired = messages(group.drop("a", "c"))
+    assert [m.payload for m in repaired] == [b"%d" % n for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("size", [0, BATCH_BYTES // 10 + 1])
+def test_a_large_backlog_goes_out_in_batches_as_acknowledgements_come(size):
+    group = Group("ab")
+    group.pump()
+    group.cut("a", "b")
+    count = 3 * BATCH_MESSAGES if not size else 40
+    for _ in range(count):
+        group["a"].send(bytes(size))
+    group["a"].take_outbox()
+    group.link("a", "b")
+    batches = []
+    while True:
+        group.arrive("b", "a")
+        batch = messages(group.drop("a", "b"))
+        if not batch:
+            break
+        batches.append(len(batch))
+        for content in batch:
+            group["b"].receive(incarnation("a"), content)
+        take(group["b"])
+        group.tick("b")
+    assert sum(batches) == count, "nothing twice"
+    assert max(batches) == (10 if size else BATCH_MESSAGES)
+
+
+def test_a_packet_lost_from_the_middle_of_a_backlog_is_repaired_again():
+    group = Group("ab")
+    group.pump()
+    group.cut("a", "b")
+    for n in range(20):
+        group["a"].send(b"%d" % n)
+    group["a"].take_outbox()
+    group.link("a", "b")
+    group.arrive("b", "a")
+    batch = messages(group.drop("a", "b"))
+    for content in batch[:7] + batch[8:]:
+        group["b"].receive(incarnation("a"), content)
+    assert len(take(group["b"])) == 7
+    group.settle()
+    assert group["b"].vector[incarnation("a")] == 20
+    assert group["b"].counters().duplicates <= 13
+
+
+def test_a_message_that_was_delivered_here_repairs_though_its_origin_has_ended():
+    group = Group("abc")
+    group["a"].send(b"last words")
+    group.arrive("a", "b", is_message)
+    take(group["b"])
+    group.drop("a", "c")
+    state = group["a"].state()
+    group.restart("a", state)
+    group.link("b", "a")
+    group.link("c", "a")
+    group.settle()
+    assert group["c"].vector[dot("a", 1).origin] == 1

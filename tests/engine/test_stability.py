@@ -1,0 +1,262 @@
+"""Stability: late adoption, the minimum without one's own row, order, slices, silence."""
+
+import pytest
+
+from crdtcast.engine import Durability
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.messages import DigestKind
+
+from .group import (
+    Group,
+    digest,
+    digests,
+    dot,
+    incarnation,
+    is_digest,
+    is_message,
+    message,
+    news,
+    stable,
+    take,
+)
+
+
+def test_stable_once_everybody_has_acknowledged_and_not_before():
+    group = Group("abc")
+    tag = group["a"].send(b"")
+    group.pump("a", "b")
+    take(group["b"])
+    group.tick("b")
+    group.pump("a", "b")
+    assert stable(group["a"]) == []
+    assert group["a"].held_back_by() == ["c"]
+    group.pump()
+    take(group["c"])
+    group.tick("c")
+    group.pump()
+    assert stable(group["a"]) == [tag.dot]
+    assert stable(group["a"]) == []
+    assert group["a"].quiet
+    assert group["a"].stable == {incarnation("a"): 1}
+
+
+def test_a_digest_counts_only_when_what_its_sender_had_sent_before_is_delivered_here():
+    """Late adoption. a sends 2 before it delivers b's message, its digest overtakes 2 on the way to c."""
+    group = Group("abc")
+    group["b"].send(b"b1")
+    group["a"].send(b"a1, concurrent with b1")
+    group.arrive("b", "a", is_message)
+    take(group["a"])
+    group["a"].tick()
+    group.arrive("b", "c", is_message)
+    take(group["c"])
+    group["b"].tick()
+    group.arrive("a", "c", is_digest)
+    group.arrive("b", "c", is_digest)
+    assert stable(group["c"]) == []
+    assert group["c"].counters().held_digests >= 1
+    group.arrive("a", "c", is_message)
+    (delivery,) = take(group["c"])
+    assert delivery.tag.concurrent(group["c"].tag(dot("b", 1)))
+    assert stable(group["c"]) == [dot("b", 1)]
+
+
+def test_only_the_newest_of_the_digests_that_wait_is_kept():
+    group = Group("ab")
+    b = group["b"]
+    b.send(b"")
+    b.receive(incarnation("a"), news(a=1, b=0))
+    b.receive(incarnation("a"), news(a=2, b=1))
+    b.receive(incarnation("a"), news(a=1, b=0))  # late
+    b.receive(incarnation("a"), message("a", 1))
+    take(b)
+    assert stable(b) == []
+    b.receive(incarnation("a"), message("a", 2, dot("a", 1)))
+    take(b)
+    assert stable(b) == [dot("b", 1), dot("a", 1), dot("a", 2)]
+
+
+def test_an_older_digest_changes_nothing():
+    group = Group("ab")
+    b = group["b"]
+    b.send(b"")
+    b.receive(incarnation("a"), news(a=0, b=1))
+    b.receive(incarnation("a"), news(a=0, b=0))
+    assert stable(b) == [dot("b", 1)]
+
+
+def test_what_others_have_acknowledged_is_not_stable_before_it_is_delivered_here():
+    """One's own row is the delivered vector, never a stored one."""
+    group = Group("abc")
+    c = group["c"]
+    c.receive(incarnation("a"), message("a", 1))
+    c.receive(incarnation("b"), news(a=1, b=0, c=0))
+    c.receive(incarnation("a"), news(a=1, b=0, c=0))
+    assert stable(c) == []
+    take(c)
+    c.tick()
+    assert stable(c) == [dot("a", 1)]
+
+
+def test_a_digest_that_does_not_name_a_member_says_nothing_about_it():
+    group = Group("abc", linked=False)
+    a = group["a"]
+    for name in "bc":
+        a.introduce(incarnation(name))
+        a.connected(incarnation(name))
+    a.send(b"")
+    a.receive(incarnation("b"), news(a=1, b=0))
+    a.receive(incarnation("c"), news(a=1, b=0, c=0))
+    assert stable(a) == []
+    a.receive(incarnation("b"), news(a=1, b=0, c=0))
+    assert stable(a) == [dot("a", 1)]
+
+
+def test_nothing_is_stable_before_every_name_has_been_heard_of():
+    group = Group("abc", linked=False)
+    group.link("a", "b")
+    group["a"].send(b"")
+    for _ in range(20):
+        group.tick("a", "b")
+        group.pump()
+        take(group["b"])
+    assert stable(group["a"]) == []
+    assert group["a"].held_back_by() == ["c"]
+    group.link("a", "c")
+    group.link("b", "c")
+    assert all(notices == [dot("a", 1)] for notices in group.settle().values())
+
+
+def test_notices_come_in_causal_order_and_in_slices():
+    group = Group("abc")
+    sent = []
+    for n in range(30):
+        name = "abc"[n % 3]
+        sent.append(group[name].send(b""))
+        group.pump()
+        for other in "abc":
+            take(group[other])
+    group.tick()
+    group.pump()
+    group.tick()
+    slices = []
+    while group["b"].has_stable():
+        slices.append(group["b"].poll_stable(7))
+    assert [len(s) for s in slices] == [7, 7, 7, 7, 2]
+    assert [tag.dot for s in slices for tag in s] == [tag.dot for tag in sent]
+
+
+def test_when_all_is_stable_there_is_silence():
+    group = Group("abc")
+    for name in "abc":
+        group[name].send(b"")
+    group.settle()
+    group.tick()
+    group.pump()
+    for _ in range(100):
+        group.tick()
+        group.post()
+        assert not any(group.flights.values())
+
+
+def test_a_tick_without_news_sends_nothing_and_one_with_news_tells_everybody_once():
+    group = Group("abc")
+    group.pump()
+    group.tick()
+    group.pump()
+    group["a"].send(b"")
+    group.post()
+    for flight in group.flights.values():
+        flight.clear()
+    group["a"].tick()
+    assert [t.to for t in group["a"].take_outbox()] == [None]
+    group["a"].tick()
+    assert group["a"].take_outbox() == []
+
+
+def test_one_lost_last_digest_is_asked_for():
+    group = Group("ab")
+    group["a"].send(b"")
+    group.pump()
+    take(group["b"])
+    group["b"].tick()
+    group.drop("b", "a")
+    asked = 0
+    for _ in range(30):
+        group.tick("a")
+        for sent in digests(group.drop("a", "b")):
+            asked += sent.kind is DigestKind.ASK
+    assert 2 <= asked <= 8  # with back-off
+    group["b"].receive(incarnation("a"), digest(DigestKind.ASK, a=1, b=0))
+    (reply,) = digests(group.drop("b", "a"))
+    assert reply.kind is DigestKind.REPLY
+    group["a"].receive(incarnation("b"), reply)
+    assert stable(group["a"]) == [dot("a", 1)]
+
+
+def test_an_ask_is_always_answered_and_a_reply_never_is():
+    group = Group("ab")
+    group.pump()
+    group["a"].receive(incarnation("b"), digest(DigestKind.ASK, a=0, b=0))
+    (reply,) = digests(group.drop("a", "b"))
+    assert reply.kind is DigestKind.REPLY
+    group["a"].receive(incarnation("b"), digest(DigestKind.REPLY, a=0, b=0))
+    assert group.drop("a", "b") == []
+
+
+def test_nobody_is_asked_over_a_link_that_is_down():
+    group = Group("ab")
+    group["a"].send(b"")
+    group.pump()
+    group.cut("a", "b")
+    for _ in range(50):
+        group["a"].tick()
+    assert all(effect.to is None for effect in group["a"].take_outbox())
+
+
+def test_digests_tell_what_was_declared_durable_and_no_more():
+    group = Group("ab", durable=Durability.DECLARED)
+    group["a"].send(b"1")
+    group.pump()
+    take(group["b"])
+    group["b"].tick()
+    group.pump()
+    group["a"].mark_durable(dict(group["a"].vector))
+    group["a"].tick()
+    assert stable(group["a"]) == []
+    group["b"].mark_durable(dict(group["b"].vector))
+    group["b"].tick()
+    group.pump()
+    assert stable(group["a"]) == [dot("a", 1)]
+
+
+def test_what_is_not_durable_here_is_not_stable_here():
+    """So that what a journal loses is always still stored, here and elsewhere."""
+    group = Group("ab", durable=Durability.DECLARED)
+    group["a"].send(b"1")
+    group.pump()
+    take(group["b"])
+    group["b"].mark_durable(dict(group["b"].vector))
+    group.tick()
+    group.pump()
+    assert stable(group["a"]) == []
+    group["a"].mark_durable(dict(group["a"].vector))
+    assert stable(group["a"]) == [dot("a", 1)]
+
+
+def test_durability_can_only_be_declared_of_what_has_been():
+    group = Group("ab", durable=Durability.DECLARED)
+    a = group["a"]
+    a.send(b"1")
+    first = dict(a.vector)
+    a.send(b"2")
+    a.mark_durable(dict(a.vector))
+    a.mark_durable(first)  # late: changes nothing
+    group.pump()
+    take(group["b"])
+    told = a.state()
+    with pytest.raises(LocalProtocolError, match="beyond"):
+        a.mark_durable({a.me: 3})
+    assert a.state() == told
+    with pytest.raises(LocalProtocolError, match="DECLARED"):
+        Group("ab")["a"].mark_durable({})
