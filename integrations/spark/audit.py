@@ -1,0 +1,201 @@
+"""The audit as a whole: logs in, verdict, tables and report out."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.integrations.spark import rules, timeline
+from crdtcast.integrations.spark.checks import (
+    causality,
+    convergence,
+    garbage,
+    integrity,
+    order,
+    stability,
+)
+from crdtcast.integrations.spark.files import write_text
+from crdtcast.integrations.spark.findings import Finding, from_row
+from crdtcast.integrations.spark.ingest import ingest
+from crdtcast.integrations.spark.logs import Group, read_logs
+from crdtcast.integrations.spark.report import render
+from crdtcast.integrations.spark.series import Lag, Series, read_series
+from crdtcast.integrations.spark.verdict import Verdict, judge
+
+MOST_FINDINGS = 5000
+"""So many of one problem reach the driver; the Parquet table holds all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What an audit found. `notes` are remarks on what could not be judged, and why."""
+
+    verdict: Verdict
+    groups: dict[str, Group]
+    lines: int
+    torn: int
+    found: int
+    notes: tuple[str, ...]
+    lags: tuple[Lag, ...]
+    series: tuple[Series, ...]
+    seconds: float
+    live: bool
+
+    def summary(self) -> dict[str, Any]:
+        """For findings.json and `--json`."""
+        return {
+            "clean": self.verdict.clean,
+            "live": self.live,
+            "schema_version": SCHEMA_VERSION,
+            "lines": self.lines,
+            "torn_lines": self.torn,
+            "groups": {
+                group.name: {
+                    "replicas": sorted({log.replica for log in group.logs.values()}),
+                    "incarnations": len(group.logs),
+                    "messages": sum(group.surviving.values()),
+                    "deliveries": sum(
+                        told.delivered for log in group.logs.values() for told in log.told.values()
+                    ),
+                    "not_yet_stable": group.unstable,
+                }
+                for group in self.groups.values()
+            },
+            "findings": [finding.as_dict() for finding in self.verdict.findings],
+            "suppressed": self.verdict.suppressed,
+            "notes": list(self.notes),
+            "stability_lag_seconds": [asdict(lag) for lag in self.lags],
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def run(
+    spark: SparkSession,
+    logs: str,
+    out: str,
+    *,
+    live: bool = False,
+    progress: Callable[[str], object] = lambda step: None,
+) -> Result:
+    """Audit all groups under `logs` and write Parquet, findings.json and report.html to `out`.
+
+    :param logs: directory on any Hadoop file system, searched with its sub-directories.
+    :param live: the logs are still being written; what a log lacks at its end is not judged.
+    :param progress: told each step as it begins.
+    :raises UnusableInputError: there is nothing to audit.
+    """
+    begun = time.monotonic()
+    progress("reading the logs")
+    ingested = ingest(spark, logs, out)
+    groups = read_logs(ingested.events)
+    progress("checking order, causality, stability and convergence")
+    frames = timeline.build(spark, ingested.events, groups, live=live)
+    try:
+        found, total = _find(spark, ingested.events, frames, groups, out)
+        if not live:
+            found += [f for group in groups.values() for f in order.at_the_end(group)]
+        found += [f for group in groups.values() for f in garbage.at_the_end(group)]
+        verdict = judge(causality.without_heirs(spark, frames.messages, found))
+        progress("measuring lag, backlog and metadata")
+        series, lags = read_series(ingested.events, frames.messages, groups)
+    finally:
+        frames.dependencies.unpersist()
+        frames.messages.unpersist()
+    progress("writing the report")
+    result = Result(
+        verdict=verdict,
+        groups=groups,
+        lines=ingested.lines,
+        torn=ingested.torn,
+        found=max(total, len(found)),
+        notes=tuple(_notes(groups, ingested.torn, total, live)),
+        lags=tuple(lags),
+        series=tuple(series),
+        seconds=time.monotonic() - begun,
+        live=live,
+    )
+    write_text(spark, f"{out}/findings.json", json.dumps(result.summary(), indent=2) + "\n")
+    write_text(spark, f"{out}/report.html", render(result))
+    return result
+
+
+def _find(
+    spark: SparkSession,
+    events: DataFrame,
+    frames: timeline.Timeline,
+    groups: dict[str, Group],
+    out: str,
+) -> tuple[list[Finding], int]:
+    """All findings that take Spark, as a table and (up to a limit) here; and how many."""
+    parts = [
+        rules.apply(frames.messages, order.on_messages() + stability.on_messages()),
+        rules.apply(
+            frames.dependencies,
+            order.on_dependencies() + causality.on_dependencies() + stability.on_dependencies(),
+        ),
+        convergence.find(events),
+        integrity.find(events, groups),
+        garbage.leaks(spark, frames.messages, groups),
+    ]
+    table = f"{out}/findings"
+    everything = reduce(DataFrame.unionByName, [part for part in parts if part is not None])
+    everything.coalesce(1).write.mode("overwrite").parquet(table)
+    each = Window.partitionBy("group", "check", "problem")
+    ranked = (
+        spark.read.schema(everything.schema)
+        .parquet(table)
+        .withColumn("total", F.count(F.lit(1)).over(Window.partitionBy()))
+        .withColumn("rank", F.row_number().over(each.orderBy("incarnation", "seq")))
+        .where(F.col("rank") <= MOST_FINDINGS)
+    )
+    rows = [row.asDict() for row in ranked.collect()]
+    total = rows[0]["total"] if rows else 0
+    for row in rows:
+        del row["total"], row["rank"]
+    return [from_row(row) for row in rows], total
+
+
+def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[str]:
+    notes: list[str] = []
+    if torn:
+        notes.append(f"{torn} torn lines were skipped (a crash leaves at most one a segment).")
+    if live:
+        notes.append("The logs were still being written: what they lack at their ends is open.")
+    for group in groups.values():
+        if group.absent:
+            notes.append(
+                f"Group {group.name}: no log of {', '.join(group.absent)}. Stability is judged by "
+                "the other members' logs only, and what they sent cannot be checked."
+            )
+        unstarted = [log.incarnation for log in group.logs.values() if not log.starts]
+        if unstarted:
+            notes.append(
+                f"Group {group.name}: the logs of {', '.join(unstarted)} have no START line; they "
+                "are taken to begin with nothing delivered."
+            )
+        if group.unstable:
+            notes.append(
+                f"Group {group.name}: {group.unstable} deliveries were not stable at the end"
+                f"{_held_back_by(group)}."
+            )
+    if found > MOST_FINDINGS:
+        notes.append(f"{found} rows in all; at most {MOST_FINDINGS} of a kind are shown here.")
+    return notes
+
+
+def _held_back_by(group: Group) -> str:
+    """Which members lack most deliveries at the end."""
+    lacks = {
+        log.replica: sum(max(0, n - log.known(o)) for o, n in group.surviving.items())
+        for log in group.current
+    }
+    behind = sorted((name for name, n in lacks.items() if n), key=lambda name: -lacks[name])
+    if not behind:
+        return ", though all members had delivered everything"
+    return "; behind: " + ", ".join(f"{name} (by {lacks[name]})" for name in behind[:5])

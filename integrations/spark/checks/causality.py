@@ -1,0 +1,120 @@
+"""Causal delivery, linear in deliveries times direct dependencies.
+
+(1) What a message depends on is delivered before it, everywhere. (2) Completeness, so that the
+transmitted dependencies cannot lie by omission: whatever a replica had delivered before it sent
+its next message is named by that message, or by one delivered before it. Together they say that
+dependencies generate exactly the causal past in the sender's own log.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from crdtcast.integrations.spark.findings import Finding
+from crdtcast.integrations.spark.rules import Rule, dot
+
+CHECK = "causality"
+OMITTED = "dependency omitted"
+
+_PAIRS = pa.schema(
+    [
+        ("group", pa.string()),
+        ("incarnation", pa.string()),
+        ("origin", pa.string()),
+        ("counter", pa.int64()),
+        ("later", pa.int32()),
+        ("later_counter", pa.int64()),
+    ]
+)
+
+
+def on_dependencies() -> list[Rule]:
+    """Rules for a message and those that name it."""
+    started_with = F.exists(
+        "starts",
+        lambda s: (
+            (s["seq"] < F.col("dependant.seq"))
+            & (F.get(s["vector"], F.col("origin_index")) >= F.col("counter"))
+        ),
+    )
+    named = F.col("dependant").isNotNull() & ~F.coalesce(started_with, F.lit(False))
+    # If its successor is there without it or before it, that is a matter of order.
+    in_order = F.col("successor").isNull() | ~(F.col("seq") > F.col("successor.seq"))
+    this = {"other_origin": F.col("origin"), "other_counter": F.col("counter")}
+    sender = F.array("dependant.origin")
+    return [
+        Rule(
+            check=CHECK,
+            problem="dependency missing",
+            where=named & F.col("seq").isNull() & F.col("successor").isNull(),
+            seq=F.col("dependant.seq"),
+            peers=sender,
+            **dot("dependant"),
+            **this,
+        ),
+        Rule(
+            check=CHECK,
+            problem="dependency late",
+            where=named & in_order & (F.col("seq") > F.col("dependant.seq")),
+            seq=F.col("dependant.seq"),
+            peers=sender,
+            **dot("dependant"),
+            **this,
+        ),
+        Rule(
+            check=CHECK,
+            problem=OMITTED,
+            where=(F.col("origin") != F.col("incarnation"))
+            & (F.col("sent") > F.col("sent_before"))
+            & F.coalesce(F.col("named_before_send") > F.col("sent_before"), F.lit(True)),
+            origin=F.col("incarnation"),
+            counter=F.col("sent_before") + 1,
+            **this,
+        ),
+    ]
+
+
+def without_heirs(
+    spark: SparkSession, messages: DataFrame, found: Iterable[Finding]
+) -> list[Finding]:
+    """Drop omissions that only follow from an earlier one.
+
+    Who delivers a message that omits y, and y itself, takes y as covered, and does not name it
+    either. Runs a small job if one message is omitted by several replicas, and none otherwise.
+    """
+    found = list(found)
+    by_omitted: defaultdict[tuple[str, str | None, int | None], list[int]] = defaultdict(list)
+    for place, finding in enumerate(found):
+        if finding.problem == OMITTED:
+            by_omitted[finding.group, finding.other_origin, finding.other_counter].append(place)
+    pairs = [
+        {
+            "group": group,
+            "incarnation": found[later].incarnation,
+            "origin": found[earlier].origin,
+            "counter": found[earlier].counter,
+            "later": later,
+            "later_counter": found[later].counter,
+        }
+        for (group, _, _), places in by_omitted.items()
+        for later in places
+        for earlier in places
+        if found[later].incarnation != found[earlier].incarnation
+    ]
+    if not pairs:
+        return found
+    heirs = (
+        messages.join(
+            F.broadcast(spark.createDataFrame(pa.Table.from_pylist(pairs, schema=_PAIRS))),
+            ["group", "incarnation", "origin", "counter"],
+        )
+        .where(F.col("sent_before") < F.col("later_counter"))
+        .select("later")
+        .distinct()
+        .collect()
+    )
+    dropped = {row.later for row in heirs}
+    return [finding for place, finding in enumerate(found) if place not in dropped]

@@ -1,0 +1,73 @@
+"""Convergence: replicas that have applied the same operations to an object have the same value.
+
+Digests are compared at equal (object, vector), which happens all the time, not only at the end.
+"""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from crdtcast.eventfiles import Kind
+from crdtcast.integrations.spark.rules import Rule, apply
+
+CHECK = "convergence"
+
+
+def find(events: DataFrame) -> DataFrame:
+    """For each object that parts, the first cut where it does: the replica of the rarest digest."""
+    told = events.where(F.col("kind") == Kind.STATE).select(
+        "group",
+        "replica",
+        "incarnation",
+        "seq",
+        "object",
+        "digest",
+        F.array_sort(F.map_entries(F.map_filter("vector", lambda _, n: n > 0))).alias("cut"),
+    )
+    by_digest = told.groupBy("group", "object", "cut", "digest").agg(
+        F.min(F.struct("replica", "incarnation", "seq")).alias("first"),
+        F.collect_set("replica").alias("replicas"),
+    )
+    parted = (
+        by_digest.groupBy("group", "object", "cut")
+        .agg(
+            F.array_sort(
+                F.collect_list(
+                    F.struct(F.size("replicas").alias("votes"), "digest", "first", "replicas")
+                )
+            ).alias("digests")
+        )
+        .where(F.size("digests") > 1)
+    )
+    size = F.aggregate("cut", F.lit(0).cast("bigint"), lambda total, e: total + e["value"])
+    per_object = Window.partitionBy("group", "object")
+    first = (
+        parted.withColumn("size", size)
+        .withColumn("cuts", F.count(F.lit(1)).over(per_object))
+        .withColumn("place", F.row_number().over(per_object.orderBy("size", "cut")))
+        .where(F.col("place") == 1)
+        .select("*", F.get("digests", F.lit(0)).alias("rarest"))
+    )
+    # Without a clear minority nobody can say who is wrong: then all of them are involved.
+    clear = F.get("digests", F.lit(0))["votes"] < F.get("digests", F.lit(1))["votes"]
+    everybody = F.flatten(F.transform("digests", lambda d: d["replicas"]))
+    return apply(
+        first.select(
+            "group",
+            "object",
+            "cuts",
+            F.col("rarest.first.replica").alias("replica"),
+            F.col("rarest.first.incarnation").alias("incarnation"),
+            F.col("rarest.first.seq").alias("seq"),
+            F.when(clear, F.col("rarest.replicas")).otherwise(everybody).alias("involved"),
+        ),
+        [
+            Rule(
+                check=CHECK,
+                problem="parted",
+                where=F.lit(True),
+                object=F.col("object"),
+                peers=F.col("involved"),
+                number=F.col("cuts"),
+            )
+        ],
+    )

@@ -1,0 +1,36 @@
+"""The logs themselves: `seq` is dense from 1, so whatever a full disk swallowed shows."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from crdtcast.integrations.spark.logs import Group
+from crdtcast.integrations.spark.rules import Rule, apply
+
+CHECK = "log"
+
+
+def find(events: DataFrame, groups: dict[str, Group]) -> DataFrame | None:
+    """Holes and repeated lines; None if the counts of lines already say that there are none."""
+    broken = [
+        log.incarnation for group in groups.values() for log in group.logs.values() if log.has_holes
+    ]
+    if not broken:
+        return None
+    one_log = Window.partitionBy("group", "incarnation").orderBy("seq")
+    lines = (
+        events.where(F.col("incarnation").isin(broken))
+        .select("group", "replica", "incarnation", "seq")
+        .withColumn("step", F.col("seq") - F.lag("seq", 1, 0).over(one_log))
+    )
+    return apply(
+        lines,
+        [
+            Rule(
+                check=CHECK,
+                problem="hole",
+                where=F.col("step") > 1,
+                number=F.col("step") - 1,
+            ),
+            Rule(check=CHECK, problem="line twice", where=F.col("step") == 0),
+        ],
+    )

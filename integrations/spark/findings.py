@@ -1,0 +1,103 @@
+"""A finding, and how it reads. This file knows no Spark."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from crdtcast.incarnation import name_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """At `replica` (line `seq` of the log of `incarnation`), about the dot `origin`, `counter`.
+
+    `other_origin`, `other_counter` is the second message where it takes two; `peers` are further
+    replicas, or incarnations, that it involves; `number` is a count, its meaning in `text`.
+    """
+
+    check: str
+    problem: str
+    group: str
+    replica: str
+    incarnation: str
+    seq: int | None = None
+    origin: str | None = None
+    counter: int | None = None
+    other_origin: str | None = None
+    other_counter: int | None = None
+    object: str | None = None
+    peers: tuple[str, ...] = ()
+    number: int | None = None
+
+    @property
+    def dot(self) -> str:
+        """The message it is about, as text; empty if it is not about one."""
+        return "" if self.counter is None else f"{self.origin}:{self.counter}"
+
+    @property
+    def involved(self) -> frozenset[str]:
+        """Names of the replicas whose logs it rests on."""
+        return frozenset({self.replica, *(name_of(peer) or peer for peer in self.peers)})
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        template = _TEXTS[self.check, self.problem]
+        names = [name_of(peer) or peer for peer in self.peers]
+        shown = ", ".join(sorted(set(names))[:5]) + (" …" if len(set(names)) > 5 else "")
+        return template.format(
+            dot=self.dot,
+            other=f"{self.other_origin}:{self.other_counter}",
+            peers=shown,
+            number=self.number,
+            object=self.object,
+            replica=self.replica,
+            seq=self.seq,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "peers": list(self.peers), "text": self.text}
+
+
+def from_row(row: Mapping[str, Any]) -> Finding:
+    """A finding from a row of `schema.FINDING`."""
+    return Finding(**{**row, "peers": tuple(row["peers"] or ())})
+
+
+_TEXTS = {
+    ("log", "hole"): "the log of {replica} lacks {number} lines before line {seq}",
+    ("log", "line twice"): "line {seq} of the log of {replica} is there more than once",
+    ("order", "duplicate"): "{replica} delivered {dot} again",
+    ("order", "not its origin"): "{replica} logged {dot} as its own message, which it cannot be",
+    ("order", "never sent"): "{replica} delivered {dot}, which its origin's log never sent",
+    ("order", "rolled back"): "{replica} restarted as the same incarnation with a state older "
+    "than its delivery of {dot}",
+    ("order", "missing"): "{replica} never delivered {dot}, but what its origin sent after it",
+    ("order", "missing at the end"): "{replica} never delivered {dot} ({number} messages of "
+    "that origin are missing at the end of its log)",
+    ("order", "out of order"): "{replica} delivered {dot} after {other} of the same origin",
+    ("causality", "dependency missing"): "{replica} delivered {dot} without {other}, on which it "
+    "depends",
+    ("causality", "dependency late"): "{replica} delivered {dot} before {other}, on which it "
+    "depends",
+    ("causality", "dependency omitted"): "{dot} does not say that it depends on {other}, which "
+    "{replica} had delivered before it sent that",
+    ("stability", "not delivered by all"): "{replica} was told that {dot} is stable, but {peers} "
+    "never delivered it",
+    ("stability", "early"): "{replica} was told that {dot} is stable before it had delivered "
+    "{other}, which is concurrent with it",
+    ("stability", "early, an ended incarnation"): "{replica} was told that {dot} is stable before "
+    "it had delivered all that an ended incarnation of {peers} sent without knowing it",
+    ("stability", "twice"): "{replica} was told again that {dot} is stable",
+    ("stability", "before its delivery"): "{replica} was told that {dot} is stable before it had "
+    "delivered it",
+    ("stability", "out of order"): "{replica} was told that {dot} is stable before {other}, on "
+    "which it depends",
+    ("convergence", "parted"): "{peers}: values of object {object} differ after the same "
+    "operations (at {number} cuts; line {seq} of {replica} is the first)",
+    ("garbage", "leak"): "{replica} was never told that {dot} is stable, though all it takes to "
+    "know was there",
+    ("garbage", "metadata left"): "{replica} keeps {number} entries of metadata although "
+    "everything is stable",
+}

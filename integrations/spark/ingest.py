@@ -1,0 +1,78 @@
+"""JSON lines to Parquet: a raw copy of every line, then the readable ones by group and replica.
+
+Parquet is a tenth of the size and several times faster to read, and the checks read it often.
+Every path may be on any Hadoop file system.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.exceptions import UnusableInputError
+from crdtcast.integrations.spark.schema import EVENT, LINE, TORN
+
+_NEEDED = ("version", "group", "replica", "incarnation", "seq", "ts", "kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """The readable events, and how many lines there were and could not be read."""
+
+    events: DataFrame
+    lines: int
+    torn: int
+
+
+def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
+    """Read all segments under `logs`, sealed or open; write `out`/raw and `out`/events.
+
+    :raises UnusableInputError: there are no logs, none can be read, or they are of a newer schema.
+    """
+    try:
+        lines = (
+            spark.read.schema(LINE)
+            .option("columnNameOfCorruptRecord", TORN)
+            .option("pathGlobFilter", "*.{jsonl,jsonl.open}")
+            .option("recursiveFileLookup", "true")
+            .json(logs)
+        )
+    except AnalysisException as error:
+        raise UnusableInputError(f"no event logs: {logs} cannot be read ({error})") from error
+    whole = F.col(TORN).isNull()
+    for name in _NEEDED:
+        whole &= F.col(name).isNotNull()
+    seen = Observation("lines")
+    raw = f"{out}/raw"
+    (
+        lines.withColumn("file", F.col("_metadata.file_name"))
+        .observe(
+            seen,
+            F.count(F.lit(1)).alias("lines"),
+            F.count(F.when(~whole, 1)).alias("torn"),
+            F.max("version").alias("version"),
+        )
+        .write.mode("overwrite")
+        .parquet(raw)
+    )
+    counted = seen.get
+    if not counted["lines"]:
+        raise UnusableInputError(f"no event logs in {logs}: no file named *.jsonl has a line")
+    if counted["lines"] == counted["torn"]:
+        raise UnusableInputError(f"{logs} holds no event logs: none of its lines is an event")
+    if counted["version"] > SCHEMA_VERSION:
+        raise UnusableInputError(
+            f"{logs} is of schema version {counted['version']}; this audit knows "
+            f"{SCHEMA_VERSION}. Audit it with the version of crdtcast that wrote it."
+        )
+    readable = spark.read.schema(LINE).parquet(raw).where(whole).drop(TORN)
+    (
+        readable.repartition("group", "replica")
+        .write.mode("overwrite")
+        .partitionBy("group", "replica")
+        .parquet(f"{out}/events")
+    )
+    events = spark.read.schema(EVENT).parquet(f"{out}/events")
+    return Ingested(events, counted["lines"], counted["torn"])

@@ -1,0 +1,244 @@
+"""What each log amounts to: one row an incarnation and origin, the only thing besides findings
+(and the points of the plots) that reaches the driver. Its size is members times members, whatever
+the number of events.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from crdtcast.eventfiles import Kind
+from crdtcast.incarnation import name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A START line: its place, the vector begun from, and what had been told stable, if it says."""
+
+    seq: int
+    vector: dict[str, int]
+    told: dict[str, int] | None
+
+
+@dataclass(slots=True)
+class Told:
+    """What one log tells about one origin."""
+
+    delivered: int = 0  # lines: SEND and DELIVER
+    highest: int = 0
+    stable: int = 0  # lines: STABLE
+    last_stable: int = 0  # counter of the last of them …
+    last_stable_seq: int = 0  # … and its place
+
+
+@dataclass(slots=True)
+class Log:
+    """One incarnation's log as a whole."""
+
+    group: str
+    replica: str
+    incarnation: str
+    index: int = -1
+    current: bool = True
+    lines: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    last_kind: str = ""
+    first_ts: int = 0
+    last_ts: int = 0
+    sent: int = 0
+    last_sent_ts: int = 0
+    last_act: int = 0  # place of the last SEND or DELIVER
+    last_stable: int = 0
+    last_state: int = 0
+    last_gc: int = 0
+    entries: int | None = None  # as the last GC or STOP tells them
+    bytes_after: int | None = None
+    members: tuple[str, ...] = ()
+    starts: list[Start] = field(default_factory=list)
+    told: defaultdict[str, Told] = field(default_factory=lambda: defaultdict(Told))
+
+    @property
+    def base(self) -> dict[str, int]:
+        """The vector that the incarnation's life began from."""
+        return self.starts[0].vector if self.starts else {}
+
+    @property
+    def covered(self) -> dict[str, int]:
+        """Everything some START says was delivered before it."""
+        return _highest(start.vector for start in self.starts)
+
+    @property
+    def told_before(self) -> dict[str, int]:
+        """What STABLE need not be told of: it was, before a START, or may have been."""
+        first = [s.vector for s in self.starts[:1] if s.told is None]
+        return _highest([*first, *(s.told for s in self.starts if s.told is not None)])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the log ends cleanly."""
+        return self.last_kind == Kind.STOP
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether lines are missing, or are there twice."""
+        return (self.first_seq, self.last_seq) != (1, self.lines)
+
+    def known(self, origin: str) -> int:
+        """The highest counter of `origin` that this replica ever had."""
+        return max(self.told[origin].highest, self.covered.get(origin, 0))
+
+
+@dataclass
+class Group:
+    """The logs of one group. `origins` are the incarnations that occur, in a fixed order."""
+
+    name: str
+    logs: dict[str, Log]
+    origins: list[str]
+
+    @cached_property
+    def current(self) -> list[Log]:
+        """The newest incarnation of each replica."""
+        return [log for log in self.logs.values() if log.current]
+
+    @cached_property
+    def surviving(self) -> dict[str, int]:
+        """Origin -> how many of its messages count.
+
+        What a superseded incarnation had sent, but neither its successor nor anybody else ever
+        had, was rolled back before it got out.
+        """
+        counts: dict[str, int] = {}
+        for origin in self.origins:
+            own = self.logs.get(origin)
+            counts[origin] = max(
+                (
+                    log.known(origin)
+                    for log in self.logs.values()
+                    if log is not own or (own is not None and own.current)
+                ),
+                default=0,
+            )
+        return counts
+
+    @property
+    def absent(self) -> list[str]:
+        """Members of which there is no log."""
+        members = {name for log in self.current for name in log.members}
+        members |= {name_of(origin) for origin in self.origins}
+        return sorted(members - {log.replica for log in self.logs.values()})
+
+    @property
+    def unstable(self) -> int:
+        """Deliveries at current incarnations that were never told stable."""
+        return sum(
+            max(0, told.delivered - told.stable)
+            for log in self.current
+            for told in log.told.values()
+        )
+
+
+def read_logs(events: DataFrame) -> dict[str, Group]:
+    """Summarise the events; one small job."""
+    kind = F.col("kind")
+    act = kind.isin(Kind.SEND, Kind.DELIVER)
+    stable = kind == Kind.STABLE
+    at = F.col("seq")
+
+    def last(value: str, condition: Column) -> Column:
+        return F.max_by(value, F.when(condition, at)).alias(f"last_{value}")
+
+    rows = (
+        events.groupBy("group", "replica", "incarnation", "origin")
+        .agg(
+            F.count(F.lit(1)).alias("lines"),
+            F.min("seq").alias("first_seq"),
+            F.max("seq").alias("last_seq"),
+            F.max_by("kind", "seq").alias("last_kind"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+            F.count(F.when(act, 1)).alias("acts"),
+            F.max(F.when(act, F.col("counter"))).alias("highest"),
+            F.max(F.when(act, at)).alias("last_act"),
+            F.max(F.when(kind == Kind.SEND, F.col("ts"))).alias("last_sent_ts"),
+            F.count(F.when(stable, 1)).alias("stables"),
+            F.max_by("counter", F.when(stable, at)).alias("last_stable"),
+            F.max(F.when(stable, at)).alias("last_stable_seq"),
+            F.max(F.when(kind == Kind.STATE, at)).alias("last_state"),
+            F.max(F.when(F.col("entries").isNotNull(), at)).alias("last_gc"),
+            last("entries", F.col("entries").isNotNull()),
+            last("bytes_after", kind == Kind.GC),
+            last("op", kind.isin(Kind.START, Kind.VIEW)),
+            F.collect_list(F.when(kind == Kind.START, F.struct("seq", "vector", "deps"))).alias(
+                "starts"
+            ),
+        )
+        .collect()
+    )
+    logs: dict[str, dict[str, Log]] = defaultdict(dict)
+    origins: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        log = logs[row.group].setdefault(
+            row.incarnation, Log(row.group, row.replica, row.incarnation)
+        )
+        if row.last_seq > log.last_seq:
+            log.last_seq, log.last_kind = row.last_seq, row.last_kind
+        log.first_seq = min(log.first_seq or row.first_seq, row.first_seq)
+        log.first_ts = min(log.first_ts or row.first_ts, row.first_ts)
+        log.last_ts = max(log.last_ts, row.last_ts)
+        log.lines += row.lines
+        if row.origin is None:
+            log.last_state = row.last_state or 0
+            log.last_gc = row.last_gc or 0
+            log.entries, log.bytes_after = row.last_entries, row.last_bytes_after
+            log.members = tuple(json.loads(row.last_op)) if row.last_op else ()
+            log.starts = sorted(
+                (
+                    Start(s.seq, s.vector or {}, None if s.deps is None else dict(s.deps))
+                    for s in row.starts
+                ),
+                key=lambda start: start.seq,
+            )
+            for start in log.starts:
+                origins[row.group].update(start.vector)
+        else:
+            origins[row.group].add(row.origin)
+            log.told[row.origin] = Told(
+                row.acts,
+                row.highest or 0,
+                row.stables,
+                row.last_stable or 0,
+                row.last_stable_seq or 0,
+            )
+            log.last_act = max(log.last_act, row.last_act or 0)
+            log.last_stable = max(log.last_stable, row.last_stable_seq or 0)
+            if row.origin == row.incarnation:
+                log.sent, log.last_sent_ts = row.highest or 0, row.last_sent_ts or 0
+    return {
+        name: _group(name, logs[name], origins[name] | set(logs[name])) for name in sorted(logs)
+    }
+
+
+def _group(name: str, logs: dict[str, Log], origins: set[str]) -> Group:
+    ordered = sorted(origins)
+    newest = {log.replica: "" for log in logs.values()}
+    for log in logs.values():
+        newest[log.replica] = max(newest[log.replica], log.incarnation)
+        log.index = ordered.index(log.incarnation)
+    for log in logs.values():
+        log.current = newest[log.replica] == log.incarnation
+    return Group(name, dict(sorted(logs.items())), ordered)
+
+
+def _highest(vectors: Iterable[dict[str, int]]) -> dict[str, int]:
+    highest: dict[str, int] = {}
+    for vector in vectors:
+        for origin, counter in vector.items():
+            highest[origin] = max(counter, highest.get(origin, 0))
+    return highest

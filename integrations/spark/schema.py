@@ -1,0 +1,61 @@
+"""Spark schemas of the event log and of the audit's results. Nothing is ever inferred."""
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+TORN = "torn"
+"""Holds the text of a line that cannot be read; null otherwise."""
+
+
+def _columns(**types: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+DOT = _columns(origin=StringType(), counter=LongType())
+
+EVENT = _columns(
+    version=LongType(),
+    group=StringType(),
+    replica=StringType(),
+    incarnation=StringType(),
+    seq=LongType(),
+    ts=LongType(),
+    kind=StringType(),
+    origin=StringType(),
+    counter=LongType(),
+    deps=ArrayType(DOT),
+    vector=MapType(StringType(), LongType()),
+    object=StringType(),
+    op=StringType(),
+    digest=StringType(),
+    bytes_before=LongType(),
+    bytes_after=LongType(),
+    entries=LongType(),
+)
+
+LINE = StructType([*EVENT.fields, StructField(TORN, StringType())])
+
+FINDING = _columns(
+    check=StringType(),
+    problem=StringType(),
+    group=StringType(),
+    replica=StringType(),
+    incarnation=StringType(),
+    seq=LongType(),
+    origin=StringType(),
+    counter=LongType(),
+    other_origin=StringType(),
+    other_counter=LongType(),
+    object=StringType(),
+    peers=ArrayType(StringType()),
+    number=LongType(),
+)
+"""A finding: at `replica` (line `seq` of `incarnation`), about the dot `origin`, `counter` and, if
+it takes two, the other dot; `peers` are further replicas it involves, `number` is a count."""

@@ -1,0 +1,153 @@
+"""One Spark session for an audit: local and quiet, or the one that spark-submit has prepared."""
+
+import enum
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crdtcast.integrations.spark.java import find_java, start_gateway
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUIET = """
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n
+"""
+
+# What matters to the audit wherever it runs.
+_EVERYWHERE = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # Errors are ours to tell; PySpark would print each with a stack of the virtual machine.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+
+
+class Size(enum.Enum):
+    """How much there is to read. Below some ten megabytes nearly all time goes into starting up,
+    planning and compiling, so a SMALL session compiles quickly rather than well and plans once;
+    a LARGE one plans again at each stage, from sizes it has seen."""
+
+    SMALL = "small"
+    LARGE = "large"
+
+
+_SETTINGS = {
+    Size.SMALL: {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"},
+    Size.LARGE: {"spark.sql.adaptive.enabled": "true", "spark.sql.shuffle.partitions": "32"},
+}
+_FLAGS = {
+    Size.SMALL: ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
+    Size.LARGE: ["-XX:+UseParallelGC"],
+}
+
+
+@contextmanager
+def open_session(
+    size: Size = Size.SMALL, *, cores: int | None = None, memory: str = "2g"
+) -> Iterator["SparkSession"]:
+    """A session for the time of the `with` block.
+
+    Under spark-submit it is the one that spark-submit configures, and is left as it is. Else a
+    local one is started, and ended with its process and temporary directory.
+
+    :param cores: threads to use; all of the machine by default.
+    :param memory: heap of the virtual machine.
+    :raises ConfigurationError: there is no usable Java, or Spark does not start.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield _build(_EVERYWHERE)
+        return
+    cores = cores or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [0, 1])
+    directory = Path(tempfile.mkdtemp(prefix="crdtcast-spark-"))
+    try:
+        quiet = directory / "log4j2.properties"
+        quiet.write_text(_QUIET)
+        java = find_java()
+        gateway = start_gateway(
+            java,
+            {
+                "spark.master": f"local[{cores}]",
+                "spark.app.name": "crdtcast audit",
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.local.dir": str(directory / "local"),
+                "spark.sql.warehouse.dir": str(directory / "warehouse"),
+                "spark.sql.catalogImplementation": "in-memory",
+                "spark.default.parallelism": str(cores),
+                **_EVERYWHERE,
+                **_SETTINGS[size],
+            },
+            directory=directory,
+            flags=[
+                f"-Xmx{memory}",
+                *_FLAGS[size],
+                f"-XX:ActiveProcessorCount={cores}",
+                f"-Djava.io.tmpdir={directory}",
+                f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+            ],
+        )
+        try:
+            with _environment(
+                PYSPARK_GATEWAY_PORT=str(gateway.port),
+                PYSPARK_GATEWAY_SECRET=gateway.secret,
+                SPARK_LOCAL_IP="127.0.0.1",
+            ):
+                session = _build({})
+            try:
+                yield session
+            finally:
+                _end(session)
+        finally:
+            gateway.close()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _build(settings: dict[str, str]) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _end(session: "SparkSession") -> None:
+    """Stop the session and forget its virtual machine, so that a later one can start."""
+    from pyspark import SparkContext
+
+    with suppress(Exception):  # the virtual machine may be gone already
+        session.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+@contextmanager
+def _environment(**settings: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
