@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
     from crdtcast.adapters.redis.gateway import Gateway
 
+_LAST_MS = 130 * 365 * 86_400_000
 _HELP = "STATUS, VERIFY, CUT name, HEAL name, ADVANCE milliseconds"
 
 
@@ -75,7 +76,10 @@ class Admin:
             self._gateway.node.heal(self._peer(argument))
 
     def _advance(self, argument: bytes) -> None:
-        self._gateway.clock.offset_ms += int(argument)
+        offset = int(argument)
+        if not 0 <= self._gateway.clock.ms() + offset < _LAST_MS:
+            raise ValueError("the clock can only be moved to a time between 1970 and 2100")
+        self._gateway.clock.offset_ms += offset
 
     def _verify(self, request: Request) -> None:
         async def verify() -> None:

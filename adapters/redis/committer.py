@@ -229,6 +229,9 @@ class Committer:
                 request.answer(value)
         self._requests.extendleft(reversed(again))
         self._flush_clients()
+        self._tell_lost(commit)
+
+    def _tell_lost(self, commit: Commit) -> None:
         lost = ServerError("the connection to the server broke off before the reply came")
         for _, callback in commit.after:
             callback(lost)
@@ -582,6 +585,7 @@ class Committer:
             request.answer(error)
         self._commit, self._abandoned = None, commit
         self._flush_clients()
+        self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
 

@@ -184,7 +184,10 @@ class Gateway:
         self.relay.close()
         if self._connection is not None:
             self._connection.close()
-        if self._event_log is not None and self.committer.engine is not None:
+        if isinstance(self._failure, SupersededError):
+            if self._event_log is not None:
+                self._event_log.close()  # the log is the other gateway's now: no line more
+        elif self._event_log is not None and self.committer.engine is not None:
             _, unstable = self._store_bytes()
             self._event_log.stop(unstable)
         self._poller.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgpack
+
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Durability, Found
@@ -52,7 +54,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     ) = await server.call(
         [
             ("INFO",),
-            ("CONFIG", "GET", "append*"),
+            ("CONFIG", "GET", "*append*"),
             ("COMMAND",),
             ("DBSIZE",),
             ("SELECT", metadata_db),
@@ -88,14 +90,35 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             keys=keys,
             metadata_keys=size,
         ),
-        unstable=metadata.decode_store(rows),
+        unstable=_decoded(rows),
         hidden=hidden,
         damaged=set(damaged),
-        fence=int(fence or 0),
+        fence=_number(fence),
         product=info.get("server_name", "redis"),
         version=info.get("valkey_version", info.get("redis_version", "")),
         redis_version=info.get("redis_version", ""),
         commands=commands,
+    )
+
+
+def _decoded(rows: dict[bytes, bytes]) -> list[Message]:
+    try:
+        return metadata.decode_store(rows)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise _damaged(metadata.STORE, error) from error
+
+
+def _number(fence: bytes | None) -> int:
+    try:
+        return int(fence or 0)
+    except ValueError as error:
+        raise _damaged(metadata.FENCE, error) from error
+
+
+def _damaged(key: bytes, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"the key {key.decode()!r} of the metadata database is damaged ({error}): somebody wrote to it "
+        "past the gateway. Restore the server's append-only file or snapshot"
     )
 
 
@@ -166,7 +189,10 @@ def durability(info: dict[str, str], config: object, version: tuple[int, ...]) -
     appends = info.get("aof_enabled", "0") == "1" or settings.get(b"appendonly") == b"yes"
     if not appends:
         return Durability.VOLATILE
-    if settings.get(b"appendfsync") == b"always":
+    if (
+        settings.get(b"appendfsync") == b"always"
+        and settings.get(b"no-appendfsync-on-rewrite") != b"yes"
+    ):
         return Durability.ALWAYS
     if version >= _WAITAOF_SINCE:
         return Durability.EVERYSEC

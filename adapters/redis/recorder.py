@@ -114,6 +114,8 @@ class Recorder:
         for tag, _, decoded in commit.sent:
             log.send(tag)
             self._touch(decoded, tag.dot, now)
+        while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
+            del self._touched[next(iter(self._touched))]
         if commit.stable:
             self._tell_size(now)
         log.flush()
@@ -207,7 +209,7 @@ class Recorder:
 
     def _forget_vectors(self) -> None:
         surplus = len(self._vectors) - _REMEMBERED_OBJECTS
-        if surplus <= 0:
+        if surplus <= _REMEMBERED_OBJECTS // 4:  # this looks at all of them: not at every commit
             return
         for key in [key for key in self._vectors if key not in self._touched][:surplus]:
             merge_into(self._floor, self._vectors.pop(key))

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import pytest
 
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.inspection import durability
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.recovery import Durability
+from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.tags import Dot, Tag
-from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
+from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, options, until
 
 pytestmark = pytest.mark.server
 
@@ -329,3 +333,53 @@ def test_a_set_of_large_members_is_told_in_messages_that_fit() -> None:
     batch.close()
     assert len(sent) > 20
     assert max(map(len, sent)) < 2 << 20
+
+
+def test_a_gateway_that_was_taken_over_writes_no_line_more(
+    tmp_path: Path, server: EmbeddedServer
+) -> None:
+    logs = tmp_path / "logs"
+    first = Running(options(tmp_path, server.port, log_dir=logs)).wait_ready()
+    with first.client() as client:
+        assert client.call("INCR", "n") == 1
+        with gateway(tmp_path, server.port, log_dir=logs) as second:
+            with pytest.raises(ServerError):
+                client.call("INCR", "n")
+            first.wait_ended()
+            with second.client() as other:
+                assert other.call("INCR", "n") == 2
+    lines = [line for path in sorted(logs.iterdir()) for line in path.read_text().splitlines()]
+    assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [["SET", "fence", "x"], ["HSET", "store", "a.1:x", "y"], ["HSET", "store", "b.1:1", "y"]],
+)
+def test_damaged_metadata_is_refused_in_words(
+    tmp_path: Path, server: EmbeddedServer, damage: list[str]
+) -> None:
+    with gateway(tmp_path, server.port):
+        pass
+    with RawClient(server.port) as direct:
+        direct.pipeline([["SELECT", "15"], damage])
+    broken = Running(options(tmp_path, server.port))
+    broken.wait_ended()
+    assert isinstance(broken.error, BaseExceptionGroup)
+    assert broken.error.subgroup(ConfigurationError) is not None
+    assert "is damaged" in "".join(traceback.format_exception(broken.error))
+
+
+def test_skipped_syncs_are_not_called_always() -> None:
+    config = [b"appendfsync", b"always", b"no-appendfsync-on-rewrite", b"yes"]
+    assert durability({"aof_enabled": "1"}, config, (7, 2)) is Durability.EVERYSEC
+
+
+def test_a_clock_is_not_moved_to_where_no_time_stamp_is(
+    tmp_path: Path, server: EmbeddedServer
+) -> None:
+    with gateway(tmp_path, server.port) as running, running.client() as client:
+        for absurd in ("9" * 21, "-" + "9" * 13):
+            assert isinstance(client.call("CRDTCAST", "ADVANCE", absurd), ErrorReply)
+        assert client.call("CRDTCAST", "ADVANCE", "-86400000") == b"OK"
+        assert client.call("INCR", "n") == 1
