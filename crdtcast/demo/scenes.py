@@ -12,10 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.children import start_child
@@ -42,8 +42,24 @@ class View(Protocol):
     def note(self, text: str) -> None:
         """Something happened in it."""
 
+    def busy(self) -> None:
+        """Something takes long that tells nothing of its progress."""
+
     def progress(self, done: Mapping[str, int], total: Mapping[str, int]) -> None:
         """How many commands were answered, of how many, in each region."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFigures:
+    """What the audit counted and measured over all replicas. Lags are in seconds, of the slowest
+    replica.
+    """
+
+    events: int
+    messages: int
+    deliveries: int
+    median_lag: float
+    p99_lag: float
 
 
 @dataclass(slots=True)
@@ -60,6 +76,7 @@ class Outcome:
     metadata: dict[str, MetadataLeft] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
     audit: str = "skipped"
+    figures: AuditFigures | None = None
     report: Path | None = None
 
     @property
@@ -213,16 +230,36 @@ class Demo:
         with open(self.scratch / "audit.log", "wb") as log:
             process = start_child(words, stdout=log, stderr=subprocess.STDOUT)
         try:
-            code = process.wait()
+            while (code := process.poll()) is None:
+                self.view.busy()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LOOK_EVERY)
         finally:
             end_group(process)
-        told_findings = code == 1 and (directory / "findings.json").exists()
-        self.outcome.audit = "clean" if code == 0 else "findings" if told_findings else "failed"
+        findings = directory / "findings.json"
+        if code in (0, 1) and findings.exists():  # a crash of Python is code 1, too
+            self.outcome.audit = "clean" if code == 0 else "findings"
+            self.outcome.figures = audit_figures(json.loads(findings.read_text()))
+        else:
+            self.outcome.audit = "failed"
         if self.outcome.audit != "clean":
             told = (self.scratch / "audit.log").read_text(errors="replace").splitlines()
             self.outcome.differences += [f"audit: {line}" for line in told[-10:]]
         report = directory / "report.html"
         self.outcome.report = report if report.exists() else None
+
+
+def audit_figures(told: Mapping[str, Any]) -> AuditFigures:
+    """The figures of one group's audit, from its findings.json."""
+    (group,) = told["groups"].values()
+    lags = told["stability_lag_seconds"]
+    return AuditFigures(
+        told["lines"],
+        group["messages"],
+        group["deliveries"],
+        max((lag["median"] for lag in lags), default=0.0),
+        max((lag["p99"] for lag in lags), default=0.0),
+    )
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -6,7 +6,15 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 from crdtcast.demo.scenes import REGIONS, Outcome
@@ -43,6 +51,14 @@ class Screen:
             self.tasks = {name: self.bars.add_task(name, total=total[name]) for name in total}
         for name, count in done.items():
             self.bars.update(self.tasks[name], completed=count)
+
+    def busy(self) -> None:
+        """A spinner with the time that it has taken."""
+        if self.bars is None:
+            columns = (TextColumn("         "), SpinnerColumn(), TimeElapsedColumn())
+            self.bars = Progress(*columns, console=self.console, transient=True)
+            self.bars.add_task("", total=None)
+            self.bars.start()
 
     def close(self) -> None:
         """Finish the bars, so that the terminal is as it was."""
@@ -94,6 +110,14 @@ def print_result(outcome: Outcome, console: Console) -> None:
         f"{beyond['keys']} keys, {beyond['bytes']} bytes"
     )
     console.print(f"audit: {outcome.audit}")
+    if outcome.figures is not None:
+        figures = outcome.figures
+        console.print(
+            f"  {figures.events:,} events, {figures.messages:,} messages, {figures.deliveries:,} "
+            f"deliveries; known to be everywhere after {figures.median_lag:.2f} s (median), "
+            f"{figures.p99_lag:.2f} s (99 of 100)",
+            soft_wrap=True,
+        )
     if outcome.report is not None:
         console.print(f"report: {outcome.report}", soft_wrap=True)
     for line in outcome.differences[:10]:

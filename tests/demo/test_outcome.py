@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from crdtcast.demo.scenes import REGIONS, Outcome, summary
+from crdtcast.demo.scenes import REGIONS, AuditFigures, Outcome, audit_figures, summary
 from crdtcast.demo.screen import Screen, print_result
 from crdtcast.demo.verify import CONSTANT_BYTES, Content, MetadataLeft
 
@@ -68,6 +68,22 @@ def test_the_table_shows_every_region_and_the_first_differences() -> None:
     for expected in (*REGIONS, "difference 9", "and 15 more", "NOT as it should be"):
         assert expected in text.getvalue()
     assert "difference 10" not in text.getvalue()
+
+
+def test_the_audit_s_figures_are_those_of_the_slowest_replica() -> None:
+    told = {
+        "lines": 900,
+        "groups": {"demo": {"messages": 20, "deliveries": 60}},
+        "stability_lag_seconds": [
+            {"replica": "eu", "median": 0.1, "p99": 0.5, "longest": 1.0},
+            {"replica": "us", "median": 0.2, "p99": 0.3, "longest": 0.4},
+        ],
+    }
+    figures = audit_figures(told)
+    assert figures == AuditFigures(900, 20, 60, 0.2, 0.5)
+    text = io.StringIO()
+    print_result(outcome(audit="clean", figures=figures), Console(file=text, width=200))
+    assert "900 events, 20 messages, 60 deliveries" in text.getvalue()
 
 
 def test_notes_appear_while_bars_are_shown() -> None:
