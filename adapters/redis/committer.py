@@ -44,10 +44,16 @@ MAX_REQUESTS = 4096
 MAX_DELIVERIES = 256
 MAX_STABLE = 2000
 MAX_COMMAND_BYTES = 8 << 20
+MAX_COMMIT_BYTES = 32 << 20
+"""Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
 MAX_TRIES = 3
 
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
+_KEPT = ReplyError(
+    "ERR crdtcast: this key was overwritten past the gateway; the write is kept and replicated, and "
+    "the key is being put right: do not send it again"
+)
 _DAMAGED = ReplyError(
     "ERR crdtcast: this key was overwritten past the gateway and is being restored from another "
     "region; try again"
@@ -97,6 +103,10 @@ class Commit:
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
     transaction: bool = False
+    size: int = 0
+    """Bytes of the clients' commands."""
+    wrong: set[int] = field(default_factory=set)
+    """Positions of native commands whose reply was not the expected one."""
     after: list[tuple[list[bytes], Callable[[object], None]]] = field(default_factory=list)
     """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
 
@@ -329,8 +339,12 @@ class Committer:
         requests, taken, relay = self._requests, commit.requests, self._relay
         blocked: set[Client] = set()
         left: list[Request] = []
+        size = 0
         for _ in range(min(len(requests), MAX_REQUESTS)):
+            if size > MAX_COMMIT_BYTES:
+                break
             request = requests.popleft()
+            size += sum(map(len, request.args))
             client, command = request.client, request.command
             relayed = command.kind is Kind.READ and command.name not in _READS_IN_PLAN
             if blocked and client in blocked:
@@ -346,6 +360,7 @@ class Committer:
                 blocked.add(client)
                 left.append(request)
         requests.extendleft(reversed(left))
+        commit.size = size
 
     def _unknown_keys(self, commit: Commit) -> list[bytes]:
         known = self.keyspace.known
@@ -407,7 +422,7 @@ class Committer:
                 plan.answer_with(request, _DAMAGED)
             elif request.command.kind is Kind.READ:
                 plan.read(request, request.args)
-            elif (refusal := self._refusal_of(request)) is not None:
+            elif (refusal := self._refusal_of(request, commit)) is not None:
                 plan.answer_with(request, refusal)
             elif not request.command.prepare(batch, request):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
@@ -426,10 +441,12 @@ class Committer:
     def _is_damaged(self, request: Request) -> bool:
         return not self.keyspace.damaged.isdisjoint(request.command.keys_of(request.args))
 
-    def _refusal_of(self, request: Request) -> ReplyError | None:
+    def _refusal_of(self, request: Request, commit: Commit) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
         if self.refuse_growth is not None and request.command.name in _GROWING:
             return self.refuse_growth
+        if commit.size <= MAX_COMMAND_BYTES:
+            return None
         size = sum(map(len, request.args))
         return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
@@ -538,6 +555,7 @@ class Committer:
                 if key is None:
                     self._log.error("the server refused to store metadata: %s", _text(reply))
                 else:
+                    commit.wrong.add(place)
                     self._repair(key, expect, reply)
 
     def _repair(self, key: bytes, expect: object, reply: object) -> None:
@@ -555,8 +573,11 @@ class Committer:
         )
 
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
+        wrong = commit.wrong
         for request, value, places in commit.plan.answers:
-            if places:
+            if wrong and not wrong.isdisjoint(places):
+                value = _KEPT
+            elif places:
                 value = replies[places[0]]
                 if len(places) > 1:
                     value = sum(replies[place] for place in places)

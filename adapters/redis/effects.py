@@ -138,14 +138,15 @@ def decode(payload: bytes) -> tuple[int, list[Effect]]:
 
 def _decode(row: list[object]) -> Effect:
     match row:
-        case [Opcode.ONE, bytes(key), int(type_), list(slots)]:
-            return One(key, RedisType(type_), tuple(slots))
-        case [Opcode.INC, bytes(key), int(type_), str(delta)]:
-            return Inc(key, RedisType(type_), int(delta))
+        # Only the types that this program can apply: the others' effects are kept unread, not misread.
+        case [Opcode.ONE, bytes(key), RedisType.SET, list(slots)]:
+            return One(key, RedisType.SET, tuple(slots))
+        case [Opcode.INC, bytes(key), RedisType.STRING, str(delta)]:
+            return Inc(key, RedisType.STRING, int(delta))
         case [Opcode.KILL_KEY, bytes(key)]:
             return KillKey(key)
-        case [Opcode.KILL_SLOTS, bytes(key), int(type_), list(slots)]:
-            return KillSlots(key, RedisType(type_), tuple(slots))
+        case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, list(slots)]:
+            return KillSlots(key, RedisType.SET, tuple(slots))
         case [Opcode.ASK_KEY, bytes(key), str(name)]:
             return AskKey(key, name)
         case [Opcode.TOLD_KEY, bytes(key), str(name)]:

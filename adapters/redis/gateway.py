@@ -60,6 +60,7 @@ _BROADCAST_SECONDS = 0.002
 _STEADY_SECONDS = 5.0
 _PROBE_AGAIN_SECONDS = 0.1
 _MEMORY_SECONDS = 1.0
+_SERVER_PATIENCE_SECONDS = 30.0
 _ASK_AGAIN_SECONDS = 2.0
 """How long a member has to tell a set again before another one is asked."""
 
@@ -487,12 +488,19 @@ class Gateway:
         )
 
     async def _watch_memory(self) -> None:
-        """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only."""
+        """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only.
+
+        A server that does not answer the question for long is given up as lost: the connection may be half open.
+        """
         full = self.committer.refuse_growth is not None  # as it was before the connection broke
         with contextlib.suppress(ServerError):
             while True:
                 assert self._connection is not None
-                (reply,) = await self._connection.call([("INFO", "memory")])
+                with trio.move_on_after(_SERVER_PATIENCE_SECONDS) as patience:
+                    (reply,) = await self._connection.call([("INFO", "memory")])
+                if patience.cancelled_caught:
+                    self._connection.abort(f"no answer for {_SERVER_PATIENCE_SECONDS:.0f} s")
+                    return
                 problem = None if isinstance(reply, Exception) else no_room(parse_info(reply))
                 if (problem is not None) != full:
                     full = problem is not None
