@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.members import Members
-from crdtcast.engine.pasts import causal_past
+from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.repair import repairs, should_ask
 from crdtcast.engine.stability import Stability
@@ -112,13 +112,15 @@ class Engine:
         for incarnation in members.current.values():
             if incarnation != self.me:
                 self._peers[incarnation] = Peer(incarnation)
+        self._pasts = Pasts(self._store, self.stable)
         floor = {origin: self.stable.get(origin, 0) for origin in vector}
         for message in state.unstable:
             origin, counter = message.dot
             if not self.stable.get(origin, 0) < counter <= vector.get(origin, 0):
                 raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
-            past = causal_past(message.context, self._store, floor)
-            self._store.add(message, Tag(message.dot, message.context, past), 0)
+            past, missing = self._pasts.of(message.context, floor)
+            self._store.add(message, Tag(message.dot, message.context, past), missing, 0)
+            self._pasts.record(message.dot)
 
     # Members and links
 
@@ -218,12 +220,13 @@ class Engine:
         """
         counter = self.vector[self.me] + 1
         dot = Dot(self.me, counter)
-        past: Vector
+        past: Past
+        missing: int | None = 0
         if after is None:
-            past = self.vector.copy()
+            past = self._pasts.everything()
             context = self._take_context()
         else:
-            context, past = self._explicit(after)
+            context, past, missing = self._explicit(after)
             for depended in context:
                 if self._context.get(depended.origin) == depended:
                     del self._context[depended.origin]
@@ -231,7 +234,8 @@ class Engine:
         self.vector[self.me] = counter
         message = Message(dot, context, payload)
         tag = Tag(dot, context, past)
-        self._store.add(message, tag, self._tick)
+        self._store.add(message, tag, missing, self._tick)
+        self._pasts.record(dot)
         self._outbox.append(Transmit(None, message))
         self._sent += 1
         self._told = None
@@ -244,7 +248,7 @@ class Engine:
         self._context.clear()
         return context
 
-    def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Vector]:
+    def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Past, int | None]:
         tags = {}
         for tag in after:
             if self.vector.get(tag.dot.origin, 0) < tag.dot.counter:
@@ -268,7 +272,7 @@ class Engine:
             for dot in dots
             if not any(s.tag.past.get(dot.origin, 0) >= dot.counter for s in stored)
         )
-        return context, past
+        return context, *self._pasts.explicit(past, self._stability.stable)
 
     # Receiving
 
@@ -590,8 +594,10 @@ class Engine:
                 del pruned[depended]
         pruned[origin] = dot
         stability = self._stability
-        tag = Tag(dot, context, causal_past(context, self._store, stability.stable))
-        self._store.add(message, tag, self._tick)
+        past, missing = self._pasts.of(context, stability.stable)
+        tag = Tag(dot, context, past)
+        self._store.add(message, tag, missing, self._tick)
+        self._pasts.record(dot)
         if inbox.waiting:
             inbox.delivered(dot)
         if stability.waiting and self._eager:

@@ -44,8 +44,11 @@ def repairs(
             continue
         if origin != me and origin in linked and tick - peer.linked_at < relay:
             continue
-        get = by_counter.__getitem__
         first = max(have + 1, next(iter(by_counter)))
+        earliest = by_counter[first]
+        if tick - earliest.born < hold and earliest.sequence > peer.mark:
+            continue  # in flight, and so is everything after it
+        get = by_counter.__getitem__
         again = min(last, retry.get(origin, 0))
         if first <= again:
             runs.append(map(get, range(first, again + 1)))
@@ -57,7 +60,7 @@ def repairs(
     batch: list[Message] = []
     size = 0
     blocked: set[str] = set()
-    for sequence, born, message, _ in runs[0] if len(runs) == 1 else heapq.merge(*runs):
+    for sequence, born, message, _, _ in runs[0] if len(runs) == 1 else heapq.merge(*runs):
         age = tick - born
         if age < hold and sequence > peer.mark:
             break

@@ -11,12 +11,15 @@ MESSAGE_OVERHEAD = 64
 
 
 class Stored(NamedTuple):
-    """One delivered message: its place in the local delivery order, and the tick at which it was delivered."""
+    """One delivered message: its place in the local order of delivery, the tick at which it was delivered, and what
+    its past lacks of the messages before it (see `engine.pasts`).
+    """
 
     sequence: int
     born: int
     message: Message
     tag: Tag
+    missing: int | None
 
 
 _stored = tuple.__new__  # a third of the cost of Stored(…), and this is once per message
@@ -34,10 +37,10 @@ class Store:
         self.size = 0
         self.bytes = 0
 
-    def add(self, message: Message, tag: Tag, tick: int) -> None:
+    def add(self, message: Message, tag: Tag, missing: int | None, tick: int) -> None:
         """Keep a message that was delivered (or sent) just now."""
         self.sequence = sequence = self.sequence + 1
-        stored: Stored = _stored(Stored, (sequence, tick, message, tag))
+        stored: Stored = _stored(Stored, (sequence, tick, message, tag, missing))
         origin, counter = message.dot
         by_counter = self.by_origin.get(origin)
         if by_counter is None:
