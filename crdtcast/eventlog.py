@@ -306,6 +306,15 @@ class EventLog:
         if self._file is not None and not self._buffered:
             self._seal()
 
+    def abandon(self) -> None:
+        """Drop what is not written and let go of the segment as it is: somebody else goes on with this log."""
+        self._buffer.clear()
+        self._buffered = 0
+        self._unwritten = b""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
     def _write(self) -> None:
         if self._file is None:
             self._file = os.open(

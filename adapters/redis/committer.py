@@ -114,8 +114,6 @@ class Commit:
 class Observer(Protocol):
     """Who is told of what was committed: the event log and the durability probe."""
 
-    def before_commit(self, stable: list[Tag]) -> None: ...
-
     def committed(self, commit: Commit) -> None: ...
 
     def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
@@ -480,6 +478,7 @@ class Committer:
             context=engine.context,
             stable=dict(engine.stable),
             clock=self._clock.latest,
+            reported=tuple(tag.dot for tag in commit.stable),
             order=order,
         )
         plan.metadata(Expect.OK, b"SET", metadata.STATE, self.state.encode())
@@ -491,7 +490,6 @@ class Committer:
         count = len(pieces)
         after = b"".join(pack(command) for command, _ in commit.after)
         if commit.transaction:
-            self._observer.before_commit(commit.stable)
             # The fence is watched and read right behind every EXEC, so the next MULTI fails, and we learn it now, as
             # soon as another gateway has taken the server.
             payload = b"".join((_MULTI, *pieces, _EXEC, after, self._fence_guard()))

@@ -51,7 +51,7 @@ from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address
-from crdtcast.tags import Tag, Vector, covers
+from crdtcast.tags import Vector, covers
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
@@ -187,7 +187,7 @@ class Gateway:
             self._connection.close()
         if isinstance(self._failure, SupersededError):
             if self._event_log is not None:
-                self._event_log.close()  # the log is the other gateway's now: no line more
+                self._event_log.abandon()  # it is the other gateway's now: no line more
         elif self._event_log is not None and self.committer.engine is not None:
             _, unstable = self._store_bytes()
             self._event_log.stop(unstable)
@@ -484,7 +484,7 @@ class Gateway:
             vector=engine.vector,
             stable=state.stable,
             unstable=unstable,
-            told_stable=told_stable,
+            reported=[dot for dot in state.reported if not covers(told_stable, dot)],
         )
 
     async def _watch_memory(self) -> None:
@@ -523,10 +523,6 @@ class Gateway:
             await trio.sleep(_PROBE_AGAIN_SECONDS)
 
     # What the parts tell each other
-
-    def before_commit(self, stable: list[Tag]) -> None:
-        """(For the committer.)"""
-        self.recorder.before_commit(stable)
 
     def committed(self, commit: Commit) -> None:
         """(For the committer.)"""

@@ -46,6 +46,8 @@ class StoredState:
     stable: Vector
     clock: int
     """Greatest hybrid logical time used or seen."""
+    reported: tuple[Dot, ...] = ()
+    """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
     """Messages delivered or sent so far, by any incarnation: orders the entries of `store`."""
 
@@ -62,6 +64,7 @@ class StoredState:
                 "context": self.context,
                 "stable": dict(self.stable),
                 "clock": self.clock,
+                "reported": self.reported,
                 "order": self.order,
             }
         )
@@ -77,9 +80,10 @@ class StoredState:
                     f"the server's metadata has format {version}, this gateway reads {FORMAT}: "
                     "upgrade the gateway, or point it at another server"
                 )
-            context = tuple(Dot(origin, counter) for origin, counter in fields.pop("context"))
-            members = tuple(fields.pop("members"))
-            return cls(context=context, members=members, **fields)
+            for name in ("context", "reported"):
+                fields[name] = tuple(Dot(origin, counter) for origin, counter in fields[name])
+            fields["members"] = tuple(fields["members"])
+            return cls(**fields)
         except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
             raise ConfigurationError(
                 "the metadata database holds a key 'state' that crdtcast did not write: choose "

@@ -1,7 +1,7 @@
 """What a gateway writes to its event log, and the object vectors and digests that make it comparable.
 
-STABLE is written before the commit that forgets the message, SEND and DELIVER after the commit that applied it; a
-restart finds the difference between log and server and writes what is missing (`catch_up`).
+Everything is written after the commit that did it, so a line is never about something that was not. A restart finds
+the difference between log and server (at most one commit) and writes what is missing (`begin`).
 An object's vector W is any with "operations on the object" <= W <= "delivered here": equal (object, W) means the same
 operations, so it must mean the same digest. So the memory of vectors may be cut at any time by raising `floor`.
 """
@@ -55,7 +55,6 @@ class Recorder:
         self._vectors: dict[bytes, dict[str, int]] = {}
         self._touched: dict[bytes, float] = {}
         self._small_sets: list[bytes] = []
-        self._told_stable: dict[str, int] = {}
         self._size_before = 0
         self._told_size = -1.0
 
@@ -71,16 +70,21 @@ class Recorder:
         vector: Vector,
         stable: Vector,
         unstable: Sequence[Message],
-        told_stable: Vector,
+        reported: Iterable[Dot],
     ) -> None:
-        """Go on from what the server holds: write what the last commit had not written, then START."""
+        """Go on from what the server holds: write what the last commit had not written, then START.
+
+        `reported` is what the last commit reported stable and the log has not.
+        """
         self.log, self.keyspace = log, keyspace
         self._floor = dict(vector)
         self._vectors.clear()
         self._touched.clear()
-        self._told_stable = dict(told_stable)
         if log is None:
             return
+        for dot in reported:
+            if log.seq:
+                log.stable(dot)
         for message in unstable:
             if log.seq and not covers(log.vector, message.dot):
                 if message.dot.origin == incarnation:
@@ -92,22 +96,14 @@ class Recorder:
 
     # The committer's observer
 
-    def before_commit(self, stable: list[Tag]) -> None:
-        """Stability is a fact that the commit does not make: tell it before what proves it is forgotten."""
-        if self.log is None or not stable:
-            return
-        self._size_before, _ = self._store_bytes()
-        for tag in stable:
-            if not covers(self._told_stable, tag.dot):
-                self.log.stable(tag.dot)
-        self.log.flush()
-
     def committed(self, commit: Commit) -> None:
-        """The commit was applied: deliveries, then own messages, in the order in which they were prepared."""
+        """The commit was applied: notices, deliveries, own messages, in the order in which they were prepared."""
         log = self.log
         if log is None:
             return
         now = self._clock()
+        for tag in commit.stable:
+            log.stable(tag.dot)
         for delivery, decoded in commit.deliveries:
             log.deliver(delivery.tag.dot)
             self._touch(decoded, delivery.tag.dot, now)
@@ -116,15 +112,15 @@ class Recorder:
             self._touch(decoded, tag.dot, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             del self._touched[next(iter(self._touched))]
-        if commit.stable:
-            self._tell_size(now)
+        self._tell_size(now, collected=bool(commit.stable))
         log.flush()
 
-    def _tell_size(self, now: float) -> None:
-        after, entries = self._store_bytes()
-        if self.log is not None and (entries == 0 or now - self._told_size >= 1):
-            self._told_size = now
-            self.log.gc(max(self._size_before, after), after, entries)
+    def _tell_size(self, now: float, *, collected: bool) -> None:
+        size, entries = self._store_bytes()
+        self._size_before = max(self._size_before, size)
+        if collected and self.log is not None and (entries == 0 or now - self._told_size >= 1):
+            self.log.gc(self._size_before, size, entries)
+            self._told_size, self._size_before = now, size
 
     def _touch(self, decoded: Iterable[Effect], dot: Dot, now: float) -> None:
         for effect in decoded:
