@@ -160,8 +160,9 @@ class MadeUpGroup:
                 pass
             replica.save()
         for replica in self._replicas:
-            self._spread_digest(replica)
+            self._spread_digest(replica, stabilise=False)
         for replica in self._replicas:
+            self._stabilise(replica)
             assert not replica.unstable, f"made-up group never settles, seed {self._settings.seed}"
             for key in sorted(replica.objects):
                 self._state(replica, key)
@@ -229,7 +230,7 @@ class MadeUpGroup:
         effect = blake2b(str(message.dot).encode(), digest_size=8).digest()
         replica.objects[message.object] = (touched, value ^ int.from_bytes(effect))
 
-    def _spread_digest(self, replica: _Replica) -> None:
+    def _spread_digest(self, replica: _Replica, *, stabilise: bool = True) -> None:
         """Tell the others what is saved; who lacks a message sent before does not take it."""
         assert replica.saved is not None
         if replica.cut_until > self._step:
@@ -240,7 +241,8 @@ class MadeUpGroup:
             known = all(other.vector.get(o, 0) >= told[o] for o in mine)
             if other is not replica and other.cut_until <= self._step and known:
                 other.rows[replica.name] = told
-                self._stabilise(other)
+                if stabilise:
+                    self._stabilise(other)
 
     def _stabilise(self, replica: _Replica) -> None:
         rows = [replica.rows.get(name, {}) for name in self._names if name != replica.name]

@@ -39,10 +39,12 @@ _OPENED = (
     "java.security.jgss/sun.security.krb5",
 )
 _FLAGS = (
-    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-XX:+IgnoreUnrecognizedVMOptions",  # for the last two, which Java 17 does not know
     "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
-    "-XX:+IgnoreUnrecognizedVMOptions",
 )
 
 

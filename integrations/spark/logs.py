@@ -57,7 +57,8 @@ class Log:
     last_stable: int = 0
     last_state: int = 0
     last_gc: int = 0
-    entries: int | None = None  # as the last GC or STOP tells them
+    entries: int | None = None  # of metadata, as the last GC tells
+    claims_stable: int = 0  # place of the last GC or STOP that says there is nothing unstable
     bytes_after: int | None = None
     members: tuple[str, ...] = ()
     starts: list[Start] = field(default_factory=list)
@@ -117,14 +118,14 @@ class Group:
         counts: dict[str, int] = {}
         for origin in self.origins:
             own = self.logs.get(origin)
-            counts[origin] = max(
-                (
-                    log.known(origin)
-                    for log in self.logs.values()
-                    if log is not own or (own is not None and own.current)
-                ),
-                default=0,
+            others = max(
+                (log.known(origin) for log in self.logs.values() if log is not own), default=0
             )
+            if own is None:
+                counts[origin] = others
+            else:
+                sent = own.known(origin)
+                counts[origin] = sent if own.current else min(sent, others)
         return counts
 
     @property
@@ -171,8 +172,9 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
             F.max_by("counter", F.when(stable, at)).alias("last_stable"),
             F.max(F.when(stable, at)).alias("last_stable_seq"),
             F.max(F.when(kind == Kind.STATE, at)).alias("last_state"),
-            F.max(F.when(F.col("entries").isNotNull(), at)).alias("last_gc"),
-            last("entries", F.col("entries").isNotNull()),
+            F.max(F.when(kind == Kind.GC, at)).alias("last_gc"),
+            F.max(F.when(F.col("entries") == 0, at)).alias("claims_stable"),
+            last("entries", kind == Kind.GC),
             last("bytes_after", kind == Kind.GC),
             last("op", kind.isin(Kind.START, Kind.VIEW)),
             F.collect_list(F.when(kind == Kind.START, F.struct("seq", "vector", "deps"))).alias(
@@ -196,6 +198,7 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
         if row.origin is None:
             log.last_state = row.last_state or 0
             log.last_gc = row.last_gc or 0
+            log.claims_stable = row.claims_stable or 0
             log.entries, log.bytes_after = row.last_entries, row.last_bytes_after
             log.members = tuple(json.loads(row.last_op)) if row.last_op else ()
             log.starts = sorted(

@@ -57,7 +57,7 @@ def leaks(spark: SparkSession, messages: DataFrame, groups: dict[str, Group]) ->
             "last_stable": log.last_stable,
             "others": len(group.current) - 1,
             # The log says itself that nothing is unstable any more.
-            "claims_empty": log.entries == 0 and log.last_gc > log.last_act,
+            "claims_empty": log.claims_stable > log.last_act,
         }
         for group in concerned
         for log in group.current

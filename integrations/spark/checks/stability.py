@@ -65,18 +65,17 @@ def on_dependencies() -> list[Rule]:
     already_told = F.coalesce(
         F.get("told_before", F.col("origin_index")) >= F.col("counter"), F.lit(False)
     )
-    too_late = F.coalesce(F.col("told_seq") > F.col("told_dependant.told_seq"), F.lit(True))
+    # A dependency that is never told stable is a leak, which is another check's.
+    too_late = F.col("told_seq") > F.col("told_dependant.told_seq")
     return [
         Rule(
             check=CHECK,
             problem="out of order",
-            where=F.col("seq").isNotNull()
-            & F.col("told_dependant").isNotNull()
-            & too_late
-            & ~already_told,
+            where=F.col("seq").isNotNull() & too_late & ~already_told,
             seq=F.col("told_dependant.told_seq"),
             other_origin=F.col("origin"),
             other_counter=F.col("counter"),
+            peers=F.array("told_dependant.origin"),
             **dot("told_dependant"),
         )
     ]
