@@ -5,8 +5,10 @@ takes a message (`poll`) or sends one; and everything a member tells others is o
 acknowledgement, request for repair and sign of life at once. The whole protocol with its reasons: docs/protocol.md.
 """
 
+import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import ClassVar
 
 from crdtcast.engine.delivery import Inbox
@@ -67,7 +69,8 @@ class Engine:
         self._tick = 0
         self._eager = len(self._members.names) <= EAGER_MEMBERS
         self._evaluate_now = True
-        self._ready_stable: deque[Stored] = deque()
+        self._ready_stable: deque[Iterator[Stored]] = deque()
+        self._ready_count = 0
         self._store = Store()
         # Names an incarnation -> what digests must cover before they may name it (see `_told_vector`).
         self._unnamed: dict[str, dict[str, int]] = {}
@@ -519,8 +522,12 @@ class Engine:
             return
         if self._tick - oldest.born < peer.hold and oldest.sequence > peer.mark:
             return
+        get = vector.get
+        lacking = [origin for origin, counter in self.vector.items() if counter > get(origin, 0)]
+        if not lacking:
+            return
         linked = [p.incarnation for p in self._peers.values() if p.linked]
-        for message in repairs(self._store, self.me, linked, peer, vector, self._tick):
+        for message in repairs(self._store, self.me, linked, peer, lacking, vector, self._tick):
             self._outbox.append(Transmit(peer.incarnation, message))
             self._repairs += 1
 
@@ -616,16 +623,17 @@ class Engine:
             oldest = self._store.oldest(self._stability.stable)
             self._stability.find_blocker(None if oldest is None else oldest.message.dot)
         if risen:
+            # In delivery order, which respects causality. Merged as it is taken: it may be very much at once.
             by_origin = self._store.by_origin
-            batch = [by_origin[origin][n] for origin, counters in risen.items() for n in counters]
-            batch.sort()
-            self._ready_stable.extend(batch)
+            runs = [map(by_origin[o].__getitem__, counters) for o, counters in risen.items()]
+            self._ready_stable.append(heapq.merge(*runs) if len(runs) > 1 else runs[0])
+            self._ready_count += sum(map(len, risen.values()))
 
     def has_stable(self) -> bool:
         """Whether `poll_stable` would return something."""
         if self._evaluate_now:
             self._evaluate()
-        return bool(self._ready_stable)
+        return self._ready_count > 0
 
     def poll_stable(self, limit: int = 1000) -> list[Tag]:
         """tcstable: at most `limit` tags that have become stable, each once, in an order that respects causality.
@@ -634,16 +642,19 @@ class Engine:
         """
         if self._evaluate_now:
             self._evaluate()
-        if not self._ready_stable:
-            return []
         ready, store, stable = self._ready_stable, self._store, self.stable
-        tags = []
-        for _ in range(min(limit, len(ready))):
-            stored = ready.popleft()
-            store.remove(stored)
-            origin, counter = stored.message.dot
-            stable[origin] = counter
-            tags.append(stored.tag)
+        tags: list[Tag] = []
+        left = min(limit, self._ready_count)
+        self._ready_count -= left
+        while left:
+            for stored in islice(ready[0], left):
+                store.remove(stored)
+                origin, counter = stored.message.dot
+                stable[origin] = counter
+                tags.append(stored.tag)
+                left -= 1
+            if left:
+                ready.popleft()
         self._reported += len(tags)
         return tags
 

@@ -23,11 +23,18 @@ def relay_hold(peer: Peer) -> int:
 
 
 def repairs(
-    store: Store, me: str, linked: Collection[str], peer: Peer, known: Vector, tick: int
+    store: Store,
+    me: str,
+    linked: Collection[str],
+    peer: Peer,
+    lacking: Collection[str],
+    known: Vector,
+    tick: int,
 ) -> list[Message]:
     """What to send now to `peer`, which has told the vector `known`; in delivery order, a bounded batch.
 
-    `linked` are the incarnations with a link to this one. Remembers in `peer` what it returns.
+    `linked` are the incarnations with a link to this one, `lacking` the origins of which more is delivered here than
+    the peer knows. Remembers in `peer` what it returns.
     """
     hold, relay = peer.hold, relay_hold(peer)
     retry: dict[str, int] = {}
@@ -37,11 +44,12 @@ def repairs(
         peer.backoff = min(2 * peer.backoff, BACKOFF_MAX) if stuck else hold
         peer.resend_at = tick + peer.backoff
     runs: list[Iterator[Stored]] = []
-    for origin, by_counter in store.by_origin.items():
+    for origin in lacking:
+        by_counter = store.by_origin.get(origin)
+        if by_counter is None:
+            continue  # stable, so the peer has it by now: the digest is an old one
         have = known.get(origin, 0)
         last = next(reversed(by_counter))
-        if last <= have:
-            continue
         if origin != me and origin in linked and tick - peer.linked_at < relay:
             continue
         first = max(have + 1, next(iter(by_counter)))

@@ -9,6 +9,8 @@ from crdtcast.tags import Tag, Vector
 MESSAGE_OVERHEAD = 64
 """Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
 
+FORGET_AT_ONCE = 2000
+
 
 class Stored(NamedTuple):
     """One delivered message: its place in the local order of delivery, the tick at which it was delivered, and what
@@ -67,14 +69,19 @@ class Store:
         self.bytes -= len(stored.message.payload) + MESSAGE_OVERHEAD
 
     def oldest(self, stable: Vector) -> Stored | None:
-        """The one delivered first among those that `stable` does not cover."""
+        """The one delivered first among those that `stable` does not cover, or an earlier one.
+
+        Earlier, when so much has become stable at once that forgetting all of it now would take too long.
+        """
         order = self._order
+        budget = FORGET_AT_ONCE
         while order:
             stored = order[0]
             origin, counter = stored[2].dot
-            if stable.get(origin, 0) < counter:
+            if stable.get(origin, 0) < counter or not budget:
                 return stored
             order.popleft()
+            budget -= 1
         return None
 
     def in_order(self) -> list[Stored]:
