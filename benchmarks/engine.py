@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     for members in map(int, options.members.split(",")):
-        messages = options.messages or max(30, 4000 // members)
+        messages = options.messages or max(20, 4000 // members)
         ids = [new_incarnation(f"n{i}", 1, 0) for i in range(members)]
         engines, inputs, lags = simulate(ids, messages, options)
         total = members * messages

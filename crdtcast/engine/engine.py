@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import ClassVar
 
+from crdtcast.engine.checks import check_digest, check_message, superseded
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.members import Members
 from crdtcast.engine.pasts import Past, Pasts
@@ -19,17 +20,16 @@ from crdtcast.engine.repair import repairs, should_ask
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
 from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.told import Told
 from crdtcast.exceptions import (
     ConfigurationError,
     HandshakeError,
     LocalProtocolError,
     RemoteProtocolError,
-    RolledBackError,
-    SupersededError,
 )
 from crdtcast.incarnation import name_of, valid_incarnation
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector, dominates, merge_into
+from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 EAGER_MEMBERS = 8
 """Up to this size stability is evaluated at every digest; beyond, once per tick or round of digests."""
@@ -47,6 +47,7 @@ class Engine:
     """
 
     stability_type: ClassVar[type[Stability]] = Stability
+    told_type: ClassVar[type[Told]] = Told
 
     def __init__(
         self,
@@ -72,9 +73,6 @@ class Engine:
         self._ready_stable: deque[Iterator[Stored]] = deque()
         self._ready_count = 0
         self._store = Store()
-        # Names an incarnation -> what digests must cover before they may name it (see `_told_vector`).
-        self._unnamed: dict[str, dict[str, int]] = {}
-        self._told: dict[str, int] | None = None  # cache of `_told_vector`
         self._last_news: dict[str, int] | None = None
         self._acknowledged: Vector = {}  # told in some digest, at most
         self._greet: list[str] = []  # linked, but not told our vector yet
@@ -84,8 +82,8 @@ class Engine:
         self._superseded = self._purged = 0
         self._resume(state or EngineState())
         self._inbox = Inbox(self.vector)
-        self._durable: dict[str, int] = dict(self.vector)
-        self._acknowledged = self._durable
+        self._told = self.told_type(self.vector, self._members, durable)
+        self._acknowledged = dict(self.vector)
         self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
 
     def _resume(self, state: EngineState) -> None:
@@ -166,25 +164,23 @@ class Engine:
         """
         members, vector = self._members, self.vector
         if name_of(incarnation) == members.name:
-            raise SupersededError(
-                f"{self.me} has ended: {incarnation} has taken its name over. Stop this process"
-            )
+            raise superseded(self.me, incarnation)
         previous = members.learn(incarnation)
         vector.setdefault(incarnation, 0)
-        freeze = {o: vector[o] for o in members.ended if name_of(o) == name_of(incarnation)}
-        self._unnamed[incarnation] = freeze
+        name = name_of(incarnation)
+        taken = {origin: vector[origin] for origin in members.ended if name_of(origin) == name}
+        self._told.name_after(incarnation, taken)
         if previous is not None:
             self._superseded += 1
-            self._unnamed.pop(previous, None)
+            self._told.unnamed.pop(previous, None)
             if self._peers.pop(previous, None) is not None and previous in self._greet:
                 self._greet.remove(previous)
             self._purge_ended()
         self._peers[incarnation] = Peer(incarnation)
         self._stability.forget_rows()
-        self._told = None
 
     def _purge_ended(self) -> None:
-        recovered = self._unnamed.get(self.me, {}) if self._recovering else {}
+        recovered = self._told.unnamed.get(self.me, {}) if self._recovering else {}
         for origin in self._members.ended:
             self._purged += self._inbox.purge(origin, recovered.get(origin, 0))
 
@@ -241,7 +237,7 @@ class Engine:
         self._pasts.record(dot)
         self._outbox.append(Transmit(None, message))
         self._sent += 1
-        self._told = None
+        self._told.cache = None
         if not self._peers:
             self._evaluate_now = True  # nobody else has to acknowledge it
         return tag
@@ -326,38 +322,10 @@ class Engine:
                 else:
                     self._inbox.ready.append(message)
                     return
-        self._check(message)
-        if origin == self.me:
-            raise RolledBackError(
-                f"a peer has {message.dot}, but this journal ends at {delivered}: it is older than"
-                " it should be. Go on under a new incarnation"
-            )
+        check_message(message, known, self._members)
         if delivered is None:
             self._meet(origin)
         self._inbox.add(message)
-
-    def _check(self, message: Message) -> None:
-        """Raise RemoteProtocolError if no member can have sent this."""
-        origin, counter = message.dot
-        known = self.vector
-        if origin not in known:
-            self._members.checked(origin)
-        if not isinstance(counter, int) or counter < 1:
-            raise RemoteProtocolError(f"{message.dot} is no dot: counters begin at 1")
-        for depended, n in message.context:
-            if depended not in known:
-                self._members.checked(depended)
-            if not isinstance(n, int) or n < 1:
-                raise RemoteProtocolError(f"{message.dot} depends on {depended}:{n}, no dot")
-            if depended == origin and n >= counter:
-                raise RemoteProtocolError(
-                    f"{message.dot} depends on {depended}:{n}, itself or later"
-                )
-            if depended == self.me and n > known[depended]:
-                raise RolledBackError(
-                    f"a peer depends on {depended}:{n}, but this journal ends at {known[depended]}:"
-                    " it is older than it should be. Go on under a new incarnation"
-                )
 
     def _meet(self, incarnation: str) -> None:
         """An incarnation is heard of through others."""
@@ -366,12 +334,12 @@ class Engine:
         else:
             self._members.add_ended(incarnation)
             self.vector.setdefault(incarnation, 0)
-            self._told = None
+            self._told.cache = None
 
     def _recover(self, message: Message) -> None:
         """Take over what an ended incarnation of this name still had in memory, though not in its journal.
 
-        Only before the first digest: those that follow must cover it (see `_told_vector`), as nobody may count on
+        Only before the first digest: those that follow must cover it (see `engine.told`), as nobody may count on
         this member's vector while it can still deliver something from outside the group.
         """
         origin, counter = message.dot
@@ -381,19 +349,18 @@ class Engine:
         if self._digests_out or origin == self.me:
             self._stale += 1
             return
-        self._check(message)
+        check_message(message, self.vector, self._members)
         if origin not in self.vector:
             self._meet(origin)
         self._inbox.add(message)
         self._recovering = True
-        merge_into(self._unnamed.setdefault(self.me, {}), {origin: counter})
-        self._told = None
+        self._told.name_after(self.me, {origin: counter})
 
     # Digests
 
     def _receive_digest(self, peer: Peer, digest: Digest) -> None:
         vector = digest.vector
-        weight = self._check_digest(peer, vector)
+        weight = check_digest(peer, vector, self.vector, self._stability.stable, self._members)
         self._digests_in += 1
         if len(vector) != peer.known_width:
             for incarnation in self._unmet(vector):
@@ -422,38 +389,6 @@ class Engine:
         if self._store.size:
             self._repair(peer, vector)
 
-    def _check_digest(self, peer: Peer, vector: Vector) -> int:
-        """Raise if no member can have sent this; the sum of its counters."""
-        try:
-            weight = sum(vector.values())
-            if min(vector.values(), default=0) < 0 or type(weight) is not int:
-                raise TypeError
-        except TypeError:
-            raise RemoteProtocolError(
-                f"{peer.incarnation} sent a digest with something else than counters in it"
-            ) from None
-        if len(vector) != peer.known_width:
-            for incarnation in vector:
-                if incarnation not in self.vector:
-                    name = self._members.checked(incarnation)
-                    if name == self._members.name and incarnation > self.me:
-                        raise SupersededError(
-                            f"{self.me} has ended: {incarnation} has taken its name over. Stop this"
-                            " process"
-                        )
-        if vector.get(self.me, 0) > self.vector[self.me]:
-            raise RolledBackError(
-                f"{peer.incarnation} has {vector[self.me]} messages of {self.me}, whose journal"
-                f" ends at {self.vector[self.me]}: it is older than it should be. Go on under a new"
-                " incarnation"
-            )
-        if not peer.met and not dominates(vector, self._stability.stable):
-            raise RemoteProtocolError(
-                f"{peer.incarnation} came back without messages that its name had acknowledged, and"
-                " that nobody keeps any more: it has lost its state, and cannot go on in this group"
-            )
-        return weight
-
     def _unmet(self, vector: Vector) -> list[str]:
         """Incarnations in it that are new here and matter: current ones, and ended ones that have sent."""
         return [
@@ -461,31 +396,6 @@ class Engine:
             for incarnation, counter in vector.items()
             if incarnation not in self.vector and (counter or self._members.is_newer(incarnation))
         ]
-
-    def _durable_vector(self) -> dict[str, int]:
-        return self.vector if self.durability is Durability.IMMEDIATE else self._durable
-
-    def _told_vector(self) -> dict[str, int]:
-        """What digests tell: the durable vector, with a key for every current incarnation that may be named.
-
-        Naming one promises that no message of those it superseded is taken any more but from a member that has
-        delivered it, and that the vector covers all that was taken before. So it waits until that is so.
-        """
-        told = self._told
-        if told is None:
-            base = self._durable_vector()
-            told = dict(base)
-            unnamed = self._unnamed
-            for incarnation in list(unnamed):
-                if dominates(base, unnamed[incarnation]):
-                    del unnamed[incarnation]
-            for incarnation in self._members.current.values():
-                if incarnation in unnamed:
-                    told.pop(incarnation, None)
-                else:
-                    told.setdefault(incarnation, 0)
-            self._told = told
-        return told
 
     def _may_tell(self) -> bool:
         if self._recovering:
@@ -496,15 +406,13 @@ class Engine:
                 # What is left depends on messages that nobody here has: the group repairs it, if anybody has it.
                 for origin in self.vector:
                     self._purged += self._inbox.purge(origin)
-                recovered = self._unnamed[self.me]
-                for origin, counter in recovered.items():
-                    recovered[origin] = min(counter, self.vector[origin])
+                self._told.give_up(self.me)
         return True
 
     def _tell(self, to: str | None, kind: DigestKind) -> None:
         if not self._may_tell():
             return
-        self._acknowledged = self._told_vector()
+        self._acknowledged = self._told.vector()
         self._outbox.append(Transmit(to, Digest(kind, self._acknowledged)))
         self._digests_out += 1
         if kind is DigestKind.ASK:
@@ -536,7 +444,7 @@ class Engine:
         self._tick += 1
         self._send_greetings()
         if self._may_tell():
-            told = self._told_vector()
+            told = self._told.vector()
             if told != self._last_news:
                 self._last_news = told
                 if len(self._members.names) > 1:
@@ -568,18 +476,7 @@ class Engine:
 
         An older one than declared before changes nothing. Raises LocalProtocolError for one beyond `vector`.
         """
-        if self.durability is not Durability.DECLARED:
-            raise LocalProtocolError("mark_durable is for engines with Durability.DECLARED")
-        if not dominates(self.vector, vector):
-            raise LocalProtocolError("a vector beyond what is delivered was declared durable")
-        if dominates(self._durable, vector) and len(vector) <= len(self._durable):
-            return
-        if not dominates(vector, self._durable):
-            raise LocalProtocolError(
-                "a vector was declared durable that is no point of this engine's history"
-            )
-        self._durable = {**self._durable, **vector}
-        self._told = None
+        self._told.declare(vector)
         self._evaluate_now = True
 
     # Delivery and stability
@@ -593,7 +490,7 @@ class Engine:
         dot, context = message.dot, message.context
         origin, counter = dot
         self.vector[origin] = counter
-        self._told = None
+        self._told.cache = None
         pruned = self._context
         for depended, n in context:
             known = pruned.get(depended)
@@ -618,7 +515,7 @@ class Engine:
 
     def _evaluate(self) -> None:
         self._evaluate_now = False
-        risen = self._stability.evaluate(self._durable_vector(), self._store.by_origin)
+        risen = self._stability.evaluate(self._told.durable, self._store.by_origin)
         if self._eager:
             oldest = self._store.oldest(self._stability.stable)
             self._stability.find_blocker(None if oldest is None else oldest.message.dot)

@@ -3,6 +3,7 @@
 from crdtcast.engine import Engine
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
+from crdtcast.engine.told import Told
 from crdtcast.tags import Dot, Vector
 
 
@@ -71,11 +72,16 @@ class NoRepair(Engine):
         pass
 
 
+class _Boaster(Told):
+    @property
+    def durable(self) -> dict[str, int]:
+        return self._vector
+
+
 class TellsUnsynced(Engine):
     """Digests cover what a crash can take back."""
 
-    def _durable_vector(self) -> dict[str, int]:
-        return self.vector
+    told_type = _Boaster
 
 
 class KeepsUndelivered(Engine):

@@ -1,0 +1,75 @@
+"""What a member tells in its digests: never more than a crash leaves, and only names that it can answer for.
+
+A digest *names* an incarnation by having a key for it. That promises two things about those of the same name which it
+has ended: nothing of theirs is taken any more but from a member that has delivered it, and whatever was taken before
+is covered by the digest. The first holds from the moment the incarnation is met, the second may have to wait.
+"""
+
+from crdtcast.engine.members import Members
+from crdtcast.engine.state import Durability
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.tags import Vector, dominates, merge_into
+
+
+class Told:
+    """The vector for digests. `vector` and `members` are the engine's, read only."""
+
+    __slots__ = ("_declared", "_durability", "_members", "_vector", "cache", "unnamed")
+
+    def __init__(self, vector: dict[str, int], members: Members, durability: Durability) -> None:
+        self._vector = vector
+        self._members = members
+        self._durability = durability
+        self._declared = dict(vector)
+        self.unnamed: dict[str, dict[str, int]] = {}  # what must be covered before it may be named
+        self.cache: dict[str, int] | None = None  # None after any change
+
+    @property
+    def durable(self) -> dict[str, int]:
+        """What no crash can take back, by the time it leaves. To be read only."""
+        return self._vector if self._durability is Durability.IMMEDIATE else self._declared
+
+    def vector(self) -> dict[str, int]:
+        """The durable vector with a key for each current incarnation that may be named. A new one when it changes."""
+        told = self.cache
+        if told is None:
+            durable, unnamed = self.durable, self.unnamed
+            told = dict(durable)
+            for incarnation in list(unnamed):
+                if dominates(durable, unnamed[incarnation]):
+                    del unnamed[incarnation]
+            for incarnation in self._members.current.values():
+                if incarnation in unnamed:
+                    told.pop(incarnation, None)
+                else:
+                    told.setdefault(incarnation, 0)
+            self.cache = told
+        return told
+
+    def name_after(self, incarnation: str, covered: Vector) -> None:
+        """Do not name `incarnation` before the durable vector covers this, too."""
+        merge_into(self.unnamed.setdefault(incarnation, {}), covered)
+        self.cache = None
+
+    def give_up(self, incarnation: str) -> None:
+        """What has not been delivered by now need not be covered to name `incarnation`: it was dropped."""
+        covered = self.unnamed.get(incarnation, {})
+        for origin, counter in covered.items():
+            covered[origin] = min(counter, self._vector[origin])
+        self.cache = None
+
+    def declare(self, vector: Vector) -> None:
+        """See `Engine.mark_durable`."""
+        if self._durability is not Durability.DECLARED:
+            raise LocalProtocolError("mark_durable is for engines with Durability.DECLARED")
+        if not dominates(self._vector, vector):
+            raise LocalProtocolError("a vector beyond what is delivered was declared durable")
+        declared = self._declared
+        if dominates(declared, vector) and len(vector) <= len(declared):
+            return
+        if not dominates(vector, declared):
+            raise LocalProtocolError(
+                "a vector was declared durable that is no point of this engine's history"
+            )
+        self._declared = {**declared, **vector}
+        self.cache = None
