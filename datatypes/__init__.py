@@ -5,6 +5,7 @@ Subclass `PureOpCRDT` to define your own (docs/datatypes.md); test it with
 """
 
 from crdtcast.datatypes.counters import ResettableCounter
+from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.operations import (
     MAX_DEPTH,
     Check,
@@ -16,8 +17,9 @@ from crdtcast.datatypes.operations import (
     text,
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
-from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.pure import Arrival, Arrived, Change, Observer, PureOpCRDT
 from crdtcast.datatypes.sets import AWSet, Element
+from crdtcast.datatypes.site import Site
 
 __all__ = [
     "EVERYTHING",
@@ -25,14 +27,18 @@ __all__ = [
     "AWSet",
     "Arrival",
     "Arrived",
+    "Change",
     "Check",
     "Element",
     "Entry",
     "Everything",
+    "Memory",
+    "Observer",
     "Operation",
     "POLog",
     "PureOpCRDT",
     "ResettableCounter",
+    "Site",
     "collection_of",
     "element",
     "exact",

@@ -141,9 +141,10 @@ class _Run:
 
     def _issue(self, member: Member[PureOpCRDT[Any]], action: Issue) -> None:
         before = member.crdt.snapshot()
+        prepared: list[list[Any]] = []
         for call in action.calls:
             try:
-                member.crdt.prepare(call.name, *call.args)
+                prepared.append(member.crdt.prepare(call.name, *call.args, after=prepared))
             except InvalidOperationError:
                 return
             finally:
@@ -178,6 +179,7 @@ class _Run:
         self.steps.append(f"{member.name} restarts from a snapshot")
         snapshot = member.crdt.snapshot()
         restored = self.crdt.restore(snapshot)
+        restored.site = member.crdt.site
         if restored.snapshot() != snapshot:
             self._fail(f"the snapshot of {member.name} differs after a restore")
         if restored.log_size != member.crdt.log_size:
