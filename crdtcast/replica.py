@@ -179,7 +179,7 @@ class Replica:
         self._work = trio.lowlevel.ParkingLot()
         self._news = trio.lowlevel.ParkingLot()
         self._watched: dict[Key, trio.lowlevel.ParkingLot] = {}
-        self._amid = False
+        self._torn = False  # an error, of a type most likely, has left something half applied
         if saved is not None:
             self._clock.latest = saved.clock
             unstable = {self.engine.tag(m.dot): m.payload for m in saved.engine.unstable}
@@ -227,9 +227,11 @@ class Replica:
         because it was not understood takes effect.
         """
         for crdt_type in types:
-            self._amid = True
-            skipped = self.held.learn(crdt_type)
-            self._amid = False
+            try:
+                skipped = self.held.learn(crdt_type)
+            except BaseException:
+                self._torn = True
+                raise
             self._skipped(skipped)
         for lot in list(self._watched.values()):
             lot.unpark_all()
@@ -331,10 +333,12 @@ class Replica:
                 f"{entries[0][0]!r}: a message of {len(payload):,} bytes; at most "
                 f"{self.node.max_payload:,} fit into a frame"
             )
-        self._amid = True
         tag = self.engine.send(payload)
-        keys, _ = self.held.deliver(entries, tag)
-        self._amid = False
+        try:
+            keys, _ = self.held.deliver(entries, tag)
+        except BaseException:
+            self._torn = True
+            raise
         if self._log is not None:
             self._log.send(tag, [_operation_shown(entry) for entry in entries])
             self._log.flush()
@@ -358,10 +362,22 @@ class Replica:
                 await self._work.park()
 
     def _take(self) -> bool:
+        try:
+            taken, stable = self._take_slice()
+        except BaseException:
+            self._torn = True
+            raise
+        if self._log is not None:
+            self._log_settled(self._log, trio.current_time() - _SETTLED)
+            self._log.flush()
+        if taken:
+            self.node.flush()
+        return bool(taken or stable)
+
+    def _take_slice(self) -> tuple[int, int]:
         engine = self.engine
         log = self._log
         taken = 0
-        self._amid = True
         while taken < _SLICE and (delivery := engine.poll()) is not None:
             taken += 1
             if log is not None:
@@ -372,13 +388,7 @@ class Replica:
             if log is not None:
                 log.stable(tag.dot)
             self.held.stable(tag)
-        self._amid = False
-        if log is not None:
-            self._log_settled(log, trio.current_time() - _SETTLED)
-            log.flush()
-        if taken:
-            self.node.flush()
-        return bool(taken or stable)
+        return taken, len(stable)
 
     def _deliver(self, payload: bytes, tag: Tag) -> None:
         entries = unpacked(payload)
@@ -443,9 +453,9 @@ class Replica:
 
     def saved(self) -> Saved | None:
         """(For `open_replica`.) What the next life goes on from; None if an error has left
-        something half applied.
+        something half applied: that would not be what others were told.
         """
-        if self._amid:
+        if self._torn:
             return None
         return Saved(
             group=self.node.options.group,
