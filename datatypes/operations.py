@@ -148,6 +148,20 @@ def integer(value: Any) -> Any:
     return value
 
 
+def natural(value: Any) -> Any:
+    """An integer from 0 to 2^63 - 1."""
+    if integer(value) < 0:
+        raise ValueError(f"{value} is negative")
+    return value
+
+
+def positive(value: Any) -> Any:
+    """An integer from 1 to 2^63 - 1."""
+    if integer(value) < 1:
+        raise ValueError(f"{value} is not positive")
+    return value
+
+
 def text(value: Any) -> Any:
     """A str that UTF-8 can encode."""
     if type(value) is not str:
