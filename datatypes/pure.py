@@ -177,6 +177,12 @@ class PureOpCRDT(ABC, Generic[V]):
     def entered(self, entry: Entry) -> None:
         """`entry` was stored in the log: a place to keep running totals up."""
 
+    def reentered(self, entry: Entry) -> None:
+        """`entry` is back in the log after a restore, behind `load_stable`. By default as if it had
+        just entered.
+        """
+        self.entered(entry)
+
     def left(self, entry: Entry) -> None:
         """`entry` left the log, as redundant or as stable (then `stabilise` follows)."""
 
@@ -262,6 +268,13 @@ class PureOpCRDT(ABC, Generic[V]):
         return not self.log and canonical(self.dump_stable()) == canonical(
             type(self)().dump_stable()
         )
+
+    @property
+    def blank(self) -> bool:
+        """Whether the value is that of a new object: then an add-wins map does not show the key.
+        Override it where the value is costly.
+        """
+        return canonical(self.value) == canonical(type(self)().value)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Call `observer` after each operation's effect, here or from elsewhere, until the function
@@ -356,7 +369,7 @@ class PureOpCRDT(ABC, Generic[V]):
             restored.load_stable(taken.stable, taken.version)
             for entry in taken.entries:
                 restored.log.add(entry)
-                restored.entered(entry)
+                restored.reentered(entry)
         return restored
 
     # ---- for types ----------------------------------------------------------------------------
