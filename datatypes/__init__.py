@@ -28,7 +28,7 @@ from crdtcast.datatypes.scores import SortedMap
 from crdtcast.datatypes.sequence import SharedList
 from crdtcast.datatypes.sets import AWSet, Element, GSet, RWSet, TwoPhaseSet
 from crdtcast.datatypes.site import Site
-from crdtcast.datatypes.text import SharedText
+from crdtcast.datatypes.texts import SharedText
 
 __all__ = [
     "EVERYTHING",
