@@ -20,6 +20,7 @@ from crdtcast.datatypes import (
     RWSet,
     TwoPhaseSet,
 )
+from crdtcast.tags import Dot
 
 
 def _itself(value: Any) -> Any:
@@ -28,6 +29,10 @@ def _itself(value: Any) -> Any:
 
 def _as_they_are(args: Sequence[Any]) -> tuple[Sequence[Any], int]:
     return args, 0
+
+
+def _without_references(args: Sequence[Any], dots: Mapping[str, Dot]) -> Sequence[Any]:
+    return args
 
 
 def _last_is_the_time(args: Sequence[Any]) -> tuple[Sequence[Any], int]:
@@ -44,13 +49,15 @@ class VectorType:
     """How a type of the vector files maps to one of ours.
 
     operations: their name -> ours. show: our value in their form. arguments: from theirs, ours and
-    the wall clock, in milliseconds, of the replica that issues.
+    the wall clock, in milliseconds, of the replica that issues. resolve: from arguments that name
+    events, and the dots of those so far.
     """
 
     crdt: type[PureOpCRDT[Any]]
     operations: Mapping[str, str]
     show: Callable[[Any], Any] = _itself
     arguments: Callable[[Sequence[Any]], tuple[Sequence[Any], int]] = _as_they_are
+    resolve: Callable[[Sequence[Any], Mapping[str, Dot]], Sequence[Any]] = _without_references
 
 
 def _named(*names: str) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from crdtcast.exceptions import InvalidOperationError
 from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
 from crdtcast.testing.vector_types import SIMPLE_TYPES, VectorType
+from crdtcast.testing.vector_types_nested import NESTED_TYPES
 from crdtcast.testing.vectorfile import Vector
 
 MAX_ORDERS: Final = 5040
@@ -27,7 +28,7 @@ is left out.
 """
 
 
-VECTOR_TYPES: Final[Mapping[str, VectorType]] = {**SIMPLE_TYPES}
+VECTOR_TYPES: Final[Mapping[str, VectorType]] = {**SIMPLE_TYPES, **NESTED_TYPES}
 
 
 class Outcome(enum.Enum):
@@ -96,9 +97,11 @@ class _Run:
 
     def _prepare(self) -> None:
         """Prepare each event on exactly its causal past; what the source refuses is not sent."""
+        dots: dict[str, Dot] = {}
         for position, event in enumerate(self.vector.events):
             past = [self.steps[earlier] for earlier in sorted(event.past) if earlier in self.steps]
             args, time_ms = self.mapped.arguments(event.args)
+            args = self.mapped.resolve(args, dots)
             source = self.mapped.crdt()
             source.site = Site(event.replica, HLC(partial(int, time_ms)))
             for step in past:
@@ -116,6 +119,7 @@ class _Run:
                 vector[step.tag.dot.origin] = step.tag.dot.counter
             dot = Dot(event.replica, vector.get(event.replica, 0) + 1)
             self.steps[position] = _Step(position, Tag(dot, (), vector), operation)
+            dots[event.id] = dot
 
     def _deliver(
         self, seen: frozenset[int], expected: Any, where: str, log_size: int | None

@@ -194,11 +194,11 @@ def test_maps_in_many_schedules(members: int) -> None:
         operations,
         observed_removal,
         members=members,
-        examples=2000,
+        examples=700,
         actions=50,
         seed=members,
     )
-    check_crdt(GOMap, growing, grown, members=members, examples=2000, seed=members)
+    check_crdt(GOMap, growing, grown, members=members, examples=700, seed=members)
 
 
 class RemovalDropsTheObject(AWMap):

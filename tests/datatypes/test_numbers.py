@@ -101,7 +101,7 @@ def test_numbers_in_many_schedules(members: int) -> None:
         number_operations,
         last_assignment_and_increments,
         members=members,
-        examples=2000,
+        examples=700,
         actions=40,
         seed=members,
     )
@@ -110,7 +110,7 @@ def test_numbers_in_many_schedules(members: int) -> None:
         map_operations,
         by_score,
         members=members,
-        examples=2000,
+        examples=700,
         actions=40,
         seed=members,
     )

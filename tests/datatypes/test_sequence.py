@@ -91,12 +91,12 @@ def test_sequences_in_many_schedules(members: int) -> None:
         operations,
         whole_tree,
         members=members,
-        examples=2000,
+        examples=700,
         actions=50,
         seed=members,
     )
     check_crdt(
-        SharedText, typing, as_text, members=members, examples=2000, actions=50, seed=members
+        SharedText, typing, as_text, members=members, examples=700, actions=50, seed=members
     )
 
 
