@@ -55,7 +55,7 @@ def check_every_order(
     calls: tuples (name, argument, ...). Checked after every delivery: the value; that stability, at
     its earliest, does not change it; that equal operations give equal digests; that a snapshot
     restores to the same. At the end of each: an empty log once all is stable. The number of runs
-    grows steeply: with 4 calls some thousand for 3 operations, some hundred thousand for 4.
+    grows steeply: with 4 calls 2,692 orders of 3 operations, and a hundred times as many of 4.
     """
     histories = runs = refused = 0
     chosen = [Call(*call) for call in calls]
