@@ -50,7 +50,7 @@ class _Plan:
             )
         before = self._before.get(name, [])
         if name in self._deleted:
-            item.prepared = self._objects.fresh(item.key[1]).prepare(operation, *args, after=before)
+            item.prepared = self._objects.fresh(item.key).prepare(operation, *args, after=before)
         else:
             item.prepared = self._objects.prepare(item.key, operation, args, before)
         self._type_of[name] = item.key

@@ -15,6 +15,8 @@ import msgpack
 
 from crdtcast import datatypes
 from crdtcast.datatypes import PureOpCRDT
+from crdtcast.datatypes.maps import NestedMap
+from crdtcast.datatypes.sequence import Positions
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,
@@ -157,6 +159,16 @@ class Held:
     def behind(self) -> bool:
         return self.crdt is None or self.unread > 0
 
+    @property
+    def needed(self) -> bool:
+        """Whether anything that may still arrive could ask for this state. What was deleted may
+        have to stay until that is stable: a list's dead positions, to which others may refer.
+        """
+        crdt = self.crdt
+        if self.presence or self.behind or crdt is None or crdt.log_size:
+            return True
+        return not (crdt.settled if isinstance(crdt, (Positions, NestedMap)) else crdt.untouched)
+
     def take(self, step: Step) -> None:
         """Raises RemoteProtocolError for an operation that no newer program has sent, either: then
         nothing has changed.
@@ -244,6 +256,8 @@ class Objects:
         self.site = site
         self.touched: dict[Dot, list[Key]] = {}
         """Message -> objects that are to be told when it is stable."""
+        self.stamp = 0
+        """Of lists that were deleted: those that come after them go on counting from it."""
         self._types = known_types() | {crdt.TYPE: crdt for crdt in types}
         self._names: dict[str, dict[str, Held]] = {}
 
@@ -264,12 +278,17 @@ class Objects:
                 f"in version {known.VERSION} here: give it a TYPE of its own, or raise its VERSION"
             )
         self._types[crdt_type.TYPE] = crdt_type
-        return sum(
-            held.understand(crdt_type, self.site)
+        concerned = [
+            held
             for types in self._names.values()
             for held in types.values()
             if held.key[1] == crdt_type.TYPE and held.version <= crdt_type.VERSION
-        )
+        ]
+        skipped = 0
+        for held in concerned:
+            skipped += held.understand(crdt_type, self.site)
+            self._review(held)
+        return skipped
 
     def knows(self, crdt_type: type[CRDT]) -> bool:
         return self._types.get(crdt_type.TYPE) is crdt_type
@@ -280,6 +299,10 @@ class Objects:
     # Looking
 
     def __iter__(self) -> Iterator[Held]:
+        """What there is, by name and type."""
+        return (held for held in self._all() if held.presence)
+
+    def _all(self) -> Iterator[Held]:
         for name in sorted(self._names):
             types = self._names[name]
             yield from (types[type_name] for type_name in sorted(types))
@@ -302,8 +325,8 @@ class Objects:
         """The type that a name has. Of several, created concurrently, the least in the alphabet:
         which ones there are is the same at every replica that has delivered the same.
         """
-        types = self._names.get(name)
-        return min(types) if types else None
+        held = self._names.get(name, {}).values()
+        return min((each.key[1] for each in held if each.presence), default=None)
 
     def check_type(self, key: Key) -> None:
         """Raise TypeClashError if the name has another type."""
@@ -318,15 +341,21 @@ class Objects:
             )
 
     def get(self, key: Key) -> Held | None:
+        """The object, if there is one."""
+        held = self._find(key)
+        return held if held is not None and held.presence else None
+
+    def _find(self, key: Key) -> Held | None:
+        """The same, or what is left of one that was deleted."""
         return self._names.get(key[0], {}).get(key[1])
 
     def crdt(self, key: Key) -> CRDT:
         """The object's state; a new one if there is none. Raises LocalProtocolError if this program
         cannot understand it.
         """
-        held = self.get(key)
+        held = self._find(key)
         if held is None:
-            return self.fresh(key[1])
+            return self.fresh(key)
         if held.crdt is None:
             raise LocalProtocolError(
                 f"{key[0]!r} is a {key[1]} in version {held.version}, of which this program knows "
@@ -334,12 +363,18 @@ class Objects:
             )
         return held.crdt
 
-    def fresh(self, type_name: str) -> CRDT:
-        crdt_type = self._types.get(type_name)
+    def fresh(self, key: Key) -> CRDT:
+        """A new object, as it is at once after a deletion."""
+        crdt_type = self._types.get(key[1])
         if crdt_type is None:
-            raise LocalProtocolError(f"this program knows no type {type_name!r}")
+            raise LocalProtocolError(f"this program knows no type {key[1]!r}")
         crdt = crdt_type()
         crdt.site = self.site
+        if isinstance(crdt, (Positions, NestedMap)):
+            crdt.stamp = self.stamp
+            held = self._find(key)
+            if held is not None and isinstance(held.crdt, (Positions, NestedMap)):
+                crdt.stamp = max(self.stamp, held.crdt.stamp)
         return crdt
 
     def prepare(
@@ -347,7 +382,7 @@ class Objects:
     ) -> list[Any]:
         """What to send for an operation; raises InvalidOperationError, TypeClashError."""
         self.check_type(key)
-        held = self.get(key)
+        held = self._find(key)
         crdt = self.crdt(key)
         if held is not None and held.unread and type(crdt).permit is not PureOpCRDT.permit:
             raise InvalidOperationError(
@@ -392,49 +427,59 @@ class Objects:
         return keys, wrong
 
     def _apply(self, key: Key, step: Effect) -> None:
-        held = self.get(key)
+        held = self._find(key)
         if held is None:
             held = Held(key)
             if key[1] in self._types:
-                held.crdt = self.fresh(key[1])
+                held.crdt = self.fresh(key)
         held.take(step)
         held.presence.add(step.tag, step.index)
         self._names.setdefault(key[0], {})[key[1]] = held
 
     def _delete(self, name: str, step: Forget) -> list[Key]:
-        types = self._names.get(name, {})
-        keys = [held.key for held in types.values()]
-        for held in list(types.values()):
+        deleted = list(self._names.get(name, {}).values())
+        for held in deleted:
             held.presence.forget(step.tag, step.index)
-            if held.presence:
-                held.take(step)
-            else:
-                del types[held.key[1]]
+            held.take(step)
+            self._review(held)
+        return [held.key for held in deleted]
+
+    def _review(self, held: Held) -> None:
+        """Let go of what was deleted and is not needed any more."""
+        if held.needed:
+            return
+        name, type_name = held.key
+        if isinstance(held.crdt, (Positions, NestedMap)):
+            self.stamp = max(self.stamp, held.crdt.stamp)
+        types = self._names[name]
+        del types[type_name]
         if not types:
-            self._names.pop(name, None)
-        return keys
+            del self._names[name]
 
     def stable(self, tag: Tag) -> list[Key]:
         """A message is stable. The objects concerned."""
         keys = self.touched.pop(tag.dot, [])
         for key in keys:
-            held = self.get(key)
+            held = self._find(key)
             if held is not None:
                 held.presence.stable(tag)
                 held.take(Settle(tag))
+                if not held.presence:
+                    self._review(held)
         return keys
 
     # Saving
 
     def packed(self) -> list[Any]:
-        return [held.packed() for held in self]
+        return [self.stamp, *(held.packed() for held in self._all())]
 
-    def load(self, packed: Iterable[list[Any]], unstable: Mapping[Tag, bytes]) -> int:
+    def load(self, packed: Sequence[Any], unstable: Mapping[Tag, bytes]) -> int:
         """Go on from what `packed` gave. `unstable`: the messages that have been delivered and not
         reported stable. The number of operations that turned out to be none.
         """
         skipped = 0
-        for line in packed:
+        self.stamp, *lines = packed
+        for line in lines:
             try:
                 held = Held.unpacked(line)
             except (TypeError, ValueError, AttributeError) as error:

@@ -431,7 +431,7 @@ class Replica:
                 # Deleted, so its vector need not be kept; a digest of nothing says that.
                 vector = self._vectors.pop(key)
                 if self.held.type_named(key[1]) is not None:
-                    log.state(_label(key), vector, self.held.fresh(key[1]).digest())
+                    log.state(_label(key), vector, self.held.fresh(key).digest())
             elif held.crdt is not None and not held.behind:
                 log.state(_label(key), self._vectors[key], held.crdt.digest())
 
