@@ -62,6 +62,10 @@ class GSet(PureOpCRDT[frozenset[Element]]):
     def blank(self) -> bool:
         return not self._stable and not self.log
 
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._stable)
+
     def __contains__(self, element: object) -> bool:
         return element in self._stable or element in self.log.slots
 
@@ -192,6 +196,14 @@ class RWSet(PureOpCRDT[frozenset[Element]]):
     def value(self) -> frozenset[Element]:
         return frozenset(self)
 
+    @property
+    def blank(self) -> bool:
+        return next(iter(self), None) is None
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._stable or self._removed)
+
     def __contains__(self, element: object) -> bool:
         if not isinstance(element, Hashable) or element in self._removed:
             return False
@@ -276,6 +288,14 @@ class TwoPhaseSet(PureOpCRDT[frozenset[Element]]):
     @property
     def value(self) -> frozenset[Element]:
         return frozenset(self)
+
+    @property
+    def blank(self) -> bool:
+        return next(iter(self), None) is None
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._added or self._removed)
 
     def __contains__(self, element: object) -> bool:
         slots = self.log.slots
