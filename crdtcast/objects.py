@@ -181,7 +181,9 @@ class Held:
         try:
             step.take(crdt)
         except RemoteProtocolError:
-            if not isinstance(step, Effect) or step.version <= crdt.VERSION:
+            # A map may hold a type that is new to this program, and need be no newer for that.
+            newer = isinstance(step, Effect) and step.version > crdt.VERSION
+            if not newer and not isinstance(crdt, NestedMap):
                 raise
             if not self.unread:
                 self.base, self.version = crdt.snapshot(), crdt.VERSION

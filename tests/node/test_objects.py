@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from crdtcast.datatypes import PureOpCRDT, ResettableCounter, SharedList
+from crdtcast.datatypes import AWMap, PureOpCRDT, ResettableCounter, SharedList
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.objects import Key, Objects, packed, unpacked
 from crdtcast.tags import Dot, Tag
@@ -260,3 +260,34 @@ def test_a_list_that_comes_back_goes_on_counting() -> None:
     for kept in (objects, again):
         assert list(kept._all()) == []
         assert kept.prepare(key, "insert", [0, "y"])[-1] == 2
+
+
+class OldShelf(AWMap):
+    TYPE = "shelf_example"
+
+
+class NewShelf(OldShelf):
+    """The same map in a program that knows one more type to put into it."""
+
+    TYPES = {Likes.TYPE: Likes}  # noqa: RUF012
+
+
+def test_what_a_map_cannot_hold_yet_is_kept_until_it_can() -> None:
+    new, old, key = Objects([NewShelf]), Objects([OldShelf]), ("shelf", OldShelf.TYPE)
+    calls = [
+        ("update", "a", "set_aw", ["add", "x"]),
+        ("update", "b", Likes.TYPE, ["increment", 2]),
+        ("remove", "a", "set_aw"),
+    ]
+    for counter, (operation, *args) in enumerate(calls, start=1):
+        entries = [new.entry(key, new.prepare(key, operation, args))]
+        tag = Tag(Dot("a", counter), (), {"a": counter - 1} if counter > 1 else {})
+        for objects in (new, old):
+            assert objects.deliver(unpacked(packed(entries)), tag)[1] == []
+            objects.stable(tag)
+    assert [(info.known, info.unknown) for info in old.listing()] == [(True, 1)]
+    assert old.crdt(key).value == {}
+    upgraded = Objects([NewShelf])
+    assert upgraded.load(old.packed(), {}) == 0
+    assert upgraded.crdt(key).value == new.crdt(key).value == {("b", Likes.TYPE): 2}
+    assert upgraded.listing()[0].unknown == 0
