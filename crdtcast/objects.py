@@ -333,6 +333,9 @@ class Objects:
     def check_type(self, key: Key) -> None:
         """Raise TypeClashError if the name has another type."""
         name, type_name = key
+        types = self._names.get(name)
+        if types is None or (len(types) == 1 and type_name in types):
+            return
         found = self.visible_type(name)
         if found is not None and found != type_name:
             raise TypeClashError(
