@@ -372,9 +372,9 @@ class TwoPhaseDropsTombstonesInSnapshots(TwoPhaseSet):
     "mutant",
     [
         GrowForgetsAtStability,
-        GrowTakesOneOfMany,
+        pytest.param(GrowTakesOneOfMany, marks=pytest.mark.slow),  # rare: costs seconds
         GrowClearsEverything,
-        GrowCompressesToTheLast,
+        pytest.param(GrowCompressesToTheLast, marks=pytest.mark.slow),  # rare: costs seconds
         AddWinsInstead,
         RemovalForgottenAtStability,
         RemovalKeptForEver,
