@@ -95,9 +95,7 @@ def test_sequences_in_many_schedules(members: int) -> None:
         actions=50,
         seed=members,
     )
-    check_crdt(
-        SharedText, typing, as_text, members=members, examples=700, actions=50, seed=members
-    )
+    check_crdt(SharedText, typing, as_text, members=members, examples=700, actions=50, seed=members)
 
 
 class OldestNextToTheParent(SharedList):
