@@ -1,24 +1,47 @@
 """Operations per second of the data types in one process: prepare, effect and, later, stability.
 
 Every operation is prepared, gets a tag of a group of three, takes effect, and is reported stable
-200 operations later. Sizes are run in turn, several times; the best time of each counts, because a
-busy machine only ever adds. Run: python benchmarks/datatypes.py [--json]
+200 operations later. All are run in turn, several times; the best time of each counts, because a
+busy machine only ever adds. Then what 100,000 stable elements occupy, beside a plain set or
+dictionary. Run: python benchmarks/datatypes.py [--json] [--only WORD]
 """
 
 import json
 import random
 import sys
 import time
+import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from crdtcast.datatypes import AWSet, PureOpCRDT, ResettableCounter
+from crdtcast.datatypes import (
+    AWMap,
+    AWSet,
+    BoundedCounter,
+    EWFlag,
+    GSet,
+    LWWRegister,
+    MVRegister,
+    Number,
+    PNCounter,
+    PureOpCRDT,
+    ResettableCounter,
+    RWSet,
+    SharedText,
+    Site,
+    SortedMap,
+    TwoPhaseSet,
+)
+from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
+
+Call = Callable[[random.Random], tuple[Any, ...]]
 
 LAG = 200
 OPERATIONS = 20_000
 ROUNDS = 5
+ELEMENTS = 100_000
 SEED = 20231
 
 
@@ -32,7 +55,8 @@ def tags() -> Iterator[Tag]:
 class Run:
     """One object under load: goes on from round to round."""
 
-    def __init__(self, crdt: PureOpCRDT[Any], call: Callable[[random.Random], tuple[Any, ...]]):
+    def __init__(self, crdt: PureOpCRDT[Any], call: Call):
+        crdt.site = Site("a", HLC(lambda: time.time_ns() // 1_000_000))
         self.crdt = crdt
         self.call = call
         self.tags = tags()
@@ -41,53 +65,148 @@ class Run:
 
     def apply(self, calls: list[tuple[Any, ...]]) -> float:
         crdt, unstable, new_tags = self.crdt, self.unstable, self.tags
-        started = time.perf_counter()
+        started = time.process_time()
         for call in calls:
             tag = next(new_tags)
             crdt.effect(crdt.prepare(*call), tag)
             unstable.append(tag)
             if len(unstable) > LAG:
                 crdt.stable(unstable.popleft())
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     def round(self) -> float:
         return self.apply([self.call(self.random) for _ in range(OPERATIONS)])
 
 
-def set_of(size: int) -> Run:
+def set_of(size: int, crdt: type[PureOpCRDT[Any]] = AWSet) -> Run:
+    removes = "remove" in crdt.OPERATIONS
+
     def call(source: random.Random) -> tuple[Any, ...]:
-        name = "add" if source.random() < 0.6 else "remove"
+        name = "remove" if removes and source.random() < 0.4 else "add"
         return name, f"element-{source.randrange(size)}"
 
-    run = Run(AWSet(), call)
+    run = Run(crdt(), call)
     run.apply([("add", f"element-{number}") for number in range(size)])
     return run
 
 
-def counter() -> Run:
+def map_of(size: int) -> Run:
     def call(source: random.Random) -> tuple[Any, ...]:
-        if source.random() < 0.001:
-            return ("reset",)
-        return "increment", source.randrange(100)
+        name = f"key-{source.randrange(size)}"
+        if source.random() < 0.1:
+            return "remove", name, "counter_resettable"
+        return "update", name, "counter_resettable", ["increment", 1]
 
-    return Run(ResettableCounter(), call)
+    run = Run(AWMap(), call)
+    run.apply(
+        [
+            ("update", f"key-{number}", "counter_resettable", ["increment", 1])
+            for number in range(size)
+        ]
+    )
+    return run
 
 
-def main() -> None:
-    runs = {f"set of {size:,}": set_of(size) for size in (10, 1_000, 100_000)}
-    runs["counter"] = counter()
+def counting(source: random.Random) -> tuple[Any, ...]:
+    return "increment", source.randrange(1, 100)
+
+
+def resetting(source: random.Random) -> tuple[Any, ...]:
+    return ("reset",) if source.random() < 0.001 else counting(source)
+
+
+def assigning(source: random.Random) -> tuple[Any, ...]:
+    return "assign", source.randrange(100)
+
+
+def switching(source: random.Random) -> tuple[Any, ...]:
+    return (source.choice(["enable", "disable"]),)
+
+
+def scoring(source: random.Random) -> tuple[Any, ...]:
+    return "increment", f"member-{source.randrange(1000)}", source.randrange(100)
+
+
+def typing_text() -> Run:
+    crdt = SharedText()
+
+    def call(source: random.Random) -> tuple[Any, ...]:
+        # Calls are made before they are issued: an index beyond the end means the end.
+        return "insert", source.randrange(1000), "x"
+
+    return Run(crdt, call)
+
+
+def all_runs() -> dict[str, Callable[[], Run]]:
+    return {
+        "set of 10": lambda: set_of(10),
+        "set of 1,000": lambda: set_of(1_000),
+        "set of 100,000": lambda: set_of(100_000),
+        "grow-only set": lambda: set_of(1_000, GSet),
+        "remove-wins set": lambda: set_of(1_000, RWSet),
+        "two-phase set": lambda: set_of(1_000, TwoPhaseSet),
+        "counter": lambda: Run(ResettableCounter(), resetting),
+        "PN counter": lambda: Run(PNCounter(), counting),
+        "bounded counter": lambda: Run(BoundedCounter(), counting),
+        "number": lambda: Run(Number(), counting),
+        "LWW register": lambda: Run(LWWRegister(), assigning),
+        "MV register": lambda: Run(MVRegister(), assigning),
+        "flag": lambda: Run(EWFlag(), switching),
+        "map of 1,000": lambda: map_of(1_000),
+        "scores of 1,000": lambda: Run(SortedMap(), scoring),
+        "text": typing_text,
+    }
+
+
+def rates(only: str) -> dict[str, int]:
+    runs = {name: make() for name, make in all_runs().items() if only in name}
     best = dict.fromkeys(runs, float("inf"))
     for _ in range(ROUNDS):
         for name, run in runs.items():
             best[name] = min(best[name], run.round())
-    rates = {name: round(OPERATIONS / seconds) for name, seconds in best.items()}
-    ratio = rates["set of 10"] / rates["set of 100,000"]
+    return {name: round(OPERATIONS / seconds) for name, seconds in best.items()}
+
+
+def allocated(make: Callable[[], Any]) -> int:
+    """Bytes that are in use once `make` has made something."""
+    tracemalloc.start()
+    try:
+        made = make()
+        used = tracemalloc.get_traced_memory()[0]
+        del made
+    finally:
+        tracemalloc.stop()
+    return used
+
+
+def stable_set() -> PureOpCRDT[Any]:
+    crdt, tag = AWSet(), next(tags())
+    crdt.effect(["add_all", [f"element-{number}" for number in range(ELEMENTS)]], tag)
+    crdt.stable(tag)
+    return crdt
+
+
+def main() -> None:
+    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+    measured = rates(only)
+    report: dict[str, Any] = {"operations_per_second": measured}
+    if "set of 10" in measured and "set of 100,000" in measured:
+        ratio = measured["set of 10"] / measured["set of 100,000"]
+        report["ratio_10_to_100000"] = round(ratio, 2)
+    if not only:
+        plain = allocated(lambda: {f"element-{number}" for number in range(ELEMENTS)})
+        report["stable_set_bytes"] = allocated(stable_set)
+        report["plain_set_bytes"] = plain
     if "--json" in sys.argv:
-        print(json.dumps({"operations_per_second": rates, "ratio_10_to_100000": round(ratio, 2)}))
+        print(json.dumps(report))
         return
-    for name, rate in rates.items():
-        print(f"{name:>15} {rate:>10,} operations per second")
-    print(f"an operation on 100,000 elements takes {ratio:.2f} times as long as on 10")
+    for name, rate in measured.items():
+        print(f"{name:>16} {rate:>10,} operations per second")
+    if "ratio_10_to_100000" in report:
+        print(f"an operation on 100,000 elements takes {ratio:.2f} times as long as on 10")
+    if not only:
+        used = report["stable_set_bytes"]
+        print(f"100,000 stable elements: {used:,} bytes, {used / plain:.2f} times a plain set")
 
 
 if __name__ == "__main__":

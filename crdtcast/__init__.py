@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RolledBackError,
         ServerError,
         SupersededError,
+        TypeClashError,
         UnusableInputError,
     )
     from crdtcast.hlc import HLC
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from crdtcast.options import NodeOptions
     from crdtcast.peers import LinkStatus
     from crdtcast.replica import Handle, Replica, open_replica
+    from crdtcast.sessions import Token
     from crdtcast.tags import Dot, Tag
 
 __all__ = [
@@ -55,6 +57,8 @@ __all__ = [
     "Stable",
     "SupersededError",
     "Tag",
+    "Token",
+    "TypeClashError",
     "UnusableInputError",
     "open_node",
     "open_replica",
@@ -75,6 +79,7 @@ _HOMES = {
         "RolledBackError",
         "ServerError",
         "SupersededError",
+        "TypeClashError",
         "UnusableInputError",
     ),
     "crdtcast.hlc": ("HLC",),
@@ -82,6 +87,7 @@ _HOMES = {
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.options": ("NodeOptions",),
     "crdtcast.replica": ("Handle", "Replica", "open_replica"),
+    "crdtcast.sessions": ("Token",),
     "crdtcast.tags": ("Dot", "Tag"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -42,6 +42,19 @@ class InvalidOperationError(LocalProtocolError):
     """An operation was refused at its source, before it was tagged or sent: wrong type, wrong value, no rights."""
 
 
+class TypeClashError(LocalProtocolError):
+    """An object's name has another type: it was used for that before, or concurrently, and that one has won.
+
+    `name`, `wanted` and `found` are attributes; `found` is the same at every replica that has seen the same.
+    """
+
+    def __init__(self, message: str, *, name: str, wanted: str, found: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.wanted = wanted
+        self.found = found
+
+
 class ConfigurationError(CrdtcastError):
     """Options that contradict each other or the state found at start. The message says which, and the way out."""
 

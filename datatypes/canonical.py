@@ -6,12 +6,13 @@ Every part is prefixed with its kind and length, so two different values never s
 
 import hashlib
 import struct
+from decimal import Decimal
 from typing import Any
 
 
 def canonical(value: Any) -> bytes:
-    """The encoding of None, bool, int (of any size), float, str, bytes, and lists, tuples, sets and
-    dicts of them.
+    """The encoding of None, bool, int (of any size), float, Decimal, str, bytes, and lists, tuples,
+    sets and dicts of them.
 
     A list and a tuple, a set and a frozenset encode alike. Raises TypeError for anything else.
     """
@@ -37,7 +38,29 @@ def canonical(value: Any) -> bytes:
     if kind is dict:
         pairs = sorted((canonical(key), canonical(item)) for key, item in value.items())
         return b"m%d:%b" % (len(value), b"".join(key + item for key, item in pairs))
+    if kind is Decimal:
+        digits = plain(value).encode()
+        return b"D%d:%b" % (len(digits), digits)
     raise TypeError(f"no canonical encoding for a {kind.__name__}")
+
+
+def plain(number: Decimal) -> str:
+    """A decimal's one spelling: no exponent, no trailing zeros, no negative zero."""
+    if number == 0:
+        return "0"
+    shown = format(number, "f")
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def rank(value: Any) -> tuple[str, Any]:
+    """A total order of values, to break ties and to list: kind by kind, and within texts, bytes
+    and numbers the natural order.
+    """
+    kind = type(value)
+    if kind is str or kind is bytes or kind is int or kind is float or kind is bool:
+        # Of 0.0 and -0.0 neither is less: they are told apart by their bytes.
+        return kind.__name__, (value, canonical(value)) if kind is float else value
+    return kind.__name__, canonical(value)
 
 
 def digest_of(type_name: str, value: Any) -> str:

@@ -1,33 +1,40 @@
 """Counters. Resettable: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data
-Types", 2017, section 5.
+Types", 2017, section 5. Bounded: Balegas, Serra, Duarte, Ferreira, Shapiro, Rodrigues and Preguiça,
+"Extending Eventually Consistent Cloud Databases for Enforcing Numeric Invariants", 2015.
 """
 
-from collections.abc import Hashable
-from typing import Any, ClassVar
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar, cast
 
-from crdtcast.datatypes.operations import Operation, integer
+from crdtcast.datatypes.operations import (
+    MAX_INTEGER,
+    MIN_INTEGER,
+    Operation,
+    integer,
+    natural,
+    positive,
+    text,
+)
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.exceptions import InvalidOperationError
 
 
-class ResettableCounter(PureOpCRDT[int]):
-    """A counter whose reset takes back exactly the deltas that it has seen; concurrent ones stay.
+class GCounter(PureOpCRDT[int]):
+    """A counter that only grows.
 
-    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers, `reset()`. The
-    value is exact and unbounded. Every delta stays in the log by itself until it is stable: only
-    then has every reset to come seen it, so that folding it into one sum with the others is safe.
-    Resets are never stored.
+    Operation: `increment(by=1)` with an integer from 0 to 2^63 - 1. The value is exact and
+    unbounded. Every delta stays in the log by itself until it is stable, so that the reset which a
+    container gives to what it holds takes back exactly what it has seen.
     """
 
-    TYPE: ClassVar[str] = "counter_resettable"
+    TYPE: ClassVar[str] = "counter_go"
     OPERATIONS = {  # noqa: RUF012
-        "increment": Operation(integer, defaults=(1,)),
-        "decrement": Operation(integer, defaults=(1,)),
-        "reset": Operation(),
+        "increment": Operation(natural, defaults=(1,), additive=True),
     }
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
         self._stable = 0
         self._unstable = 0  # sum over the log, kept up so that reading is no scan
 
@@ -50,6 +57,21 @@ class ResettableCounter(PureOpCRDT[int]):
     def stabilise(self, entry: Entry) -> None:
         self._stable += entry.content
 
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """Deltas between two resets become one; if their sum fits, else more."""
+        summed: list[list[Any]] = []
+        for operation in self.without_overwritten(operations):
+            if operation[0] == "decrement" and operation[1] != MIN_INTEGER:
+                operation = ["increment", -operation[1]]
+            last = summed[-1] if summed else operation
+            if last is not operation and last[0] == operation[0] == "increment":
+                total = last[1] + operation[1]
+                if MIN_INTEGER <= total <= MAX_INTEGER:
+                    summed[-1] = ["increment", total]
+                    continue
+            summed.append(operation)
+        return summed
+
     @property
     def value(self) -> int:
         return self._stable + self._unstable
@@ -59,3 +81,123 @@ class ResettableCounter(PureOpCRDT[int]):
 
     def load_stable(self, dumped: Any, version: int) -> None:
         self._stable = int(dumped, 16)
+
+
+class PNCounter(GCounter):
+    """A counter that goes up and down.
+
+    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers. Like `GCounter`
+    otherwise.
+    """
+
+    TYPE: ClassVar[str] = "counter_pn"
+    OPERATIONS = {  # noqa: RUF012
+        "increment": Operation(integer, defaults=(1,), additive=True),
+        "decrement": Operation(integer, defaults=(1,), additive=True),
+    }
+
+
+class ResettableCounter(PNCounter):
+    """A counter whose reset takes back exactly the deltas that it has seen; concurrent ones stay.
+
+    Operations: `increment(by=1)`, `decrement(by=1)` with signed 64-bit integers, `reset()`. The
+    value is exact and unbounded. Every delta stays in the log by itself until it is stable: only
+    then has every reset to come seen it, so that folding it into one sum with the others is safe.
+    Resets are never stored.
+    """
+
+    TYPE: ClassVar[str] = "counter_resettable"
+    OPERATIONS = {**PNCounter.OPERATIONS, "reset": Operation()}  # noqa: RUF012
+
+
+class BoundedCounter(PureOpCRDT[dict[str, Any]]):
+    """A counter that never goes below zero: who decrements needs the rights to, and spends them.
+
+    Operations: `increment(by=1)` makes as many rights for its issuer, `decrement(by=1)` spends the
+    issuer's, `transfer(amount, to)` hands some of them to another owner. Amounts are from 1 to
+    2^63 - 1. Without the rights, an operation is refused at the source, without asking anybody,
+    however large the value is; the sum of all rights is the value.
+
+    Every operation ships its owner (`Site.owner`), so that it keeps its meaning when a successor
+    issues it again. `value` is {"total": n, "rights": {owner: n}}; owners once named stay listed.
+    A container's reset of a bounded counter takes rights away that others may be spending: a value
+    may fall below zero then.
+    """
+
+    TYPE: ClassVar[str] = "counter_b"
+    OPERATIONS = {  # noqa: RUF012
+        "increment": Operation(positive, defaults=(1,), ships=(text,), additive=True),
+        "decrement": Operation(positive, defaults=(1,), ships=(text,), additive=True),
+        "transfer": Operation(positive, text, ships=(text,), additive=True),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._stable: dict[str, int] = {}
+        self._unstable: dict[str, int] = {}  # sums over the log, of the owners in it
+
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
+        owner = self._located().owner
+        if name == "increment":
+            return
+        rights = self.rights(owner)
+        for earlier, *arguments in after:
+            rights += dict(_deltas(earlier, arguments)).get(owner, 0)
+        if args[0] > rights:
+            raise InvalidOperationError(
+                f"{self.TYPE}.{name}: {owner!r} has rights for {rights}, not for {args[0]}; "
+                f"of {self.total} in all, the others would have to transfer some"
+            )
+
+    def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
+        return [self._located().owner]
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        return Arrival(leaves=_deltas(operation.name, operation.args))
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        self._stable = {}
+
+    def entered(self, entry: Entry) -> None:
+        owner = cast(str, entry.slot)
+        self._unstable[owner] = self._unstable.get(owner, 0) + entry.content
+
+    def left(self, entry: Entry) -> None:
+        owner = cast(str, entry.slot)
+        if self.log.in_slot(owner):
+            self._unstable[owner] -= entry.content
+        else:
+            del self._unstable[owner]
+
+    def stabilise(self, entry: Entry) -> None:
+        owner = cast(str, entry.slot)
+        self._stable[owner] = self._stable.get(owner, 0) + entry.content
+
+    def rights(self, owner: str) -> int:
+        """How much `owner` may decrement or hand over."""
+        return self._stable.get(owner, 0) + self._unstable.get(owner, 0)
+
+    @property
+    def total(self) -> int:
+        return sum(self._stable.values()) + sum(self._unstable.values())
+
+    @property
+    def value(self) -> dict[str, Any]:
+        owners = sorted({*self._stable, *self._unstable})
+        return {"total": self.total, "rights": {owner: self.rights(owner) for owner in owners}}
+
+    def dump_stable(self) -> Any:
+        return {owner: hex(rights) for owner, rights in sorted(self._stable.items())}
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self._stable = {text(owner): int(rights, 16) for owner, rights in dumped.items()}
+
+
+def _deltas(name: str, args: Sequence[Any]) -> list[tuple[str, int]]:
+    """What an operation as sent does to whose rights."""
+    owner = args[-1]
+    if name == "increment":
+        return [(owner, args[0])]
+    if name == "decrement" or args[1] == owner:
+        return [(owner, -args[0] if name == "decrement" else 0)]
+    return [(owner, -args[0]), (args[1], args[0])]

@@ -29,19 +29,30 @@ class Operation:
     """Declares one operation: a check for each argument, the values of trailing ones left out, the
     name on the wire.
 
-    `sent_as` makes it another name for an operation of the same type (`clear` for `reset`).
+    sent_as: makes it another name for an operation of the same type (`clear` for `reset`).
+    ships: checks of what the type sends behind the arguments, from `PureOpCRDT.ship` (a time, an
+        identity). A pure operation ships nothing.
+    additive: means the same wherever it is issued again, since it takes nothing away and overwrites
+        nothing (`PureOpCRDT.rebase`).
     """
 
-    __slots__ = ("arguments", "defaults", "sent_as")
+    __slots__ = ("additive", "arguments", "defaults", "sent_as", "ships")
 
     def __init__(
-        self, *arguments: Check, defaults: tuple[Any, ...] = (), sent_as: str | None = None
+        self,
+        *arguments: Check,
+        defaults: tuple[Any, ...] = (),
+        sent_as: str | None = None,
+        ships: tuple[Check, ...] = (),
+        additive: bool = False,
     ) -> None:
         if len(defaults) > len(arguments):
             raise TypeError(f"{len(defaults)} defaults for {len(arguments)} arguments")
         self.arguments = arguments
         self.defaults = defaults
         self.sent_as = sent_as
+        self.ships = ships
+        self.additive = additive
 
     def check(self, given: tuple[Any, ...]) -> list[Any]:
         """The arguments to send for those given. Raises ValueError with the reason."""
@@ -56,9 +67,10 @@ class Operation:
         """The arguments of an operation off the wire, where none is left out. Raises ValueError
         with the reason.
         """
-        if len(arguments) != len(self.arguments):
-            raise ValueError(self._arity(len(arguments)))
-        return tuple([check(value) for check, value in zip(self.arguments, arguments, strict=True)])
+        checks = self.arguments + self.ships if self.ships else self.arguments
+        if len(arguments) != len(checks):
+            raise ValueError(f"{len(checks)} arguments arrive, not {len(arguments)}")
+        return tuple([check(value) for check, value in zip(checks, arguments, strict=True)])
 
     def _arity(self, given: int) -> str:
         most = len(self.arguments)
@@ -133,6 +145,20 @@ def integer(value: Any) -> Any:
         raise ValueError(f"{_short(value)} is a {type(value).__name__}, not an int")
     if not MIN_INTEGER <= value <= MAX_INTEGER:
         raise ValueError(f"integer {_short(value)} is beyond signed 64 bits")
+    return value
+
+
+def natural(value: Any) -> Any:
+    """An integer from 0 to 2^63 - 1."""
+    if integer(value) < 0:
+        raise ValueError(f"{value} is negative")
+    return value
+
+
+def positive(value: Any) -> Any:
+    """An integer from 1 to 2^63 - 1."""
+    if integer(value) < 1:
+        raise ValueError(f"{value} is not positive")
     return value
 
 

@@ -132,3 +132,5 @@ class POLog:
             if not messages:
                 del self._origins[origin]
         self._size -= 1
+        if not self._size:
+            self._slots.clear()  # gives the table of a burst back, which deleting does not

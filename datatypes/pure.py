@@ -7,16 +7,19 @@ Operation-Based Replicated Data Types" (2017).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
+from crdtcast.datatypes.memory import Memory, occupied
 from crdtcast.datatypes.operations import Operation, exact
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
-from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
-from crdtcast.tags import Tag
+from crdtcast.datatypes.retained import Retained
+from crdtcast.datatypes.site import Site
+from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, RemoteProtocolError
+from crdtcast.tags import Dot, Tag, Vector, covers, dominates
 
 V = TypeVar("V")
 
@@ -45,6 +48,16 @@ class Arrival(NamedTuple):
     leaves: Iterable[tuple[Hashable, Any]] = ()
 
 
+class Change(NamedTuple):
+    """What an observer is told: the operation as it arrived, and the slots it may have changed."""
+
+    operation: Arrived
+    slots: tuple[Hashable, ...] | Everything
+
+
+Observer: TypeAlias = Callable[[Change], None]
+
+
 class PureOpCRDT(ABC, Generic[V]):
     """A replicated object. Subclasses declare `TYPE` and `OPERATIONS` and answer the two questions.
 
@@ -60,7 +73,9 @@ class PureOpCRDT(ABC, Generic[V]):
     TYPE: ClassVar[str]
     """Name of the type in snapshots, logs and digests, as kind_semantics."""
     VERSION: ClassVar[int] = 1
-    """Version of the snapshot of the stable part; a restore refuses a newer one."""
+    """Version of the type: raise it with a new operation, argument or form of the stable part. A
+    restore refuses a newer one; `load_stable` is told an older one.
+    """
     OPERATIONS: ClassVar[Mapping[str, Operation]]
 
     _own_obsolete: ClassVar[bool] = False
@@ -74,8 +89,17 @@ class PureOpCRDT(ABC, Generic[V]):
                     f"{cls.__name__}.{name} is sent as {declared.sent_as}: no such operation"
                 )
 
-    def __init__(self) -> None:
+    def __init__(self, *, retain: int = 0) -> None:
+        """retain: how many operations to keep beyond their stability, as by `retain()`."""
         self.log = POLog()
+        self.site: Site | None = None
+        """Set by whatever holds the object, for types that ship a time or an identity."""
+        self._observers: dict[Observer, None] = {}
+        self._retained: Retained[Any] | None = None
+        if retain:
+            self._retained = Retained(retain, type(self)())
+        # One look on the hot path, whether anybody wants to know.
+        self._followed = bool(retain)
 
     # ---- what a type answers ------------------------------------------------------------------
 
@@ -118,13 +142,46 @@ class PureOpCRDT(ABC, Generic[V]):
     def value(self) -> V:
         """What the object is worth now: immutable, or a fresh copy."""
 
-    def permit(self, name: str, args: Sequence[Any]) -> None:
-        """Refuse, with InvalidOperationError, an operation that this state does not allow to
-        issue.
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
+        """Refuse, with InvalidOperationError, an operation that this state, followed by the
+        operations `after`, does not allow to issue.
         """
+
+    def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
+        """What to send behind the arguments of an operation that declares `ships`."""
+        raise NotImplementedError(f"{self.TYPE}.{name} ships something: define ship")
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """Fewer operations with the same effect, when they are sent as one message: deltas summed,
+        what a later one overwrites dropped.
+
+        By default they stay as they are; `without_overwritten` serves most types.
+        """
+        return list(operations)
+
+    @classmethod
+    def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
+        """What to issue, behind `theirs`, for an operation that was issued at `base` and that
+        nobody got; none if it yields.
+
+        An eviction separates a replica from the group: its operation was concurrent with what the
+        group did since, and issued again it would come after that, and remove or overwrite what it
+        has never seen. So an additive operation goes out as it is, another only where `theirs`
+        still is what `base` was. A type may look closer. For several operations, in order: let
+        `base` take the effect of each, and `theirs` that of what was issued for it.
+        """
+        if cls.OPERATIONS[operation[0]].additive or theirs == base:
+            return [operation]
+        return []
 
     def entered(self, entry: Entry) -> None:
         """`entry` was stored in the log: a place to keep running totals up."""
+
+    def reentered(self, entry: Entry) -> None:
+        """`entry` is back in the log after a restore, behind `load_stable`. By default as if it had
+        just entered.
+        """
+        self.entered(entry)
 
     def left(self, entry: Entry) -> None:
         """`entry` left the log, as redundant or as stable (then `stabilise` follows)."""
@@ -141,11 +198,12 @@ class PureOpCRDT(ABC, Generic[V]):
 
     # ---- what a replica calls -----------------------------------------------------------------
 
-    def prepare(self, name: str, *args: Any) -> list[Any]:
+    def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
         """The operation to send, `[name, argument, ...]`; the state stays as it is.
 
-        Raises InvalidOperationError for an unknown name, arguments of the wrong number or type, or
-        such as would not arrive as they are.
+        `after`: operations prepared already for the same message, which have not taken effect.
+        Raises InvalidOperationError for an unknown name, arguments of the wrong number or type,
+        such as would not arrive as they are, or what `permit` refuses.
         """
         declared = self.OPERATIONS.get(name)
         if declared is None:
@@ -155,8 +213,11 @@ class PureOpCRDT(ABC, Generic[V]):
             checked = [exact(argument) for argument in declared.check(args)]
         except ValueError as refusal:
             raise InvalidOperationError(f"{self.TYPE}.{name}: {refusal}") from refusal
-        self.permit(name, checked)
-        return [declared.sent_as or name, *checked]
+        sent_as = declared.sent_as or name
+        self.permit(sent_as, checked, after)
+        if self.OPERATIONS[sent_as].ships:
+            return [sent_as, *checked, *self.ship(sent_as, checked, after)]
+        return [sent_as, *checked]
 
     def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None:
         """Deliver operation number `index` of the message tagged `tag`, as `prepare` made it, here
@@ -167,7 +228,10 @@ class PureOpCRDT(ABC, Generic[V]):
         """
         name, args = self._checked(operation)
         new = Arrived(name, args, tag, index)
-        clears, leaves = self.arrival(new)
+        arrival = self.arrival(new)
+        if self._followed:
+            arrival = _written_out(arrival)
+        clears, leaves = arrival
         if clears is EVERYTHING:
             self._clear_everything(new)
         else:
@@ -178,6 +242,8 @@ class PureOpCRDT(ABC, Generic[V]):
             if not self.redundant(entry):
                 self.log.add(entry)
                 self.entered(entry)
+        if self._followed:
+            self._tell(operation, Change(new, _touched(arrival)))
 
     def stable(self, tag: Tag) -> None:
         """Every operation of the message tagged `tag` is stable. Harmless if it left nothing
@@ -187,6 +253,81 @@ class PureOpCRDT(ABC, Generic[V]):
             self.log.discard(entry)
             self.left(entry)
             self.stabilise(entry)
+        if self._retained is not None:
+            self._retained.stable(tag)
+
+    def forget(self, tag: Tag, index: int = 0) -> None:
+        """Remove all that came before operation `index` of the message tagged `tag`: the reset
+        that a container gives what it holds, whatever the type's own operations are.
+        """
+        self._clear_everything(Arrived("forget", (), tag, index))
+
+    @property
+    def untouched(self) -> bool:
+        """Whether this is as good as a new object: nothing in the log, and nothing stable."""
+        return not self.log and canonical(self.dump_stable()) == canonical(
+            type(self)().dump_stable()
+        )
+
+    @property
+    def blank(self) -> bool:
+        """Whether the value is that of a new object: then an add-wins map does not show the key.
+        Override it where the value is costly.
+        """
+        return canonical(self.value) == canonical(type(self)().value)
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Call `observer` after each operation's effect, here or from elsewhere, until the function
+        returned is called.
+
+        Stability changes no value, so nobody is told of it. An observer must not raise, nor issue
+        operations.
+        """
+        self._observers[observer] = None
+        self._followed = True
+
+        def stop() -> None:
+            self._observers.pop(observer, None)
+            self._followed = bool(self._observers) or self._retained is not None
+
+        return stop
+
+    def retain(self, most: int, vector: Vector | None = None) -> None:
+        """Keep the next `most` operations beyond their stability, for `clone`; costs a second copy
+        of the state. `vector`: what this object has delivered so far, if it is not new.
+        """
+        self._retained = Retained(most, self.clone(), vector)
+        self._followed = True
+
+    def clone(self, since: Vector | None = None, until: Vector | None = None) -> Self:
+        """A copy; with `until`, as this object was (or would have been) with only the operations
+        under that vector; with `since`, of only those that are not under that one.
+
+        Both need an object that retains, and vectors that cover what it retains no longer:
+        LocalProtocolError otherwise. Observers and the retained log are not copied.
+        """
+        if since is None and until is None:
+            copy = self.restore(self.snapshot())
+        else:
+            retained = self._reaching(since, until)
+            copy = retained.floor.clone() if since is None else type(self)()
+            for step in retained:
+                dot = step.tag.dot
+                if since is not None and covers(since, dot):
+                    continue
+                if until is None or covers(until, dot):
+                    step.take(copy)
+        copy.site = self.site
+        return copy
+
+    def memory(self) -> Memory:
+        """Bytes that this object occupies; walks all of it."""
+        seen: set[int] = set()
+        ours = ("log", "site", "_observers", "_retained", "_followed")
+        stable = occupied([part for name, part in vars(self).items() if name not in ours], seen)
+        log = occupied([self.log], seen)
+        retained = 0 if self._retained is None else occupied([self._retained], seen)
+        return Memory(stable, log, retained, len(self.log))
 
     @property
     def log_size(self) -> int:
@@ -228,10 +369,58 @@ class PureOpCRDT(ABC, Generic[V]):
             restored.load_stable(taken.stable, taken.version)
             for entry in taken.entries:
                 restored.log.add(entry)
-                restored.entered(entry)
+                restored.reentered(entry)
         return restored
 
+    # ---- for types ----------------------------------------------------------------------------
+
+    def without_overwritten(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """`operations` without those whose every slot a later one of them clears.
+
+        Only for types with the default rule of what is obsolete, and an `arrival` that does not
+        depend on the state.
+        """
+        cleared: set[Hashable] = set()
+        kept: list[list[Any]] = []
+        for operation in reversed(operations):
+            name, *args = operation
+            arrival = _written_out(self.arrival(Arrived(name, tuple(args), _NOWHERE, 0)))
+            slots = _touched(arrival)
+            if slots is not EVERYTHING and slots and cleared.issuperset(slots):
+                continue
+            kept.append(operation)
+            if arrival.clears is EVERYTHING:
+                break
+            cleared.update(arrival.clears)
+        return kept[::-1]
+
+    def _located(self) -> Site:
+        """The site, for `ship`."""
+        if self.site is None:
+            raise InvalidOperationError(
+                f"{self.TYPE} ships a time or an identity: set `site` of an object that no replica "
+                "holds"
+            )
+        return self.site
+
     # ---- internal -----------------------------------------------------------------------------
+
+    def _tell(self, operation: Sequence[Any], change: Change) -> None:
+        if self._retained is not None:
+            self._retained.delivered(operation, change.operation.tag, change.operation.index)
+        for observer in list(self._observers):
+            observer(change)
+
+    def _reaching(self, since: Vector | None, until: Vector | None) -> Retained[Any]:
+        if self._retained is None:
+            raise LocalProtocolError(f"this {self.TYPE} retains nothing: call retain(most)")
+        for name, vector in (("since", since), ("until", until)):
+            if vector is not None and not dominates(vector, self._retained.vector):
+                raise LocalProtocolError(
+                    f"{name}={dict(vector)} is older than what this {self.TYPE} retains: the last "
+                    f"{self._retained.most} operations, behind {self._retained.vector}"
+                )
+        return self._retained
 
     def _checked(self, operation: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
         try:
@@ -263,3 +452,20 @@ class PureOpCRDT(ABC, Generic[V]):
             self.log.discard(entry)
             self.left(entry)
         self.clear_stable(EVERYTHING)
+
+
+_NOWHERE = Tag(Dot("", 0))
+"""Stands for the tag that a message does not have yet."""
+
+
+def _written_out(arrival: Arrival) -> Arrival:
+    """The same, to be read more than once."""
+    clears, leaves = arrival
+    return Arrival(clears if isinstance(clears, Everything) else tuple(clears), tuple(leaves))
+
+
+def _touched(arrival: Arrival) -> tuple[Hashable, ...] | Everything:
+    """The slots where an arrival clears or leaves something."""
+    if isinstance(arrival.clears, Everything):
+        return arrival.clears
+    return tuple(dict.fromkeys([*arrival.clears, *(slot for slot, _ in arrival.leaves)]))

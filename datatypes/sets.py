@@ -1,8 +1,9 @@
-"""Sets. Add-wins: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data Types",
-2017, section 5.
+"""Sets. Add-wins and remove-wins: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated
+Data Types", 2017, section 5. Grow-only and two-phase: Shapiro, Preguiça, Baquero and Zawirski, "A
+Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, section 3.3.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias, cast
 
 from crdtcast.datatypes.canonical import canonical
@@ -13,41 +14,33 @@ from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
 Element: TypeAlias = str | bytes | int
 
 
-class AWSet(PureOpCRDT[frozenset[Element]]):
-    """A set where an add wins over a concurrent remove: a removal removes only the adds that it has
-    seen.
+def _members(args: Sequence[Any]) -> Sequence[Element]:
+    """The elements that an operation names: one, or a list of them."""
+    return args[0] if type(args[0]) is list else args
 
-    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`, `reset()` (also `clear()`)
-    removes all that it has seen. Adding what is present counts: it survives a remove that did not
-    see it. Removals are never stored; when everything is stable the state is a plain Python set.
-    Elements are str, bytes or signed 64-bit integers.
+
+class GSet(PureOpCRDT[frozenset[Element]]):
+    """A set that only grows.
+
+    Operations: `add(e)`, `add_all(es)`. Elements are str, bytes or signed 64-bit integers. When
+    everything is stable the state is a plain Python set.
     """
 
-    TYPE: ClassVar[str] = "set_aw"
+    TYPE: ClassVar[str] = "set_go"
     OPERATIONS = {  # noqa: RUF012
-        "add": Operation(element),
-        "remove": Operation(element),
-        "add_all": Operation(collection_of(element)),
-        "remove_all": Operation(collection_of(element)),
-        "reset": Operation(),
-        "clear": Operation(sent_as="reset"),
+        "add": Operation(element, additive=True),
+        "add_all": Operation(collection_of(element), additive=True),
     }
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
         self._stable: set[Element] = set()
 
     def arrival(self, operation: Arrived) -> Arrival:
-        name, args = operation.name, operation.args
-        if name == "add":
-            return Arrival(args, ((args[0], None),))
-        if name == "remove":
-            return Arrival(args)
-        if name == "add_all":
-            return Arrival(args[0], [(added, None) for added in args[0]])
-        if name == "remove_all":
-            return Arrival(args[0])
-        return Arrival(EVERYTHING)
+        added = _members(operation.args)
+        # An add replaces those of its element that it has seen: a container's reset that missed
+        # this one must not find the element gone.
+        return Arrival(added, [(member, None) for member in added])
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
         if slot is EVERYTHING:
@@ -58,9 +51,20 @@ class AWSet(PureOpCRDT[frozenset[Element]]):
     def stabilise(self, entry: Entry) -> None:
         self._stable.add(cast(Element, entry.slot))
 
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
     @property
     def value(self) -> frozenset[Element]:
         return frozenset(self)
+
+    @property
+    def blank(self) -> bool:
+        return not self._stable and not self.log
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._stable)
 
     def __contains__(self, element: object) -> bool:
         return element in self._stable or element in self.log.slots
@@ -80,3 +84,247 @@ class AWSet(PureOpCRDT[frozenset[Element]]):
 
     def load_stable(self, dumped: Any, version: int) -> None:
         self._stable = {element(member) for member in dumped}
+
+
+class AWSet(GSet):
+    """A set where an add wins over a concurrent remove: a removal removes only the adds that it has
+    seen.
+
+    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`, `reset()` (also `clear()`)
+    removes all that it has seen. Adding what is present counts: it survives a remove that did not
+    see it. Removals are never stored; when everything is stable the state is a plain Python set.
+    Elements are str, bytes or signed 64-bit integers.
+    """
+
+    TYPE: ClassVar[str] = "set_aw"
+    OPERATIONS = {  # noqa: RUF012
+        **GSet.OPERATIONS,
+        "remove": Operation(element),
+        "remove_all": Operation(collection_of(element)),
+        "reset": Operation(),
+        "clear": Operation(sent_as="reset"),
+    }
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        name, args = operation.name, operation.args
+        if name == "add":
+            return Arrival(args, ((args[0], None),))
+        if name == "remove":
+            return Arrival(args)
+        if name == "add_all":
+            return Arrival(args[0], [(added, None) for added in args[0]])
+        if name == "remove_all":
+            return Arrival(args[0])
+        return Arrival(EVERYTHING)
+
+    @classmethod
+    def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
+        """Element by element: a removal goes out for what was there and still is."""
+        name, *args = operation
+        if cls.OPERATIONS[name].additive or (name == "reset" and theirs == base):
+            return [operation]
+        removed = sorted(base, key=canonical) if name == "reset" else _members(args)
+        still = [member for member in removed if member in base and member in theirs]
+        return [["remove_all", still]] if still else []
+
+
+class RWSet(PureOpCRDT[frozenset[Element]]):
+    """A set where a remove wins over a concurrent add: an element is in when it has been added and
+    each removal of it has been seen by some add.
+
+    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`, `reset()` (also `clear()`).
+    Removing what is absent counts: it wins over an add that did not see it. `reset` forgets the
+    adds and removals that it has seen; it cannot name others, so a concurrent add survives it.
+    Removals stay in the log until they are stable; then the state is a plain Python set.
+    """
+
+    TYPE: ClassVar[str] = "set_rw"
+    OPERATIONS = {  # noqa: RUF012
+        "add": Operation(element),
+        "add_all": Operation(collection_of(element)),
+        # A removal wins over what it has not seen, so issued again it removes nothing more.
+        "remove": Operation(element, additive=True),
+        "remove_all": Operation(collection_of(element), additive=True),
+        "reset": Operation(),
+        "clear": Operation(sent_as="reset"),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._stable: set[Element] = set()
+        # Elements of a stable removal with concurrent operations in the log: those adds lose.
+        self._removed: set[Element] = set()
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "reset":
+            return Arrival(EVERYTHING)
+        adds = operation.name in ("add", "add_all")
+        members = _members(operation.args)
+        return Arrival(members, [(member, adds) for member in members])
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        if slot is EVERYTHING:
+            self._stable = set()
+            self._removed = set()
+        else:
+            self._stable.discard(cast(Element, slot))
+            self._removed.discard(cast(Element, slot))
+
+    def stabilise(self, entry: Entry) -> None:
+        member = cast(Element, entry.slot)
+        if not entry.content:
+            self._stable.discard(member)
+            self._removed.add(member)
+        elif member not in self._removed:
+            self._stable.add(member)
+        if not self.log.in_slot(member):
+            self._removed.discard(member)
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    @classmethod
+    def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
+        """Element by element: an add goes out unless somebody has removed the element since."""
+        name, *args = operation
+        if name not in ("add", "add_all"):
+            return super().rebase(operation, base, theirs)
+        wanted = [member for member in _members(args) if member in theirs or member not in base]
+        return [["add_all", wanted]] if wanted else []
+
+    @property
+    def value(self) -> frozenset[Element]:
+        return frozenset(self)
+
+    @property
+    def blank(self) -> bool:
+        return next(iter(self), None) is None
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._stable or self._removed)
+
+    def __contains__(self, element: object) -> bool:
+        if not isinstance(element, Hashable) or element in self._removed:
+            return False
+        entries = self.log.in_slot(element)
+        return all(entry.content for entry in entries) and (
+            bool(entries) or element in self._stable
+        )
+
+    def __iter__(self) -> Iterator[Element]:
+        for member in self._stable:
+            if member in self:
+                yield member
+        for slot in self.log.slots:
+            if slot not in self._stable and slot in self:
+                yield cast(Element, slot)
+
+    def __len__(self) -> int:
+        """Number of elements; costs one step an unstable element."""
+        return len(self._stable) + sum(
+            (slot in self) - (slot in self._stable) for slot in self.log.slots
+        )
+
+    def dump_stable(self) -> Any:
+        return [sorted(part, key=canonical) for part in (self._stable, self._removed)]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        stable, removed = dumped
+        self._stable = {element(member) for member in stable}
+        self._removed = {element(member) for member in removed}
+
+
+class TwoPhaseSet(PureOpCRDT[frozenset[Element]]):
+    """A set where a remove is final: no add of that element counts any more, whenever it comes.
+
+    Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`. A removed element stays
+    removed for ever, so its name is kept for ever: this is what the type means, and the one thing
+    of it that stability does not free.
+    """
+
+    TYPE: ClassVar[str] = "set_2p"
+    OPERATIONS = {  # noqa: RUF012
+        "add": Operation(element, additive=True),
+        "add_all": Operation(collection_of(element), additive=True),
+        "remove": Operation(element, additive=True),
+        "remove_all": Operation(collection_of(element), additive=True),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._added: set[Element] = set()  # without those removed
+        self._removed: set[Element] = set()
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        """Slots are (element, whether removed): an add never clears a removal."""
+        members = _members(operation.args)
+        if operation.name in ("add", "add_all"):
+            adds = [(member, False) for member in members]
+            return Arrival(adds, [(slot, None) for slot in adds])
+        removals = [(member, True) for member in members]
+        seen = [*removals, *((member, False) for member in members)]
+        return Arrival(seen, [(slot, None) for slot in removals])
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        if slot is EVERYTHING:
+            self._added = set()
+            self._removed = set()
+        else:
+            member, removed = cast(tuple[Element, bool], slot)
+            (self._removed if removed else self._added).discard(member)
+
+    def stabilise(self, entry: Entry) -> None:
+        member, removed = cast(tuple[Element, bool], entry.slot)
+        if removed:
+            self._added.discard(member)
+            self._removed.add(member)
+        elif member not in self._removed:
+            self._added.add(member)
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    @property
+    def value(self) -> frozenset[Element]:
+        return frozenset(self)
+
+    @property
+    def blank(self) -> bool:
+        return next(iter(self), None) is None
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._added or self._removed)
+
+    def __contains__(self, element: object) -> bool:
+        slots = self.log.slots
+        return (
+            (element in self._added or (element, False) in slots)
+            and element not in self._removed
+            and (element, True) not in slots
+        )
+
+    def __iter__(self) -> Iterator[Element]:
+        for member in self._added:
+            if member in self:
+                yield member
+        for slot in self.log.slots:
+            member, removed = cast(tuple[Element, bool], slot)
+            if not removed and member not in self._added and member in self:
+                yield member
+
+    def __len__(self) -> int:
+        """Number of elements; costs one step an unstable element."""
+        touched = {cast(tuple[Element, bool], slot)[0] for slot in self.log.slots}
+        return len(self._added) + sum(
+            (member in self) - (member in self._added) for member in touched
+        )
+
+    def dump_stable(self) -> Any:
+        return [sorted(part, key=canonical) for part in (self._added, self._removed)]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        added, removed = dumped
+        self._added = {element(member) for member in added}
+        self._removed = {element(member) for member in removed}

@@ -11,7 +11,7 @@ PUBLIC = """
     BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability Engine EngineState
     EventLog HLC Handle HandshakeError InvalidOperationError LinkStatus LocalProtocolError Node
     NodeOptions RemoteProtocolError Replica RolledBackError ServerError Stable SupersededError Tag
-    UnusableInputError open_node open_replica run_until_signal
+    Token TypeClashError UnusableInputError open_node open_replica run_until_signal
 """
 
 PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")

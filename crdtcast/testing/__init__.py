@@ -9,14 +9,17 @@ from crdtcast.testing.group import Call, Group, VisibleOperation
 
 if TYPE_CHECKING:
     from crdtcast.testing.harness import check_crdt, run_schedule
+    from crdtcast.testing.orders import EveryOrder, check_every_order
     from crdtcast.testing.schedules import Schedule, schedules, weighted
 
 __all__ = [
     "Call",
+    "EveryOrder",
     "Group",
     "Schedule",
     "VisibleOperation",
     "check_crdt",
+    "check_every_order",
     "run_schedule",
     "schedules",
     "weighted",
@@ -26,7 +29,9 @@ _LAZY = {
     "Schedule": "crdtcast.testing.schedules",
     "schedules": "crdtcast.testing.schedules",
     "weighted": "crdtcast.testing.schedules",
+    "EveryOrder": "crdtcast.testing.orders",
     "check_crdt": "crdtcast.testing.harness",
+    "check_every_order": "crdtcast.testing.orders",
     "run_schedule": "crdtcast.testing.harness",
 }
 

@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 import msgpack
 
 from crdtcast.datatypes.pure import PureOpCRDT
+from crdtcast.datatypes.site import Site
+from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
 
 C = TypeVar("C", bound=PureOpCRDT[Any])
@@ -61,16 +63,28 @@ class VisibleOperation:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message of the group: its tag, and its operations as they travel (packed, as over a
-    wire).
+    """A message of the group: its tag, its operations as they travel (packed, as over a wire), and
+    as they were before `compress`.
     """
 
     tag: Tag
     payload: bytes
+    meant: bytes
 
     def operations(self) -> list[list[Any]]:
-        unpacked: list[list[Any]] = msgpack.unpackb(self.payload)
-        return unpacked
+        return _unpacked(self.payload)
+
+    def visible(self) -> list["VisibleOperation"]:
+        """What a specification is to see of this message: what was meant, not what was sent."""
+        return [
+            VisibleOperation(name, tuple(args), self.tag, index)
+            for index, (name, *args) in enumerate(_unpacked(self.meant))
+        ]
+
+
+def _unpacked(payload: bytes) -> list[list[Any]]:
+    unpacked: list[list[Any]] = msgpack.unpackb(payload)
+    return unpacked
 
 
 class Member(Generic[C]):
@@ -93,16 +107,25 @@ class Group(Generic[C]):
 
     def __init__(self, crdt: type[C], size: int = 3) -> None:
         self.members = [Member(chr(ord("a") + number), crdt()) for number in range(size)]
+        # Clocks that stand still make a Lamport clock of the hybrid one: it shows nothing that
+        # causality does not, and has many equal times.
+        for member in self.members:
+            member.crdt.site = Site(member.name, HLC(lambda: 0))
         self._sent: dict[str, list[Sent]] = {member.name: [] for member in self.members}
 
-    def issue(self, member: Member[C], calls: Sequence[Call]) -> Sent:
+    def issue(self, member: Member[C], calls: Sequence[Call], *, compressed: bool = False) -> Sent:
         """Prepare the calls at a member, send them as one message, and deliver it there.
 
+        `compressed`: send what the type makes of them by `compress`; it has to mean the same.
         Raises InvalidOperationError, nothing sent, if the type refuses one of them.
         """
-        operations = [member.crdt.prepare(call.name, *call.args) for call in calls]
+        operations: list[list[Any]] = []
+        for call in calls:
+            operations.append(member.crdt.prepare(call.name, *call.args, after=operations))
         dot = Dot(member.name, len(self._sent[member.name]) + 1)
-        message = Sent(Tag(dot, (), dict(member.vector)), msgpack.packb(operations))
+        sent = member.crdt.compress(operations) if compressed else operations
+        tag = Tag(dot, (), dict(member.vector))
+        message = Sent(tag, msgpack.packb(sent), msgpack.packb(operations))
         self._sent[member.name].append(message)
         self.deliver(member, message)
         return message
@@ -123,8 +146,7 @@ class Group(Generic[C]):
         tag = message.tag
         for index, operation in enumerate(message.operations()):
             member.crdt.effect(operation, tag, index)
-            name, *args = operation
-            member.visible.append(VisibleOperation(name, tuple(args), tag, index))
+        member.visible.extend(message.visible())
         member.vector[tag.dot.origin] = tag.dot.counter
         member.unstable.append(message)
 

@@ -50,9 +50,9 @@ def check_crdt(
     operations. Checked after every step: the value; that replicas with equal operations have equal
     digests, and replicas with different values different ones; that `prepare` changes nothing; that
     stability, however early, changes no value; that a snapshot restores to the same value, log and
-    bytes. Checked at the end: convergence, and an empty log once all is stable. The same `seed`
-    gives the same schedules, whatever the hash seed. An error that the type raises gets the same
-    note.
+    bytes. Messages of several operations are compressed in half of the schedules. Checked at the
+    end: convergence, and an empty log once all is stable. The same `seed` gives the same schedules,
+    whatever the hash seed. An error that the type raises gets the same note.
     """
 
     @seeded(seed)
@@ -141,16 +141,17 @@ class _Run:
 
     def _issue(self, member: Member[PureOpCRDT[Any]], action: Issue) -> None:
         before = member.crdt.snapshot()
+        prepared: list[list[Any]] = []
         for call in action.calls:
             try:
-                member.crdt.prepare(call.name, *call.args)
+                prepared.append(member.crdt.prepare(call.name, *call.args, after=prepared))
             except InvalidOperationError:
                 return
             finally:
                 if member.crdt.snapshot() != before:
                     self._fail(f"preparing {call} changed the state of {member.name}")
         self.steps.append(f"{member.name} issues {', '.join(map(repr, action.calls))}")
-        sent = self.group.issue(member, action.calls)
+        sent = self.group.issue(member, action.calls, compressed=self.schedule.compressed)
         self.steps[-1] += f" as {sent.tag.dot}"
         self._check(member)
 
@@ -178,6 +179,7 @@ class _Run:
         self.steps.append(f"{member.name} restarts from a snapshot")
         snapshot = member.crdt.snapshot()
         restored = self.crdt.restore(snapshot)
+        restored.site = member.crdt.site
         if restored.snapshot() != snapshot:
             self._fail(f"the snapshot of {member.name} differs after a restore")
         if restored.log_size != member.crdt.log_size:

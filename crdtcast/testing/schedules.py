@@ -60,11 +60,14 @@ Action: TypeAlias = Wait | Issue | Deliver | Stabilise | Restart | Synchronise
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`eager`: everything is reported stable everywhere the moment the definition allows it."""
+    """`eager`: everything is reported stable everywhere the moment the definition allows it.
+    `compressed`: what a message carries goes through the type's `compress`.
+    """
 
     members: int
     eager: bool
     actions: tuple[Action, ...]
+    compressed: bool = False
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
@@ -99,4 +102,4 @@ def schedules(
     )
     # Without a minimum, most lists are too short for a conflict, a removal and a stabilisation.
     many = st.lists(action, min_size=actions // 2, max_size=actions).map(tuple)
-    return st.builds(Schedule, st.just(members), st.booleans(), many)
+    return st.builds(Schedule, st.just(members), st.booleans(), many, st.booleans())

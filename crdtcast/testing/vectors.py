@@ -7,15 +7,19 @@ are capped at MAX_ORDERS.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from crdtcast.datatypes import AWSet, PureOpCRDT, ResettableCounter
+from crdtcast.datatypes import PureOpCRDT, Site
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.exceptions import InvalidOperationError
+from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
+from crdtcast.testing.vector_types import SIMPLE_TYPES, VectorType
+from crdtcast.testing.vector_types_nested import NESTED_TYPES
 from crdtcast.testing.vectorfile import Vector
 
 MAX_ORDERS: Final = 5040
@@ -24,37 +28,7 @@ is left out.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class VectorType:
-    """How a type of the vector files maps to one of ours: class, operation names, form of the
-    value.
-    """
-
-    crdt: type[PureOpCRDT[Any]]
-    operations: Mapping[str, str]
-    show: Callable[[Any], Any]
-
-
-def _sorted_list(value: Iterable[Any]) -> list[Any]:
-    return sorted(value, key=lambda element: (type(element).__name__, element))
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-_DELTAS = {"inc": "increment", "dec": "decrement"}
-
-VECTOR_TYPES: Final[Mapping[str, VectorType]] = {
-    "set_aw": VectorType(
-        AWSet,
-        {name: name for name in ("add", "remove", "add_all", "remove_all", "reset")},
-        _sorted_list,
-    ),
-    "counter_fat": VectorType(ResettableCounter, {**_DELTAS, "reset": "reset"}, _itself),
-    # A PN-counter is a resettable counter that nobody resets.
-    "counter_pn": VectorType(ResettableCounter, _DELTAS, _itself),
-}
+VECTOR_TYPES: Final[Mapping[str, VectorType]] = {**SIMPLE_TYPES, **NESTED_TYPES}
 
 
 class Outcome(enum.Enum):
@@ -123,13 +97,17 @@ class _Run:
 
     def _prepare(self) -> None:
         """Prepare each event on exactly its causal past; what the source refuses is not sent."""
+        dots: dict[str, Dot] = {}
         for position, event in enumerate(self.vector.events):
             past = [self.steps[earlier] for earlier in sorted(event.past) if earlier in self.steps]
+            args, time_ms = self.mapped.arguments(event.args)
+            args = self.mapped.resolve(args, dots)
             source = self.mapped.crdt()
+            source.site = Site(event.replica, HLC(partial(int, time_ms)))
             for step in past:
                 source.effect(step.operation, step.tag)
             try:
-                operation = source.prepare(self.mapped.operations[event.op], *event.args)
+                operation = source.prepare(self.mapped.operations[event.op], *args)
             except InvalidOperationError as refusal:
                 if not event.rejected:
                     raise _Difference(f"{event.id} was refused: {refusal}") from refusal
@@ -141,6 +119,7 @@ class _Run:
                 vector[step.tag.dot.origin] = step.tag.dot.counter
             dot = Dot(event.replica, vector.get(event.replica, 0) + 1)
             self.steps[position] = _Step(position, Tag(dot, (), vector), operation)
+            dots[event.id] = dot
 
     def _deliver(
         self, seen: frozenset[int], expected: Any, where: str, log_size: int | None

@@ -1,4 +1,4 @@
-"""ResettableCounter against its specification, and mutations that the harness must catch."""
+"""Counters against their specifications, and mutations that the harness must catch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,9 +6,22 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from crdtcast.datatypes import Arrival, Arrived, Entry, ResettableCounter
+from crdtcast.datatypes import (
+    Arrival,
+    Arrived,
+    BoundedCounter,
+    Entry,
+    GCounter,
+    PNCounter,
+    PureOpCRDT,
+    ResettableCounter,
+    Site,
+)
+from crdtcast.exceptions import InvalidOperationError
+from crdtcast.hlc import HLC
 from crdtcast.testing import Group, VisibleOperation, check_crdt
 from crdtcast.testing.group import Call
+from tests.datatypes.forgetting import check_forgetting
 
 amounts = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63)]))
 operations = st.one_of(
@@ -133,3 +146,247 @@ def test_a_sum_beyond_64_bits_stays_exact_through_stability_and_snapshot() -> No
     restored = ResettableCounter.restore(only.crdt.snapshot())
     assert restored.value == only.crdt.value == 3 * (2**63 - 1)
     assert restored.log_size == 0
+
+
+# Grow-only, PN and bounded.
+
+growing = st.one_of(
+    st.tuples(st.just("increment"), st.integers(0, 5) | st.just(2**63 - 1)),
+    st.just(("increment",)),
+)
+deltas = st.one_of(
+    st.tuples(st.sampled_from(["increment", "decrement"]), amounts), st.just(("decrement",))
+)
+small = st.integers(1, 4)
+spending = st.one_of(
+    st.tuples(st.just("increment"), small),
+    st.tuples(st.just("decrement"), small),
+    st.tuples(st.just("transfer"), small, st.sampled_from(["a", "b", "c", "heir"])),
+)
+
+
+def rights(visible: Sequence[VisibleOperation]) -> dict[str, Any]:
+    """Who made, spent, gave and got how much; without the resets of a container, nobody is below
+    zero in any state.
+    """
+    owned: dict[str, int] = {}
+    for operation in visible:
+        amount, owner = operation.args[0], operation.args[-1]
+        owned[owner] = owned.get(owner, 0) + (amount if operation.name == "increment" else -amount)
+        if operation.name == "transfer":
+            to = operation.args[1]
+            owned[to] = owned.get(to, 0) + amount
+    return {"total": sum(owned.values()), "rights": owned}
+
+
+def rights_never_below_zero(visible: Sequence[VisibleOperation]) -> dict[str, Any]:
+    expected = rights(visible)
+    assert min(expected["rights"].values(), default=0) >= 0, expected
+    return expected
+
+
+COUNTERS = [
+    (GCounter, growing, observed_reset),
+    (PNCounter, deltas, observed_reset),
+    (ResettableCounter, operations, observed_reset),
+    (BoundedCounter, spending, rights_never_below_zero),
+]
+ids = [crdt.__name__ for crdt, _, _ in COUNTERS]
+
+
+@pytest.mark.parametrize(("crdt", "operations", "specification"), COUNTERS, ids=ids)
+def test_a_counter_is_what_its_history_says(crdt: Any, operations: Any, specification: Any) -> None:
+    check_crdt(crdt, operations, specification, examples=25)
+
+
+def below_zero_after_resets(specification: Any) -> Any:
+    return rights if specification is rights_never_below_zero else specification
+
+
+@pytest.mark.parametrize(("crdt", "operations", "specification"), COUNTERS, ids=ids)
+def test_a_reset_by_a_container_takes_what_it_has_seen(
+    crdt: Any, operations: Any, specification: Any
+) -> None:
+    check_forgetting(crdt, operations, below_zero_after_resets(specification), examples=25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("members", "examples"), [(3, 1000), (4, 600), (5, 400)])
+@pytest.mark.parametrize(("crdt", "operations", "specification"), COUNTERS, ids=ids)
+def test_campaign(
+    crdt: Any, operations: Any, specification: Any, members: int, examples: int
+) -> None:
+    check_crdt(crdt, operations, specification, members=members, examples=examples, seed=members)
+    check_forgetting(crdt, operations, below_zero_after_resets(specification), examples=150)
+
+
+class GrowKeepsTheGreatest(GCounter):
+    """Of two deltas of one slot, the greater."""
+
+    def stabilise(self, entry: Entry) -> None:
+        self._stable = max(self._stable, entry.content)
+
+
+class GrowCountsTwice(GCounter):
+    """A delta counts at delivery, and again when it is stable."""
+
+    def left(self, entry: Entry) -> None:
+        pass
+
+
+class GrowCompressesToTheLast(GCounter):
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return list(operations[-1:])
+
+
+class GrowWraps(GCounter):
+    def stabilise(self, entry: Entry) -> None:
+        self._stable = (self._stable + entry.content) % 2**63
+
+
+class DeltasReplace(PNCounter):
+    """A delta replaces those that it has seen."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        return Arrival((None,), super().arrival(operation).leaves)
+
+
+class CompressionForgetsTheSign(PNCounter):
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return super().compress([["increment", amount] for _, amount in operations])
+
+
+class StabilityDropsDecrements(PNCounter):
+    def stabilise(self, entry: Entry) -> None:
+        self._stable += max(0, entry.content)
+
+
+class AnybodySpendsAll(BoundedCounter):
+    """The value allows it, so anybody may."""
+
+    def rights(self, owner: str) -> int:
+        return self.total
+
+    @property
+    def value(self) -> dict[str, Any]:
+        owners = {*self._stable, *self._unstable}
+        held = {one: super(AnybodySpendsAll, self).rights(one) for one in owners}
+        return {"total": self.total, "rights": held}
+
+
+class TransferMakesRights(BoundedCounter):
+    """The giver keeps what he gave."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        leaves = list(super().arrival(operation).leaves)
+        return Arrival(leaves=leaves[-1:])
+
+
+class BatchSpendsTwice(BoundedCounter):
+    """Rights are looked up without the operations that go before in the same message."""
+
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
+        super().permit(name, args, ())
+
+
+class TransfersAreNotPermitted(BoundedCounter):
+    """Refused at the source, but only decrements."""
+
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
+        if name == "decrement":
+            super().permit(name, args, after)
+
+
+class StabilityLosesTheGift(BoundedCounter):
+    """Of a stable transfer only the giver's part is kept."""
+
+    def stabilise(self, entry: Entry) -> None:
+        if entry.content < 0 or entry.slot == entry.tag.dot.origin:
+            super().stabilise(entry)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        GrowKeepsTheGreatest,
+        GrowCountsTwice,
+        pytest.param(GrowCompressesToTheLast, marks=pytest.mark.slow),  # rare: costs seconds
+        GrowWraps,
+        DeltasReplace,
+        CompressionForgetsTheSign,
+        StabilityDropsDecrements,
+        AnybodySpendsAll,
+        TransferMakesRights,
+        pytest.param(BatchSpendsTwice, marks=pytest.mark.slow),  # rare: costs seconds
+        TransfersAreNotPermitted,
+        StabilityLosesTheGift,
+    ],
+)
+def test_the_harness_catches_in_the_other_counters(mutant: type[PureOpCRDT[Any]]) -> None:
+    _, calls, specification = next(row for row in COUNTERS if row[0] is mutant.__mro__[1])
+    with pytest.raises(AssertionError) as failure:
+        check_crdt(mutant, calls, specification, examples=2000, seed=2, shrink=False)
+    assert f"{mutant.__name__} failed with seed=2" in failure.value.__notes__
+
+
+def test_folding_a_growing_counter_at_delivery_is_caught_by_a_containers_reset() -> None:
+    class Folds(GCounter):
+        def redundant(self, new: Entry) -> bool:
+            self.stabilise(new)
+            return True
+
+    with pytest.raises(AssertionError, match="Folds"):
+        check_forgetting(Folds, growing, observed_reset, examples=2000, shrink=False)
+
+
+def test_without_rights_an_operation_is_refused_at_its_source() -> None:
+    group = Group(BoundedCounter, 2)
+    ann, bob = group.members
+    group.issue(ann, [Call("increment", 10)])
+    group.deliver_all()
+    assert bob.crdt.total == 10
+    with pytest.raises(InvalidOperationError, match="'b' has rights for 0, not for 1; of 10"):
+        bob.crdt.prepare("decrement")
+    group.issue(ann, [Call("transfer", 4, "b"), Call("decrement", 6)])
+    with pytest.raises(InvalidOperationError, match="'a' has rights for 0"):
+        ann.crdt.prepare("transfer", 1, "b")
+    group.deliver_all()
+    first = bob.crdt.prepare("decrement", 3)
+    with pytest.raises(InvalidOperationError, match="rights for 1, not for 2"):
+        bob.crdt.prepare("decrement", 2, after=[first])
+    assert first == ["decrement", 3, "b"]
+    assert bob.crdt.rights("b") == 4
+    with pytest.raises(InvalidOperationError, match="0 is not positive"):
+        bob.crdt.prepare("increment", 0)
+    with pytest.raises(InvalidOperationError, match="set `site`"):
+        BoundedCounter().prepare("increment")
+
+
+def test_a_successor_issues_again_what_its_predecessor_spent() -> None:
+    """What an evicted owner spent is spent with the owner's rights, by whatever id it returns."""
+    group = Group(BoundedCounter, 2)
+    ann, bob = group.members
+    group.issue(ann, [Call("increment", 10), Call("transfer", 4, "b")])
+    group.deliver_all()
+    base = ann.crdt.clone()
+    lost = ann.crdt.prepare("decrement", 6)
+    group.issue(bob, [Call("decrement", 4)])
+    (again,) = BoundedCounter.rebase(lost, base, bob.crdt)
+    assert again == ["decrement", 6, "a"]
+    bob.crdt.site = Site("successor", HLC(lambda: 0))
+    group.issue(bob, [])
+    bob.crdt.effect(again, group.issue(bob, []).tag)
+    assert bob.crdt.value == {"total": 0, "rights": {"a": 0, "b": 0}}
+
+
+def test_deltas_of_a_message_are_summed_as_far_as_they_fit() -> None:
+    counter = ResettableCounter()
+    assert counter.compress(
+        [["increment", 5], ["reset"], ["increment", 2], ["decrement", 3], ["increment", 4]]
+    ) == [["reset"], ["increment", 3]]
+    top = 2**63 - 1
+    assert counter.compress([["increment", top], ["increment", 1]]) == [
+        ["increment", top],
+        ["increment", 1],
+    ]
+    assert counter.compress([["decrement", -(2**63)]]) == [["decrement", -(2**63)]]

@@ -1,4 +1,4 @@
-"""AWSet against its specification, and mutations of its rules that the harness must catch."""
+"""Sets against their specifications, and mutations of their rules that the harness must catch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,8 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from crdtcast.datatypes import EVERYTHING, Arrival, Arrived, AWSet, Entry
+from crdtcast.datatypes import (
+    EVERYTHING,
+    Arrival,
+    Arrived,
+    AWSet,
+    Entry,
+    GSet,
+    PureOpCRDT,
+    RWSet,
+    TwoPhaseSet,
+)
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
+from tests.datatypes.forgetting import check_forgetting
 
 elements = st.sampled_from(["x", "x", "x", 1])
 operations = weighted(
@@ -157,16 +168,230 @@ def test_a_rule_of_ones_own_is_asked_about_every_entry() -> None:
     check_crdt(SameRuleByScan, operations, add_wins, examples=100)
 
 
-def test_length_membership_and_iteration_agree_with_the_value() -> None:
-    def contents(visible: Sequence[VisibleOperation]) -> list[Any]:
-        expected = add_wins(visible)
-        return [len(expected), expected, [element in expected for element in ("x", 1)]]
+# Grow-only, remove-wins and two-phase.
 
-    class Contents(AWSet):
+growing = weighted(
+    (6, st.tuples(st.just("add"), elements)),
+    (1, st.tuples(st.just("add_all"), st.sets(elements))),
+)
+without_reset = weighted(
+    (12, st.tuples(st.sampled_from(["add", "remove"]), elements)),
+    (1, st.tuples(st.sampled_from(["add_all", "remove_all"]), st.lists(elements))),
+)
+
+
+def removed(operation: VisibleOperation) -> Sequence[Any]:
+    if operation.name == "remove":
+        return operation.args
+    return operation.args[0] if operation.name == "remove_all" else ()
+
+
+def grow_only(visible: Sequence[VisibleOperation]) -> set[Any]:
+    return {element for operation in visible for element in added(operation)}
+
+
+def two_phase(visible: Sequence[VisibleOperation]) -> set[Any]:
+    """Added, and never removed by anybody."""
+    return grow_only(visible) - {gone for operation in visible for gone in removed(operation)}
+
+
+def remove_wins(visible: Sequence[VisibleOperation]) -> set[Any]:
+    """Of what no reset came after: added, and each removal is before some add."""
+    resets = [operation for operation in visible if operation.name == "reset"]
+    counts = [one for one in visible if not any(one < reset for reset in resets)]
+    return {
+        element
+        for element in grow_only(counts)
+        if all(
+            any(removal < add and element in added(add) for add in counts)
+            for removal in counts
+            if element in removed(removal)
+        )
+    }
+
+
+SETS = [
+    (GSet, growing, grow_only),
+    (AWSet, operations, add_wins),
+    (RWSet, operations, remove_wins),
+    (TwoPhaseSet, without_reset, two_phase),
+]
+ids = [crdt.__name__ for crdt, _, _ in SETS]
+
+
+@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
+def test_a_set_is_what_its_history_says(crdt: Any, operations: Any, specification: Any) -> None:
+    check_crdt(crdt, operations, specification, examples=25)
+
+
+@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
+def test_a_reset_by_a_container_takes_what_it_has_seen(
+    crdt: Any, operations: Any, specification: Any
+) -> None:
+    check_forgetting(crdt, operations, specification, examples=25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("members", "examples"), [(3, 1000), (4, 600), (5, 400)])
+@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
+def test_campaign(
+    crdt: Any, operations: Any, specification: Any, members: int, examples: int
+) -> None:
+    check_crdt(crdt, operations, specification, members=members, examples=examples, seed=members)
+    check_forgetting(crdt, operations, specification, examples=150)
+
+
+def checked_length(crdt: type[PureOpCRDT[Any]]) -> type[PureOpCRDT[Any]]:
+    """The type with a value that has been compared with its length, membership and iteration."""
+
+    class Compared(crdt):  # type: ignore[misc, valid-type]
         @property
         def value(self) -> Any:
             listed = list(self)
-            assert len(listed) == len(set(listed))
-            return [len(self), set(listed), [element in self for element in ("x", 1)]]
+            assert len(listed) == len(set(listed)) == len(self)
+            assert [element in self for element in ("x", 1, "never")] == [
+                element in listed for element in ("x", 1, "never")
+            ]
+            return set(listed)
 
-    check_crdt(Contents, operations, contents, examples=100)
+    return Compared
+
+
+@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
+def test_a_sets_length_membership_and_iteration_agree(
+    crdt: Any, operations: Any, specification: Any
+) -> None:
+    check_crdt(checked_length(crdt), operations, specification, examples=15, seed=4)
+
+
+class GrowFoldsAtDelivery(GSet):
+    """Right but for a reset by a container: caught by the forgetting one only."""
+
+    def redundant(self, new: Entry) -> bool:
+        self.stabilise(new)
+        return True
+
+
+class GrowForgetsAtStability(GSet):
+    def stabilise(self, entry: Entry) -> None:
+        pass
+
+
+class GrowTakesOneOfMany(GSet):
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "add_all":
+            return Arrival(leaves=[(member, None) for member in operation.args[0][:1]])
+        return super().arrival(operation)
+
+
+class GrowClearsEverything(GSet):
+    """An add replaces whatever came before, as in a register."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        return Arrival(EVERYTHING, super().arrival(operation).leaves)
+
+
+class GrowCompressesToTheLast(GSet):
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return list(operations[-1:])
+
+
+class AddWinsInstead(RWSet):
+    """A removal leaves nothing, so a concurrent add that comes later wins."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        clears, leaves = super().arrival(operation)
+        return Arrival(clears, [(slot, adds) for slot, adds in leaves if adds])
+
+
+class RemovalForgottenAtStability(RWSet):
+    def stabilise(self, entry: Entry) -> None:
+        super().stabilise(entry)
+        self._removed.clear()
+
+
+class RemovalKeptForEver(RWSet):
+    """A stable removal is not forgotten when nothing concurrent is left."""
+
+    def stabilise(self, entry: Entry) -> None:
+        super().stabilise(entry)
+        if not entry.content:
+            self._removed.add(entry.slot)  # type: ignore[arg-type]
+
+    def clear_stable(self, slot: Any) -> None:
+        if slot is not EVERYTHING:
+            self._stable.discard(slot)
+
+
+class StableAddOutlivesARemoval(RWSet):
+    def stabilise(self, entry: Entry) -> None:
+        if entry.content:
+            super().stabilise(entry)
+
+
+class RemoveWinsOverLaterAdds(RWSet):
+    """An add does not cancel the removals that it has seen."""
+
+    def obsolete(self, old: Entry, new: Arrived) -> bool:
+        return super().obsolete(old, new) and (old.content or new.name == "reset")
+
+
+class TwoPhaseWithAWayBack(TwoPhaseSet):
+    """An add cancels a removal that it has seen."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        clears, leaves = super().arrival(operation)
+        return Arrival([(slot[0], flag) for slot in clears for flag in (False, True)], leaves)  # type: ignore[union-attr]
+
+
+class TwoPhaseRemovesWhatItSaw(TwoPhaseSet):
+    """An add that is concurrent with a removal counts once that is stable."""
+
+    def stabilise(self, entry: Entry) -> None:
+        member, removed = entry.slot  # type: ignore[misc]
+        if removed:
+            self._added.discard(member)
+        else:
+            self._added.add(member)
+
+
+class TwoPhaseStableAddStays(TwoPhaseSet):
+    """A removal does not take back an add that is stable."""
+
+    @property
+    def value(self) -> frozenset[Any]:
+        return frozenset([*self._added, *super().value])
+
+
+class TwoPhaseDropsTombstonesInSnapshots(TwoPhaseSet):
+    def dump_stable(self) -> Any:
+        return [super().dump_stable()[0], []]
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        GrowForgetsAtStability,
+        pytest.param(GrowTakesOneOfMany, marks=pytest.mark.slow),  # rare: costs seconds
+        GrowClearsEverything,
+        pytest.param(GrowCompressesToTheLast, marks=pytest.mark.slow),  # rare: costs seconds
+        AddWinsInstead,
+        RemovalForgottenAtStability,
+        RemovalKeptForEver,
+        StableAddOutlivesARemoval,
+        RemoveWinsOverLaterAdds,
+        TwoPhaseWithAWayBack,
+        TwoPhaseRemovesWhatItSaw,
+        TwoPhaseStableAddStays,
+        TwoPhaseDropsTombstonesInSnapshots,
+    ],
+)
+def test_the_harness_catches_in_the_other_sets(mutant: type[PureOpCRDT[Any]]) -> None:
+    _, calls, specification = next(row for row in SETS if row[0] is mutant.__mro__[1])
+    with pytest.raises(AssertionError, match=mutant.__name__):
+        check_crdt(mutant, calls, specification, examples=2000, seed=2, shrink=False)
+
+
+def test_folding_a_growing_set_at_delivery_is_caught_by_a_containers_reset() -> None:
+    with pytest.raises(AssertionError, match="GrowFoldsAtDelivery"):
+        check_forgetting(GrowFoldsAtDelivery, growing, grow_only, examples=2000, shrink=False)

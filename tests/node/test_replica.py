@@ -1,10 +1,7 @@
 """Objects by name at several replicas of one process, over real sockets."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import msgpack
 import pytest
@@ -14,36 +11,17 @@ from crdtcast import (
     ConfigurationError,
     InvalidOperationError,
     LocalProtocolError,
-    Replica,
     open_replica,
 )
 from crdtcast.datatypes import AWSet, ResettableCounter
 
-NAMES = ("eu", "us", "asia")
+from .replica_support import NAMES, replicas, settle
 
 
 class Visitors(AWSet):
     """A type that only some programs know."""
 
     TYPE = "visitors_example"
-
-
-@asynccontextmanager
-async def replicas(**options: Any) -> AsyncIterator[list[Replica]]:
-    async with AsyncExitStack() as stack:
-        started: dict[str, Replica] = {}
-        for name in NAMES:
-            peers = {n: started[n].address if n in started else None for n in NAMES if n != name}
-            opened = open_replica(name, peers=peers, digest_interval=0.01, **options)
-            started[name] = await stack.enter_async_context(opened)
-        with trio.fail_after(30):
-            yield list(started.values())
-
-
-async def settle(group: list[Replica]) -> None:
-    """All have delivered all: each is quiet, and what one sends after that is quiet again."""
-    for replica in group:
-        await replica.wait_quiet()
 
 
 def test_three_replicas_converge_and_leave_no_metadata() -> None:
@@ -61,7 +39,7 @@ def test_three_replicas_converge_and_leave_no_metadata() -> None:
                 assert replica.object("visits", ResettableCounter).value == 15
                 assert replica.object("cart", AWSet).crdt.log_size == 0
                 assert replica.engine.counters().unstable == 0
-                assert not replica._touched
+                assert not replica.held.touched
 
     trio.run(main)
 
@@ -89,18 +67,6 @@ def test_a_refused_operation_sends_nothing_and_changes_nothing() -> None:
                 cart.push("x")
             assert cart.value == frozenset()
             assert eu.engine.quiet
-
-    trio.run(main)
-
-
-def test_two_types_under_one_name_are_two_objects() -> None:
-    async def main() -> None:
-        async with replicas() as group:
-            await group[0].object("x", AWSet).add("a")
-            await group[1].object("x", ResettableCounter).increment(2)
-            await settle(group)
-            assert group[2].object("x", AWSet).value == {"a"}
-            assert group[2].object("x", ResettableCounter).value == 2
 
     trio.run(main)
 

@@ -66,7 +66,7 @@ class Crashes(AWSet):
 
 
 class PreparesWithSideEffects(AWSet):
-    def permit(self, name: str, args: Sequence[Any]) -> None:
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Any]) -> None:
         self._stable.add("prepared")
 
 

@@ -1,0 +1,155 @@
+"""Operations on several objects that travel in one message, and so take effect together everywhere.
+
+Nobody sees a part of a batch: a replica applies a message between two turns of the other tasks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.datatypes import PureOpCRDT
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.objects import Key, Objects
+from crdtcast.tags import Tag
+
+if TYPE_CHECKING:
+    from crdtcast.replica import Replica
+
+
+@dataclass(slots=True)
+class _Item:
+    """An operation as it was called, and as it was prepared; or the deletion of a name."""
+
+    key: Key
+    call: tuple[str, tuple[Any, ...]] | None
+    prepared: list[Any] | None = None
+
+
+class _Plan:
+    """Prepares operations one behind the other, as if those before had taken effect."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._deleted: set[str] = set()
+        self._type_of: dict[str, Key] = {}
+        self._before: dict[str, list[list[Any]]] = {}
+
+    def add(self, item: _Item) -> None:
+        name = item.key[0]
+        if item.call is None:
+            self._deleted.add(name)
+            self._type_of.pop(name, None)
+            self._before.pop(name, None)
+            return
+        operation, args = item.call
+        if self._type_of.get(name, item.key) != item.key:
+            raise LocalProtocolError(
+                f"{name!r} is a {self._type_of[name][1]} and a {item.key[1]} in one batch"
+            )
+        before = self._before.get(name, [])
+        if name in self._deleted:
+            item.prepared = self._objects.fresh(item.key).prepare(operation, *args, after=before)
+        else:
+            item.prepared = self._objects.prepare(item.key, operation, args, before)
+        self._type_of[name] = item.key
+        self._before.setdefault(name, before).append(item.prepared)
+
+
+class BatchObject:
+    """An object within a batch. Every operation of its type is a method, which returns nothing."""
+
+    def __init__(self, batch: "Batch", name: str, crdt_type: type[PureOpCRDT[Any]]) -> None:
+        self._batch = batch
+        self._key = (name, crdt_type.TYPE)
+        self._operations = crdt_type.OPERATIONS
+
+    def __getattr__(self, operation: str) -> Callable[..., None]:
+        if operation in self._operations:
+            return partial(self.perform, operation)
+        raise AttributeError(
+            f"{self._key[1]} has no operation {operation!r}; it has "
+            f"{', '.join(sorted(self._operations))}"
+        )
+
+    def perform(self, operation: str, *args: Any) -> None:
+        """An operation by its name. InvalidOperationError: refused, and not in the batch."""
+        self._batch.append(self._key, operation, args)
+
+
+class Batch:
+    """A `with` block that collects operations and sends them as one message at its end.
+
+    An exception in the block, or a refusal at its end, sends nothing and changes nothing. Nothing
+    in the block changes what objects are worth; but each operation is judged as one behind those
+    before it. `tag` is that of the message, None if there was nothing to send.
+    """
+
+    def __init__(self, replica: "Replica", objects: Objects) -> None:
+        self.tag: Tag | None = None
+        self._replica = replica
+        self._objects = objects
+        self._items: list[_Item] = []
+        self._plan = _Plan(objects)
+        self._revision = replica.revision
+        self._open = True
+
+    def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> BatchObject:
+        """The object called `name`, to add operations for it to the batch."""
+        self._replica.require(crdt_type)
+        return BatchObject(self, name, crdt_type)
+
+    def delete(self, name: str) -> None:
+        """Delete the object called `name`, as `Replica.delete`; operations that follow make it
+        anew.
+        """
+        self._append(_Item((name, ""), None))
+
+    def append(self, key: Key, operation: str, args: tuple[Any, ...]) -> None:
+        """(For objects of the batch.)"""
+        self._append(_Item(key, (operation, args)))
+
+    def _append(self, item: _Item) -> None:
+        if not self._open:
+            raise LocalProtocolError("this batch is over: begin another one")
+        self._plan.add(item)
+        self._items.append(item)
+
+    def _entries(self) -> list[list[Any]]:
+        if self._replica.revision != self._revision:
+            # Something else took effect since: what was allowed then need not be now.
+            plan = _Plan(self._objects)
+            for item in self._items:
+                plan.add(item)
+        if any(item.call is None for item in self._items):
+            return [self._entry(item) for item in self._items]
+        operations: dict[Key, list[list[Any]]] = {}
+        for item in self._items:
+            assert item.prepared is not None
+            operations.setdefault(item.key, []).append(item.prepared)
+        return [
+            self._objects.entry(key, prepared)
+            for key, together in operations.items()
+            for prepared in self._objects.crdt(key).compress(together)
+        ]
+
+    def _entry(self, item: _Item) -> list[Any]:
+        if item.prepared is None:
+            return [item.key[0], None]
+        return self._objects.entry(item.key, item.prepared)
+
+    def __enter__(self) -> "Batch":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open = False
+        if kind is None and self._items:
+            entries = self._entries()
+            if entries:
+                self.tag = self._replica.commit(entries)

@@ -1,0 +1,525 @@
+"""The objects of one replica, by name and type: what a message's operations do to them, which type
+a name has, what this program does not understand yet.
+
+This file knows no network and no clock. A message is a list of operations, [name, type, operation,
+argument, …] or, for a deletion, [name, None]. The type is its name, or [name, version] above
+version 1. An operation that a newer program has sent is stored, with all that comes after it at
+its object, and takes effect when this program knows it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgpack
+
+from crdtcast import datatypes
+from crdtcast.datatypes import PureOpCRDT
+from crdtcast.datatypes.maps import NestedMap
+from crdtcast.datatypes.sequence import Positions
+from crdtcast.datatypes.site import Site
+from crdtcast.exceptions import (
+    InvalidOperationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TypeClashError,
+    UnusableInputError,
+)
+from crdtcast.tags import Dot, Tag
+
+Key: TypeAlias = tuple[str, str]
+"""An object's name and its type's name."""
+CRDT: TypeAlias = PureOpCRDT[Any]
+
+
+def known_types() -> dict[str, type[CRDT]]:
+    """The types that come with this package, by the name they have on the wire."""
+    exported = (getattr(datatypes, name) for name in datatypes.__all__)
+    return {
+        crdt.TYPE: crdt
+        for crdt in exported
+        if isinstance(crdt, type) and issubclass(crdt, PureOpCRDT) and hasattr(crdt, "TYPE")
+    }
+
+
+# What happens to an object, kept for later where it cannot be understood now.
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An operation arrives; `version` is that of the sender's type."""
+
+    tag: Tag
+    index: int
+    version: int
+    operation: Sequence[Any]
+
+    def take(self, crdt: CRDT) -> None:
+        crdt.effect(self.operation, self.tag, self.index)
+
+    def packed(self) -> list[Any]:
+        return ["effect", *_packed_tag(self.tag), self.index, self.version, list(self.operation)]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A deletion arrives: what came before it goes."""
+
+    tag: Tag
+    index: int
+
+    def take(self, crdt: CRDT) -> None:
+        crdt.forget(self.tag, self.index)
+
+    def packed(self) -> list[Any]:
+        return ["forget", *_packed_tag(self.tag), self.index]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A message is stable."""
+
+    tag: Tag
+
+    def take(self, crdt: CRDT) -> None:
+        crdt.stable(self.tag)
+
+    def packed(self) -> list[Any]:
+        return ["settle", *_packed_tag(self.tag)]
+
+
+Step: TypeAlias = Effect | Forget | Settle
+
+
+def _packed_tag(tag: Tag) -> list[Any]:
+    return [*tag.dot, dict(tag.past)]
+
+
+def _unpacked_step(packed: list[Any]) -> Step:
+    kind, origin, counter, past, *rest = packed
+    tag = Tag(Dot(origin, counter), (), past)
+    if kind == "effect":
+        return Effect(tag, *rest)
+    return Forget(tag, *rest) if kind == "forget" else Settle(tag, *rest)
+
+
+class Presence:
+    """Whether some operation on an object has not been deleted: an enable-wins flag that operations
+    set and deletions, by what they have seen, clear.
+    """
+
+    __slots__ = ("latest", "settled")
+
+    def __init__(self) -> None:
+        self.latest: dict[str, tuple[int, int]] = {}
+        """Origin -> counter and index of its newest operation, while that is not stable."""
+        self.settled = False
+        """A stable operation is there; every later deletion has seen it."""
+
+    def __bool__(self) -> bool:
+        return self.settled or bool(self.latest)
+
+    def add(self, tag: Tag, index: int) -> None:
+        self.latest[tag.dot.origin] = (tag.dot.counter, index)
+
+    def forget(self, tag: Tag, index: int) -> None:
+        self.settled = False
+        for origin, (counter, at) in list(self.latest.items()):
+            same = (origin, counter) == tag.dot
+            if at < index if same else counter <= tag.past.get(origin, 0):
+                del self.latest[origin]
+
+    def stable(self, tag: Tag) -> None:
+        newest = self.latest.get(tag.dot.origin)
+        if newest is not None and newest[0] == tag.dot.counter:
+            del self.latest[tag.dot.origin]
+            self.settled = True
+
+
+class Held:
+    """One object: its state as far as this program understands it, and what it does not."""
+
+    __slots__ = ("backlog", "base", "crdt", "key", "presence", "unread", "version")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.presence = Presence()
+        self.crdt: CRDT | None = None
+        """None: of a type, or in a version, that this program does not know."""
+        self.base: bytes | None = None
+        """Snapshot that `backlog` goes on from; None: from nothing."""
+        self.version = 1
+        """Of the type when `base` was taken."""
+        self.backlog: list[Step] = []
+        """Everything since the first operation that was not understood."""
+        self.unread = 0
+        """Operations in `backlog` that are not understood."""
+
+    @property
+    def behind(self) -> bool:
+        return self.crdt is None or self.unread > 0
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything that may still arrive could ask for this state. What was deleted may
+        have to stay until that is stable: a list's dead positions, to which others may refer.
+        """
+        crdt = self.crdt
+        if self.presence or self.behind or crdt is None or crdt.log_size:
+            return True
+        return not (crdt.settled if isinstance(crdt, (Positions, NestedMap)) else crdt.untouched)
+
+    def take(self, step: Step) -> None:
+        """Raises RemoteProtocolError for an operation that no newer program has sent, either: then
+        nothing has changed.
+        """
+        crdt = self.crdt
+        if crdt is None:
+            self.backlog.append(step)
+            self.unread += isinstance(step, Effect)
+            return
+        try:
+            step.take(crdt)
+        except RemoteProtocolError:
+            # A map may hold a type that is new to this program, and need be no newer for that.
+            newer = isinstance(step, Effect) and step.version > crdt.VERSION
+            if not newer and not isinstance(crdt, NestedMap):
+                raise
+            if not self.unread:
+                self.base, self.version = crdt.snapshot(), crdt.VERSION
+            self.unread += 1
+        if self.unread:
+            self.backlog.append(step)
+
+    def understand(self, crdt_type: type[CRDT], site: Site | None) -> int:
+        """Go over to another class of the type: from the base, through the backlog. The number of
+        operations that it had to skip.
+        """
+        base, backlog = self.base, self.backlog
+        if not self.behind:
+            assert self.crdt is not None
+            base, backlog = self.crdt.snapshot(), []
+        self.crdt = crdt_type() if base is None else crdt_type.restore(base)
+        self.crdt.site = site
+        self.base, self.backlog, self.unread = None, [], 0
+        skipped = 0
+        for step in backlog:
+            try:
+                self.take(step)
+            except RemoteProtocolError:
+                skipped += 1
+        return skipped
+
+    def packed(self) -> list[Any]:
+        base, version = self.base, self.version
+        if self.crdt is not None and not self.behind:
+            base, version = self.crdt.snapshot(), self.crdt.VERSION
+        presence = {origin: list(at) for origin, at in self.presence.latest.items()}
+        steps = [step.packed() for step in self.backlog]
+        return [*self.key, presence, self.presence.settled, version, base, steps]
+
+    @classmethod
+    def unpacked(cls, packed: list[Any]) -> "Held":
+        name, type_name, presence, settled, version, base, steps = packed
+        held = cls((name, type_name))
+        held.presence.latest = {o: (counter, index) for o, (counter, index) in presence.items()}
+        held.presence.settled = settled
+        held.base, held.version = base, version
+        held.backlog = [_unpacked_step(step) for step in steps]
+        held.unread = sum(isinstance(step, Effect) for step in held.backlog)
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One line of a listing.
+
+    visible: whether the name means this object; another type's, created concurrently under the same
+        name, has won otherwise.
+    unknown: operations that are stored until this program is upgraded. `known` is False if that is
+        all there is of it.
+    unstable: entries in its log.
+    """
+
+    name: str
+    type: str
+    visible: bool
+    known: bool
+    unknown: int
+    unstable: int
+
+
+class Objects:
+    """All objects of a replica. Deterministic: the same messages in any causal order give the same
+    listing, the same visible types and the same values.
+    """
+
+    def __init__(self, types: Iterable[type[CRDT]] = (), site: Site | None = None) -> None:
+        self.site = site
+        self.touched: dict[Dot, list[Key]] = {}
+        """Message -> objects that are to be told when it is stable."""
+        self.stamp = 0
+        """Of lists that were deleted: those that come after them go on counting from it."""
+        self._types = known_types() | {crdt.TYPE: crdt for crdt in types}
+        self._names: dict[str, dict[str, Held]] = {}
+
+    # Types
+
+    def learn(self, crdt_type: type[CRDT]) -> int:
+        """Know a type from now on, or a newer version of it; what was stored for it takes effect.
+
+        The number of operations that turned out to be no operations. Raises LocalProtocolError if
+        another class has the type's name.
+        """
+        known = self._types.get(crdt_type.TYPE)
+        if known is crdt_type:
+            return 0
+        if known is not None and known.VERSION >= crdt_type.VERSION:
+            raise LocalProtocolError(
+                f"{crdt_type.__name__} calls itself {crdt_type.TYPE!r}, which is {known.__name__} "
+                f"in version {known.VERSION} here: give it a TYPE of its own, or raise its VERSION"
+            )
+        self._types[crdt_type.TYPE] = crdt_type
+        concerned = [
+            held
+            for types in self._names.values()
+            for held in types.values()
+            if held.key[1] == crdt_type.TYPE and held.version <= crdt_type.VERSION
+        ]
+        skipped = 0
+        for held in concerned:
+            skipped += held.understand(crdt_type, self.site)
+            self._review(held)
+        return skipped
+
+    def knows(self, crdt_type: type[CRDT]) -> bool:
+        return self._types.get(crdt_type.TYPE) is crdt_type
+
+    def type_named(self, type_name: str) -> type[CRDT] | None:
+        return self._types.get(type_name)
+
+    # Looking
+
+    def __iter__(self) -> Iterator[Held]:
+        """What there is, by name and type."""
+        return (held for held in self._all() if held.presence)
+
+    def _all(self) -> Iterator[Held]:
+        for name in sorted(self._names):
+            types = self._names[name]
+            yield from (types[type_name] for type_name in sorted(types))
+
+    def listing(self, prefix: str = "") -> list[ObjectInfo]:
+        return [
+            ObjectInfo(
+                name=held.key[0],
+                type=held.key[1],
+                visible=self.visible_type(held.key[0]) == held.key[1],
+                known=held.crdt is not None,
+                unknown=held.unread,
+                unstable=0 if held.crdt is None else held.crdt.log_size,
+            )
+            for held in self
+            if held.key[0].startswith(prefix)
+        ]
+
+    def visible_type(self, name: str) -> str | None:
+        """The type that a name has. Of several, created concurrently, the least in the alphabet:
+        which ones there are is the same at every replica that has delivered the same.
+        """
+        held = self._names.get(name, {}).values()
+        return min((each.key[1] for each in held if each.presence), default=None)
+
+    def check_type(self, key: Key) -> None:
+        """Raise TypeClashError if the name has another type."""
+        name, type_name = key
+        types = self._names.get(name)
+        if types is None or (len(types) == 1 and type_name in types):
+            return
+        found = self.visible_type(name)
+        if found is not None and found != type_name:
+            raise TypeClashError(
+                f"{name!r} is a {found} here, not a {type_name}: use another name, or delete it",
+                name=name,
+                wanted=type_name,
+                found=found,
+            )
+
+    def get(self, key: Key) -> Held | None:
+        """The object, if there is one."""
+        held = self._find(key)
+        return held if held is not None and held.presence else None
+
+    def _find(self, key: Key) -> Held | None:
+        """The same, or what is left of one that was deleted."""
+        return self._names.get(key[0], {}).get(key[1])
+
+    def crdt(self, key: Key) -> CRDT:
+        """The object's state; a new one if there is none. Raises LocalProtocolError if this program
+        cannot understand it.
+        """
+        held = self._find(key)
+        if held is None:
+            return self.fresh(key)
+        if held.crdt is None:
+            raise LocalProtocolError(
+                f"{key[0]!r} is a {key[1]} in version {held.version}, of which this program knows "
+                "nothing: upgrade it"
+            )
+        return held.crdt
+
+    def fresh(self, key: Key) -> CRDT:
+        """A new object, as it is at once after a deletion."""
+        crdt_type = self._types.get(key[1])
+        if crdt_type is None:
+            raise LocalProtocolError(f"this program knows no type {key[1]!r}")
+        crdt = crdt_type()
+        crdt.site = self.site
+        if isinstance(crdt, (Positions, NestedMap)):
+            crdt.stamp = self.stamp
+            held = self._find(key)
+            if held is not None and isinstance(held.crdt, (Positions, NestedMap)):
+                crdt.stamp = max(self.stamp, held.crdt.stamp)
+        return crdt
+
+    def prepare(
+        self, key: Key, operation: str, args: Sequence[Any], after: Sequence[Sequence[Any]] = ()
+    ) -> list[Any]:
+        """What to send for an operation; raises InvalidOperationError, TypeClashError."""
+        self.check_type(key)
+        held = self._find(key)
+        crdt = self.crdt(key)
+        if held is not None and held.unread and type(crdt).permit is not PureOpCRDT.permit:
+            raise InvalidOperationError(
+                f"{key[0]!r} has {held.unread} operations of a newer program, so that this one "
+                f"cannot tell whether {operation} is allowed: upgrade it"
+            )
+        return crdt.prepare(operation, *args, after=after)
+
+    def entry(self, key: Key, prepared: Sequence[Any]) -> list[Any]:
+        """A prepared operation as it stands in a message."""
+        name, type_name = key
+        version = self._types[type_name].VERSION
+        return [name, type_name if version == 1 else [type_name, version], *prepared]
+
+    # What arrives
+
+    def deliver(self, entries: Sequence[Any], tag: Tag) -> tuple[list[Key], list[str]]:
+        """Apply a message's operations, here or elsewhere issued. The objects concerned, and what
+        was wrong with operations that are none; every replica skips the same.
+        """
+        keys: list[Key] = []
+        wrong: list[str] = []
+        for index, entry in enumerate(entries):
+            match entry:
+                case [str(name), None]:
+                    keys += self._delete(name, Forget(tag, index))
+                    continue
+                case [str(name), str(type_name), *operation]:
+                    version = 1
+                case [str(name), [str(type_name), int(version)], *operation]:
+                    pass
+                case _:
+                    wrong.append("no list of object, type and operation")
+                    continue
+            key = (name, type_name)
+            try:
+                self._apply(key, Effect(tag, index, version, operation))
+            except RemoteProtocolError as error:
+                wrong.append(str(error))
+            keys.append(key)
+        self.touched[tag.dot] = keys = list(dict.fromkeys(keys))
+        return keys, wrong
+
+    def _apply(self, key: Key, step: Effect) -> None:
+        held = self._find(key)
+        if held is None:
+            held = Held(key)
+            if key[1] in self._types:
+                held.crdt = self.fresh(key)
+        held.take(step)
+        held.presence.add(step.tag, step.index)
+        self._names.setdefault(key[0], {})[key[1]] = held
+
+    def _delete(self, name: str, step: Forget) -> list[Key]:
+        deleted = list(self._names.get(name, {}).values())
+        for held in deleted:
+            held.presence.forget(step.tag, step.index)
+            held.take(step)
+            self._review(held)
+        return [held.key for held in deleted]
+
+    def _review(self, held: Held) -> None:
+        """Let go of what was deleted and is not needed any more."""
+        if held.needed:
+            return
+        name, type_name = held.key
+        if isinstance(held.crdt, (Positions, NestedMap)):
+            self.stamp = max(self.stamp, held.crdt.stamp)
+        types = self._names[name]
+        del types[type_name]
+        if not types:
+            del self._names[name]
+
+    def stable(self, tag: Tag) -> list[Key]:
+        """A message is stable. The objects concerned."""
+        keys = self.touched.pop(tag.dot, [])
+        for key in keys:
+            held = self._find(key)
+            if held is not None:
+                held.presence.stable(tag)
+                held.take(Settle(tag))
+                if not held.presence:
+                    self._review(held)
+        return keys
+
+    # Saving
+
+    def packed(self) -> list[Any]:
+        return [self.stamp, *(held.packed() for held in self._all())]
+
+    def load(self, packed: Sequence[Any], unstable: Mapping[Tag, bytes]) -> int:
+        """Go on from what `packed` gave. `unstable`: the messages that have been delivered and not
+        reported stable. The number of operations that turned out to be none.
+        """
+        skipped = 0
+        self.stamp, *lines = packed
+        for line in lines:
+            try:
+                held = Held.unpacked(line)
+            except (TypeError, ValueError, AttributeError) as error:
+                raise UnusableInputError(
+                    f"the saved state has a damaged object: {error}"
+                ) from error
+            crdt_type = self._types.get(held.key[1])
+            if crdt_type is not None and held.version <= crdt_type.VERSION:
+                skipped += held.understand(crdt_type, self.site)
+            self._names.setdefault(held.key[0], {})[held.key[1]] = held
+        for tag, payload in unstable.items():
+            self.touched[tag.dot] = [
+                held.key for entry in unpacked(payload) for held in self._of(entry)
+            ]
+        return skipped
+
+    def _of(self, entry: Any) -> list[Held]:
+        """The objects of a name, whatever the entry says beside it: more than are concerned does no
+        harm.
+        """
+        match entry:
+            case [str(name), *_]:
+                return list(self._names.get(name, {}).values())
+        return []
+
+
+def unpacked(payload: bytes) -> list[Any]:
+    """The operations in a payload; none if it is not a list of them."""
+    try:
+        entries = msgpack.unpackb(payload)
+    except (ValueError, msgpack.UnpackException):
+        return []
+    return entries if isinstance(entries, list) else []
+
+
+def packed(entries: Sequence[Any]) -> bytes:
+    payload: bytes = msgpack.packb(entries)
+    return payload

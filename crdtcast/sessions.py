@@ -1,0 +1,69 @@
+"""Session tokens: what a client has seen, small enough for a cookie.
+
+Terry, Demers and others, "Session guarantees for weakly consistent replicated data" (1994). A
+replica that has delivered the maximal messages of a causal past has delivered all of it; so a token
+names those only, and one test gives all four guarantees.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgpack
+
+from crdtcast.exceptions import UnusableInputError
+from crdtcast.tags import Dot, Vector, covers
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A cut of one group's history: `dots` and all that came before them. `str` and `parse` take it
+    through a cookie or header.
+    """
+
+    group: str
+    dots: tuple[Dot, ...]
+
+    def covered_by(self, vector: Vector) -> bool:
+        """Whether a replica that has delivered `vector` has seen all that the token stands for."""
+        return all(covers(vector, dot) for dot in self.dots)
+
+    def merged(self, other: "Token") -> "Token":
+        """The cut of both: of a client that has talked to two replicas."""
+        if other.group != self.group:
+            raise UnusableInputError(
+                f"a token of group {other.group!r} says nothing about group {self.group!r}"
+            )
+        return token(self.group, (*self.dots, *other.dots))
+
+    def __str__(self) -> str:
+        packed = msgpack.packb([_FORMAT, self.group, [list(dot) for dot in self.dots]])
+        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> "Token":
+        """The inverse of `str`. UnusableInputError for anything else: it may come from outside."""
+        try:
+            packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True)
+            version, group, dots = msgpack.unpackb(packed)
+            if version != _FORMAT or not isinstance(group, str):
+                raise ValueError(f"format {version!r}")
+            named = [Dot(origin, counter) for origin, counter in dots]
+            if not all(isinstance(d.origin, str) and type(d.counter) is int for d in named):
+                raise ValueError("dots that are none")
+        except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
+            raise UnusableInputError(
+                f"{text[:60]!r} is no session token ({error}): send what a replica gave"
+            ) from error
+        return token(group, named)
+
+
+def token(group: str, dots: Iterable[Dot]) -> Token:
+    """The token for these dots, of each origin the last."""
+    last: dict[str, int] = {}
+    for origin, counter in dots:
+        last[origin] = max(counter, last.get(origin, 0))
+    return Token(group, tuple(Dot(*dot) for dot in sorted(last.items())))

@@ -1,0 +1,115 @@
+"""Flags, off at first. Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data Types",
+2017, section 5.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+from crdtcast.datatypes.operations import Operation
+from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+
+
+class EWFlag(PureOpCRDT[bool]):
+    """A flag where enabling wins: a disable takes back only the enables that it has seen.
+
+    Operations: `enable()`, `disable()` (also `reset()`, `clear()`). Disables are never stored.
+    """
+
+    TYPE: ClassVar[str] = "flag_ew"
+    OPERATIONS = {  # noqa: RUF012
+        "enable": Operation(additive=True),
+        "disable": Operation(),
+        "reset": Operation(sent_as="disable"),
+        "clear": Operation(sent_as="disable"),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._stable = False
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "enable":
+            return Arrival((None,), ((None, None),))
+        return Arrival((None,))
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        self._stable = False
+
+    def stabilise(self, entry: Entry) -> None:
+        self._stable = True
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    @property
+    def value(self) -> bool:
+        return self._stable or bool(self.log)
+
+    def dump_stable(self) -> Any:
+        return self._stable
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self._stable = _boolean(dumped)
+
+
+class DWFlag(PureOpCRDT[bool]):
+    """A flag where disabling wins: on when it has been enabled, and each disable has been seen by
+    some enable.
+
+    Operations: `enable()`, `disable()`, `reset()` (also `clear()`) forgets what it has seen of
+    both. Disables stay in the log until they are stable.
+    """
+
+    TYPE: ClassVar[str] = "flag_dw"
+    OPERATIONS = {  # noqa: RUF012
+        "enable": Operation(),
+        # It wins over enables that it has not seen, so issued again it takes back nothing more.
+        "disable": Operation(additive=True),
+        "reset": Operation(),
+        "clear": Operation(sent_as="reset"),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._enabled = False
+        # A stable disable has concurrent operations in the log: those enables lose.
+        self._disabled = False
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "reset":
+            return Arrival(EVERYTHING)
+        return Arrival((None,), ((None, operation.name == "enable"),))
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        self._enabled = self._disabled = False
+
+    def stabilise(self, entry: Entry) -> None:
+        if not entry.content:
+            self._disabled = True
+        self._enabled = not self._disabled
+        if not self.log:
+            self._disabled = False
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    @property
+    def value(self) -> bool:
+        if self._disabled:
+            return False
+        entries = self.log.in_slot(None)
+        return all(entry.content for entry in entries) and (bool(entries) or self._enabled)
+
+    def dump_stable(self) -> Any:
+        return [self._enabled, self._disabled]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        enabled, disabled = dumped
+        self._enabled, self._disabled = _boolean(enabled), _boolean(disabled)
+
+
+def _boolean(dumped: Any) -> bool:
+    if type(dumped) is not bool:
+        raise ValueError(f"{dumped!r} is no boolean")
+    return dumped

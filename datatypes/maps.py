@@ -1,0 +1,463 @@
+"""Maps whose values are replicated objects of any type, maps among them.
+
+An operation on a value travels inside an operation on the map, and takes effect on the object that
+the map holds there: Baquero, Almeida and Lerche, "The Problem with Embedded CRDT Counters and a
+Solution", 2016, for why a removal must reset what it has seen instead of dropping the object.
+
+A key is a name and a type, so two types under one name do not meet.
+"""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+
+from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.memory import Memory
+from crdtcast.datatypes.operations import Operation, element, text
+from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.pure import Arrival, Arrived, Change, PureOpCRDT
+from crdtcast.datatypes.sequence import Positions
+from crdtcast.datatypes.sets import Element
+from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
+from crdtcast.tags import Dot, Tag
+
+Object: TypeAlias = PureOpCRDT[Any]
+
+
+class Key(NamedTuple):
+    """Where a value is: a name, and the name of its type."""
+
+    name: Element
+    type: str
+
+
+class Piece(NamedTuple):
+    """What an operation does to one value: an operation on it, or (None) a reset."""
+
+    key: Key
+    operation: list[Any] | None
+
+
+@cache
+def catalogue() -> Mapping[str, type[Object]]:
+    """The types of this package by name: what any map can hold."""
+    from crdtcast import datatypes
+
+    exported = (getattr(datatypes, name) for name in datatypes.__all__)
+    return {
+        crdt.TYPE: crdt
+        for crdt in exported
+        if isinstance(crdt, type) and issubclass(crdt, PureOpCRDT) and hasattr(crdt, "TYPE")
+    }
+
+
+def type_name(value: Any) -> Any:
+    """A type, or its name."""
+    if isinstance(value, type) and issubclass(value, PureOpCRDT):
+        return value.TYPE
+    return text(value)
+
+
+def nested(value: Any) -> Any:
+    """An operation on a value: [name, argument, ...]."""
+    if type(value) not in (list, tuple) or not value or type(value[0]) is not str:
+        raise ValueError(f"{ascii(value)[:60]} is no operation: give [name, argument, ...]")
+    return list(value)
+
+
+def _updates(value: Any) -> Any:
+    if type(value) not in (list, tuple):
+        raise ValueError("updates are a list of [name, type, operation]")
+    return [_parts(each, element, type_name, nested) for each in value]
+
+
+def _removals(value: Any) -> Any:
+    if type(value) not in (list, tuple):
+        raise ValueError("removals are a list of [name, type]")
+    return [_parts(each, element, type_name) for each in value]
+
+
+def _parts(value: Any, *checks: Any) -> list[Any]:
+    if type(value) not in (list, tuple) or len(value) != len(checks):
+        raise ValueError(f"{ascii(value)[:60]} has not {len(checks)} parts")
+    return [check(part) for check, part in zip(checks, value, strict=True)]
+
+
+class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
+    """What `GOMap` and `AWMap` share. The log of a map is that of the objects in it.
+
+    A map can hold every type of `catalogue()`, itself, and those in `TYPES`: give a subclass its
+    own `TYPE` and `TYPES` to hold types of yours.
+    """
+
+    TYPES: ClassVar[Mapping[str, type[Object]]] = {}
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self.stamp = 0
+        """The greatest Lamport stamp of a sequence that has vanished from here."""
+        self._objects: dict[Key, Object] = {}
+        self._shown: dict[Key, None] = {}
+        self._entries = 0
+        # By message, what it touched: where its stability is to be told.
+        self._unstable: dict[Dot, dict[Key, None]] = {}
+
+    # ---- what the two maps differ in ----------------------------------------------------------
+
+    @abstractmethod
+    def shows(self, held: Object) -> bool:
+        """Whether a key with this object is in the value."""
+
+    @abstractmethod
+    def vanishes(self, held: Object) -> bool:
+        """Whether an object is as good as none."""
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> dict[tuple[Element, str], Any]:
+        """By (name, type name), what each object is worth."""
+        return {(*key,): self._objects[key].value for key in self._shown}
+
+    @property
+    def blank(self) -> bool:
+        return not self._shown
+
+    def __len__(self) -> int:
+        return len(self._shown)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._shown)
+
+    def __contains__(self, key: object) -> bool:
+        return _key(key) in self._shown
+
+    def __getitem__(self, key: tuple[Element, type[Object] | str]) -> Object:
+        """The object at (name, type), to read only. KeyError if that key is not in the value."""
+        found = _key(key)
+        if found not in self._shown:
+            raise KeyError(key)
+        return self._objects[found]
+
+    @property
+    def log_size(self) -> int:
+        return self._entries
+
+    def memory(self) -> Memory:
+        of_objects = [held.memory() for held in self._objects.values()]
+        own = super().memory()
+        log = sum(each.log for each in of_objects) + own.log
+        entries = sum(each.entries for each in of_objects)
+        # Counted twice by walking from here: what of the objects is their logs.
+        return Memory(max(own.stable - log, 0), log, own.retained, entries)
+
+    # ---- issuing ------------------------------------------------------------------------------
+
+    def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
+        """As `PureOpCRDT.prepare`; what goes to a value is prepared by the object that it is."""
+        try:
+            if name == "update" and len(args) == 3:
+                args = self._prepared(_parts(args, element, type_name, nested), after)
+            elif name == "batch" and len(args) == 2:
+                args = ([self._prepared(each, after) for each in _updates(args[0])], args[1])
+        except ValueError as refusal:
+            raise InvalidOperationError(f"{self.TYPE}.{name}: {refusal}") from refusal
+        return super().prepare(name, *args, after=after)
+
+    def _prepared(self, update: list[Any], after: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+        name, type_of, operation = update
+        key = Key(name, type_of)
+        held = self._held(key)
+        held.site = self.site
+        before = [
+            self._reset_of(held) if piece.operation is None else piece.operation
+            for earlier in after
+            for piece in self._pieces(earlier[0], earlier[1:])
+            if piece.key == key
+        ]
+        known = [earlier for earlier in before if earlier is not None]
+        return name, type_of, held.prepare(*operation, after=known)
+
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
+        if name != "reset":
+            pieces = self._pieces(name, args)
+            for piece in pieces:
+                self._type(piece.key.type)
+            if len({piece.key for piece in pieces}) < len(pieces):
+                raise InvalidOperationError(
+                    f"{self.TYPE}.{name}: a key twice; their order would mean nothing"
+                )
+
+    # ---- arriving -----------------------------------------------------------------------------
+
+    def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None:
+        name, args = self._checked(operation)
+        pieces = self._pieces(name, args)
+        if len(pieces) > 1 and name != "reset":
+            self._check_all(operation, pieces)
+        for piece in pieces:
+            self._take(piece, tag, index)
+        if self._followed:
+            touched = EVERYTHING if name == "reset" else tuple(piece.key for piece in pieces)
+            self._tell(operation, Change(Arrived(name, args, tag, index), touched))
+
+    def _pieces(self, name: str, args: Sequence[Any]) -> list[Piece]:
+        if name == "update":
+            return [Piece(Key(args[0], args[1]), args[2])]
+        if name == "remove":
+            return [Piece(Key(args[0], args[1]), None)]
+        if name == "reset":
+            return [Piece(key, None) for key in self._objects]
+        updates, removals = args
+        return [
+            *(Piece(Key(key, type_of), operation) for key, type_of, operation in updates),
+            *(Piece(Key(key, type_of), None) for key, type_of in removals),
+        ]
+
+    def _take(self, piece: Piece, tag: Tag, index: int) -> None:
+        key, operation = piece
+        held = self._objects.get(key)
+        if held is None:
+            if operation is None:
+                return
+            held = self._new(key, arriving=True)
+        operation = self._reset_of(held) if operation is None else operation
+        if operation is None:
+            return
+        held.site = self.site
+        before = held.log_size
+        held.effect(operation, tag, index)
+        self._entries += held.log_size - before
+        self._objects[key] = held
+        self._unstable.setdefault(tag.dot, {})[key] = None
+        self._review(key, held)
+
+    def _reset_of(self, held: Object) -> list[Any] | None:
+        """What removes a value as far as it was seen; None: the type is one that cannot be."""
+        reset = held.OPERATIONS.get("reset")
+        return None if reset is None or reset.arguments else [reset.sent_as or "reset"]
+
+    def _review(self, key: Key, held: Object) -> None:
+        """After a change: is the key shown, is the object needed?"""
+        if self.shows(held):
+            self._shown[key] = None
+            return
+        self._shown.pop(key, None)
+        if held.log_size == 0 and self.vanishes(held):
+            del self._objects[key]
+            if isinstance(held, (Positions, NestedMap)):
+                self.stamp = max(self.stamp, held.stamp)
+
+    def _check_all(self, operation: Sequence[Any], pieces: Sequence[Piece]) -> None:
+        """Refuse a batch of which a part is unknown before any of it has taken effect."""
+        if len({piece.key for piece in pieces}) < len(pieces):
+            raise RemoteProtocolError(f"{self.TYPE} cannot apply a batch with a key twice")
+        for key, nested_operation in pieces:
+            held = self._objects.get(key)
+            if held is None:
+                held = self._new(key, arriving=True)
+            if nested_operation is not None:
+                name, args = held._checked(nested_operation)
+                if isinstance(held, NestedMap):
+                    held._check_all(nested_operation, held._pieces(name, args))
+
+    def _new(self, key: Key, *, arriving: bool = False) -> Object:
+        try:
+            new = self._type(key.type)()
+        except InvalidOperationError as unknown:
+            if arriving:
+                raise RemoteProtocolError(f"{unknown}; the sender's program is newer") from unknown
+            raise
+        if isinstance(new, (Positions, NestedMap)):
+            new.stamp = self.stamp
+        return new
+
+    @classmethod
+    def _type(cls, name: str) -> type[Object]:
+        found = cls if name == cls.TYPE else cls.TYPES.get(name) or catalogue().get(name)
+        if found is None:
+            raise InvalidOperationError(
+                f"{cls.TYPE} knows no type {name!r}: it would be in TYPES of a subclass"
+            )
+        return found
+
+    # ---- stability, and what the base class asks ----------------------------------------------
+
+    def stable(self, tag: Tag) -> None:
+        for key in self._unstable.pop(tag.dot, ()):
+            held = self._objects.get(key)
+            if held is not None:
+                before = held.log_size
+                held.stable(tag)
+                self._entries += held.log_size - before
+                if key not in self._shown:
+                    self._review(key, held)
+        if self._retained is not None:
+            self._retained.stable(tag)
+
+    def forget(self, tag: Tag, index: int = 0) -> None:
+        for key, held in list(self._objects.items()):
+            before = held.log_size
+            held.forget(tag, index)
+            self._entries += held.log_size - before
+            self._unstable.setdefault(tag.dot, {})[key] = None
+            self._review(key, held)
+
+    @property
+    def untouched(self) -> bool:
+        return not self._objects and not self.stamp
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left but the stamp."""
+        return not self._objects
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        """What an observer is told; the objects have logs of their own."""
+        pieces = self._pieces(operation.name, operation.args)
+        return Arrival(EVERYTHING if operation.name == "reset" else [each.key for each in pieces])
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        """Nothing: the objects do it."""
+
+    def stabilise(self, entry: Entry) -> None:
+        """Nothing: the objects do it."""
+
+    # ---- fewer, and again ---------------------------------------------------------------------
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """What goes to one value is compressed by its type; a reset of the map divides."""
+        compressed: list[list[Any]] = []
+        pieces: list[Piece] = []
+        for name, *args in operations:
+            if name == "reset":
+                compressed += [*self._compressed(pieces), ["reset"]]
+                pieces = []
+            else:
+                pieces += self._pieces(name, args)
+        return compressed + self._compressed(pieces)
+
+    def _compressed(self, pieces: Iterable[Piece]) -> list[list[Any]]:
+        by_key: dict[Key, list[list[Any] | None]] = {}
+        for key, operation in pieces:
+            by_key.setdefault(key, []).append(operation)
+        compressed: list[list[Any]] = []
+        for key, operations in by_key.items():
+            held = self._held(key)
+            reset = self._reset_of(held)
+            made = [reset if operation is None else operation for operation in operations]
+            for operation in held.compress([each for each in made if each is not None]):
+                if operation == reset:
+                    compressed.append(["remove", *key])
+                else:
+                    compressed.append(["update", *key, operation])
+        return compressed
+
+    def _held(self, key: Key) -> Object:
+        """The object at a key, or what would be there."""
+        held = self._objects.get(key)
+        return self._new(key) if held is None else held
+
+    @classmethod
+    def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
+        """Each value goes by its type's rule; a removal only where the value still is what it was.
+        `reset` yields to any change.
+        """
+        name, *args = operation
+        if name == "reset":
+            return super().rebase(operation, base, theirs)
+        issued: list[list[Any]] = []
+        for key, nested_operation in base._pieces(name, args):
+            before, present = base._held(key), theirs._held(key)
+            if nested_operation is not None:
+                issued += [
+                    ["update", *key, again]
+                    for again in type(before).rebase(nested_operation, before, present)
+                ]
+            elif before == present:
+                issued.append(["remove", *key])
+        return issued
+
+    # ---- snapshots ----------------------------------------------------------------------------
+
+    def dump_stable(self) -> Any:
+        """The stamp, and [name, type, snapshot] of each object: their logs are in there."""
+        held = sorted(self._objects.items(), key=lambda item: canonical(list(item[0])))
+        return [self.stamp, [[*key, each.snapshot()] for key, each in held]]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self.stamp, held = dumped
+        for name, type_of, snapshot in held:
+            key = Key(name, type_of)
+            try:
+                restored = self._type(type_of).restore(snapshot)
+            except InvalidOperationError as unknown:
+                raise ValueError(f"{unknown}, or this program is older") from unknown
+            self._objects[key] = restored
+            self._entries += restored.log_size
+            for dot in _unstable_messages(restored):
+                self._unstable.setdefault(dot, {})[key] = None
+            if self.shows(restored):
+                self._shown[key] = None
+
+
+def _unstable_messages(held: Object) -> Iterable[Dot]:
+    if isinstance(held, NestedMap):
+        return list(held._unstable)
+    return {entry.tag.dot: None for entry in held.log}
+
+
+def _key(given: Any) -> Key | None:
+    try:
+        name, type_of = given
+        return Key(element(name), type_name(type_of))
+    except (TypeError, ValueError):
+        return None
+
+
+class GOMap(NestedMap):
+    """A map whose keys only come; a key stays, however empty its value becomes.
+
+    Operations: `update(name, type, operation)` applies `[operation's name, argument, ...]` to the
+    value at that name and type. `type` is a class or its TYPE.
+    """
+
+    TYPE: ClassVar[str] = "map_go"
+    OPERATIONS = {  # noqa: RUF012
+        "update": Operation(element, type_name, nested),
+    }
+
+    def shows(self, held: Object) -> bool:
+        return True
+
+    def vanishes(self, held: Object) -> bool:
+        return False
+
+
+class AWMap(NestedMap):
+    """A map where an update wins over a concurrent removal of its key, and a removal resets what it
+    has seen of the value and nothing else. A key whose value is that of a new object is not there.
+
+    Operations: `update(name, type, operation)` applies `[operation's name, argument, ...]` to the
+    value at that name and type, `remove(name, type)` resets it, `batch([[name, type, operation],
+    ...], [[name, type], ...])` does several at once, each to another key; `reset()` removes all
+    that it has seen. `type` is a class or its TYPE. Types without a `reset` cannot be removed: that
+    has no effect.
+    """
+
+    TYPE: ClassVar[str] = "map_aw"
+    OPERATIONS = {  # noqa: RUF012
+        "update": Operation(element, type_name, nested),
+        "remove": Operation(element, type_name),
+        "batch": Operation(_updates, _removals),
+        "reset": Operation(),
+    }
+
+    def shows(self, held: Object) -> bool:
+        return not held.blank
+
+    def vanishes(self, held: Object) -> bool:
+        if isinstance(held, (Positions, NestedMap)):
+            return held.settled
+        return held.untouched

@@ -1,0 +1,183 @@
+"""A counted tree of blocks (Bayer and McCreight's B-tree, counting instead of searching): position
+to item, item to position, insertion and removal in logarithmic time, at about ten bytes an item.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+MOST: Final = 64
+"""Items of a block, and blocks of an inner node, before it is split."""
+
+
+class Block:
+    """A leaf holds items, an inner node holds blocks; `weight` is how many items below count."""
+
+    __slots__ = ("inner", "items", "parent", "weight")
+
+    def __init__(self, items: list[Any], inner: bool) -> None:
+        self.parent: Block | None = None
+        self.items = items
+        self.inner = inner
+        self.weight = 0
+
+
+class CountedTree(Generic[T]):
+    """Items in a given order. Its length, and its positions, are of the items that count."""
+
+    __slots__ = ("_root",)
+
+    def __init__(self) -> None:
+        self._root = Block([], inner=False)
+
+    def counts(self, item: T) -> bool:
+        """Whether an item has a position of its own."""
+        return True
+
+    def moved(self, item: T, leaf: Block) -> None:
+        """`item` is in `leaf` from now on: for items that remember where they are."""
+
+    def __len__(self) -> int:
+        return self._root.weight
+
+    def __iter__(self) -> Iterator[T]:
+        """All items in order, those that do not count included."""
+        stack: list[Iterator[Any]] = [iter([self._root])]
+        while stack:
+            block = next(stack[-1], None)
+            if block is None:
+                stack.pop()
+            elif block.inner:
+                stack.append(iter(block.items))
+            else:
+                yield from block.items
+
+    def at(self, position: int) -> T:
+        """The item at a position from 0 to the length less one."""
+        if not 0 <= position < len(self):
+            raise IndexError(position)
+        block = self._root
+        while block.inner:
+            for child in block.items:
+                if position < child.weight:
+                    block = child
+                    break
+                position -= child.weight
+        for item in block.items:
+            if self.counts(item):
+                if position == 0:
+                    found: T = item
+                    return found
+                position -= 1
+        raise IndexError(position)
+
+    def rank(self, leaf: Block, offset: int) -> int:
+        """How many items that count come before the item at an offset in a leaf."""
+        before = sum(map(self.counts, leaf.items[:offset]))
+        block = leaf
+        while (parent := block.parent) is not None:
+            for child in parent.items:
+                if child is block:
+                    break
+                before += child.weight
+            block = parent
+        return before
+
+    def ends(self) -> tuple[Block, Block]:
+        """The first and the last leaf."""
+        first = last = self._root
+        while first.inner:
+            first = first.items[0]
+        while last.inner:
+            last = last.items[-1]
+        return first, last
+
+    def search(self, key: Any, key_of: Callable[[T], Any]) -> tuple[Block, int]:
+        """Leaf and offset of the first item whose key is not below `key`, if the order is that of
+        the keys. The offset may be the length of the leaf.
+        """
+
+        def lowest(block: Block) -> Any:
+            while block.inner:
+                block = block.items[0]
+            return key_of(block.items[0])
+
+        block = self._root
+        while block.inner:
+            block = block.items[max(bisect_right(block.items, key, key=lowest) - 1, 0)]
+        return block, bisect_left(block.items, key, key=key_of)
+
+    def insert(self, leaf: Block, offset: int, item: T) -> None:
+        leaf.items.insert(offset, item)
+        self.moved(item, leaf)
+        if self.counts(item):
+            self.reweigh(leaf, 1)
+        if len(leaf.items) > MOST:
+            self._split(leaf)
+
+    def remove(self, leaf: Block, offset: int) -> None:
+        item = leaf.items.pop(offset)
+        if self.counts(item):
+            self.reweigh(leaf, -1)
+        if len(leaf.items) < MOST // 4:
+            self._shrink(leaf)
+
+    def reweigh(self, leaf: Block, by: int) -> None:
+        """As many items of a leaf more, or less, count now."""
+        block: Block | None = leaf
+        while block is not None:
+            block.weight += by
+            block = block.parent
+
+    def _split(self, block: Block) -> None:
+        half = len(block.items) // 2
+        right = Block(block.items[half:], block.inner)
+        del block.items[half:]
+        self._adopt(right, right.items)
+        block.weight -= right.weight
+        parent = block.parent
+        if parent is None:
+            parent = self._root = Block([block], inner=True)
+            parent.weight = block.weight + right.weight
+            block.parent = parent
+        right.parent = parent
+        parent.items.insert(parent.items.index(block) + 1, right)
+        if len(parent.items) > MOST:
+            self._split(parent)
+
+    def _adopt(self, block: Block, items: list[Any]) -> None:
+        """Point `items`, which are in `block` now, at it, and count them there."""
+        for item in items:
+            if block.inner:
+                item.parent = block
+                block.weight += item.weight
+            else:
+                self.moved(item, block)
+                block.weight += self.counts(item)
+
+    def _shrink(self, block: Block) -> None:
+        """Join a block that has become small with a small neighbour; an empty one goes."""
+        parent = block.parent
+        if parent is None:
+            if block.inner and len(block.items) == 1:
+                self._root = block.items[0]
+                self._root.parent = None
+                self._shrink(self._root)
+            return
+        place = parent.items.index(block)
+        if not block.items:
+            del parent.items[place]
+        else:
+            place = max(place - 1, 0)
+            if place + 1 == len(parent.items):
+                return
+            left, right = parent.items[place : place + 2]
+            if len(left.items) + len(right.items) > MOST // 2:
+                return
+            left.items.extend(right.items)
+            self._adopt(left, right.items)
+            del parent.items[place + 1]
+        if len(parent.items) < MOST // 4:
+            self._shrink(parent)

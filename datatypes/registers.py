@@ -1,0 +1,136 @@
+"""Registers. Multi-value: Baquero, Almeida and Shoker, "Pure Operation-Based Replicated Data
+Types", 2017, section 5. Last writer wins: Johnson and Thomas, "Maintenance of duplicate databases"
+(RFC 677, 1975), with the clock of Kulkarni and others, "Logical physical clocks", 2014.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Any, ClassVar
+
+from crdtcast.datatypes.canonical import canonical, rank
+from crdtcast.datatypes.operations import Operation, exact, natural
+from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
+from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+
+
+class MVRegister(PureOpCRDT[list[Any]]):
+    """A register that shows all values written concurrently; the next write that has seen them
+    replaces them.
+
+    Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`). The
+    value is a list in the order of `rank`, each value once; empty before the first write.
+    """
+
+    TYPE: ClassVar[str] = "register_mv"
+    OPERATIONS = {  # noqa: RUF012
+        "assign": Operation(exact),
+        "reset": Operation(),
+        "clear": Operation(sent_as="reset"),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._stable: list[Any] = []
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "assign":
+            return Arrival((None,), ((None, operation.args[0]),))
+        return Arrival(EVERYTHING)
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        self._stable = []
+
+    def stabilise(self, entry: Entry) -> None:
+        self._stable = _distinct([*self._stable, entry.content])
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    @property
+    def value(self) -> list[Any]:
+        written = [entry.content for entry in self.log.in_slot(None)]
+        return [exact(value) for value in _distinct([*self._stable, *written])]
+
+    def dump_stable(self) -> Any:
+        return self._stable
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self._stable = [exact(value) for value in dumped]
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    return sorted({canonical(value): value for value in values}.values(), key=rank)
+
+
+class LWWRegister(PureOpCRDT[Any]):
+    """A register that shows, of the values written concurrently, the one written last by the clock.
+
+    Operations: `assign(value)` with anything that `exact` accepts, `reset()` (also `clear()`);
+    None before the first write. `assign` ships the time of the site's hybrid logical clock; of
+    equal times the greater value wins (`rank`).
+
+    A write replaces all that it has seen, whatever the times say: a clock that runs ahead wins over
+    concurrent writes only, and no other clock follows it farther than the bound of `HLC`. A loser
+    stays in the log until it is stable: a reset that saw only the winner brings it out.
+    """
+
+    TYPE: ClassVar[str] = "register_lww"
+    OPERATIONS = {  # noqa: RUF012
+        "assign": Operation(exact, ships=(natural,)),
+        "reset": Operation(),
+        "clear": Operation(sent_as="reset"),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        # [value, time] of the winner among the stable writes. The time is 0 once the log is empty:
+        # whatever comes then has seen it.
+        self._stable: list[Any] = []
+
+    def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
+        clock = self._located().clock
+        for entry in self.log:  # a restored object may be ahead of its site's clock
+            clock.observe(entry.content[1])
+        return [clock.now()]
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "assign":
+            return Arrival((None,), ((None, list(operation.args)),))
+        return Arrival(EVERYTHING)
+
+    def entered(self, entry: Entry) -> None:
+        if self.site is not None:
+            self.site.clock.observe(entry.content[1])
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        self._stable = []
+
+    def stabilise(self, entry: Entry) -> None:
+        value, time = max(self._candidates([entry]), key=_time_then_value)
+        self._stable = [value, time if self.log else 0]
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    def _candidates(self, entries: Sequence[Entry]) -> list[list[Any]]:
+        stable = [self._stable] if self._stable else []
+        return [*stable, *(entry.content for entry in entries)]
+
+    @property
+    def value(self) -> Any:
+        candidates = self._candidates(list(self.log.in_slot(None)))
+        if not candidates:
+            return None
+        return exact(max(candidates, key=_time_then_value)[0])
+
+    def dump_stable(self) -> Any:
+        return self._stable
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        if dumped:
+            value, time = dumped
+            self._stable = [exact(value), natural(time)]
+
+
+def _time_then_value(written: list[Any]) -> tuple[int, tuple[str, Any]]:
+    value, time = written
+    return time, rank(value)

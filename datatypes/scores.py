@@ -1,0 +1,107 @@
+"""A map from members to exact scores, in the order of the scores: what Redis calls a sorted set.
+
+Each member is a number of its own (crdtcast.datatypes.numbers); a counted tree keeps the order.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from decimal import Decimal
+from typing import Any, ClassVar, cast
+
+from crdtcast.datatypes.canonical import canonical, plain
+from crdtcast.datatypes.numbers import NumberSlots, decimal, score
+from crdtcast.datatypes.operations import Operation, element, natural
+from crdtcast.datatypes.ordered import CountedTree
+from crdtcast.datatypes.polog import EVERYTHING, Everything
+from crdtcast.datatypes.sets import Element
+
+
+class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
+    """Members with scores, lowest first; of concurrent assignments to a member the last one wins,
+    and increments that none of them has seen count.
+
+    Operations: `set(member, score)`, `increment(member, by=1)`, `remove(member)`, `reset()`. An
+    increment of an absent member starts from 0; a removal removes what it has seen. Scores are
+    exact decimals or an infinity, which stays one whatever is added. Equal scores are ordered by
+    member: bytes, then integers, then text. `set` ships a time; the others are pure.
+    """
+
+    TYPE: ClassVar[str] = "map_sorted"
+    OPERATIONS = {  # noqa: RUF012
+        "set": Operation(element, score, ships=(natural,)),
+        "increment": Operation(element, decimal, defaults=(1,), additive=True),
+        "remove": Operation(element),
+        "reset": Operation(),
+    }
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._order: CountedTree[Hashable] = CountedTree()
+
+    def slot_of(self, args: Sequence[Any]) -> Hashable:
+        return cast(Hashable, args[0])
+
+    def show(self, slot: Hashable, number: Decimal | None) -> None:
+        present = self._numbers.get(slot)
+        if present == number:
+            return
+        if present is not None:
+            self._order.remove(*self._order.search(self._key(slot), self._key))
+        super().show(slot, number)
+        if number is not None:
+            self._order.insert(*self._order.search(self._key(slot), self._key), slot)
+
+    def clear_stable(self, slot: Hashable | Everything) -> None:
+        if slot is EVERYTHING and not self.log:
+            self._numbers.clear()
+            self._order = CountedTree()
+        else:
+            super().clear_stable(slot)
+
+    def _key(self, slot: Hashable) -> tuple[Decimal, str, Any]:
+        return self._numbers[slot], type(slot).__name__, slot
+
+    @property
+    def value(self) -> list[tuple[Element, Decimal]]:
+        return list(self)
+
+    @property
+    def blank(self) -> bool:
+        return not self._numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._numbers
+
+    def __iter__(self) -> Iterator[tuple[Element, Decimal]]:
+        """Members and scores, lowest score first."""
+        for slot in self._order:
+            yield cast(Element, slot), self._numbers[slot]
+
+    def score(self, member: Element) -> Decimal | None:
+        return self._numbers.get(member)
+
+    def rank(self, member: Element) -> int | None:
+        """How many members come before this one; None if it is not here. Logarithmic."""
+        if member not in self._numbers:
+            return None
+        return self._order.rank(*self._order.search(self._key(member), self._key))
+
+    def at(self, position: int) -> tuple[Element, Decimal]:
+        """Member and score at a position, from the end if it is negative. Logarithmic. Raises
+        IndexError.
+        """
+        index = position + len(self) if position < 0 else position
+        if not 0 <= index < len(self):
+            raise IndexError(f"position {position} in a {self.TYPE} of {len(self)}")
+        slot = self._order.at(index)
+        return cast(Element, slot), self._numbers[slot]
+
+    def dump_stable(self) -> Any:
+        numbers = sorted(self._numbers.items(), key=lambda item: canonical(item[0]))
+        return [[member, plain(number)] for member, number in numbers]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        for member, number in dumped:
+            self.show(element(member), Decimal(number))

@@ -1,0 +1,58 @@
+"""A chat in which no reply is shown before what it answers, whatever way the messages take.
+
+Ann's line to Cem is down. Cem gets Bob's reply directly and Ann's question only because Bob passes
+it on; the middleware holds the reply back until then. A program without causal order would have
+shown it at once (Lamport, "Time, Clocks, and the Ordering of Events", 1978).
+"""
+
+import logging
+from contextlib import AsyncExitStack
+
+import trio
+
+from crdtcast import BroadcastNode, Delivered, open_node
+
+NAMES = ("ann", "bob", "cem")
+
+
+class Chat:
+    def __init__(self, node: BroadcastNode) -> None:
+        self.node = node
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.node.tcbroadcast(f"{self.node.name}: {text}".encode())
+        self.lines.append(f"{self.node.name}: {text}")
+
+    async def until(self, lines: int) -> None:
+        """Take what comes until so many lines are on the screen."""
+        async for event in self.node:
+            if isinstance(event, Delivered):
+                self.lines.append(event.payload.decode())
+                if len(self.lines) >= lines:
+                    return
+
+
+async def main() -> None:
+    async with AsyncExitStack() as stack:
+        nodes: dict[str, BroadcastNode] = {}
+        for name in NAMES:
+            peers = {n: nodes[n].address if n in nodes else None for n in NAMES if n != name}
+            nodes[name] = await stack.enter_async_context(open_node(name, peers=peers))
+        ann, bob, cem = (Chat(node) for node in nodes.values())
+        ann.node.node.cut("cem")
+        ann.say("who brings the cake?")
+        await bob.until(1)
+        bob.say("I do")
+        await cem.until(2)
+        cem.say("then I bring tea")
+        await bob.until(3)
+        ann.node.node.heal("cem")
+        await ann.until(3)
+        for chat in (ann, bob, cem):
+            print(f"{chat.node.name}'s screen: {' / '.join(chat.lines)}")
+
+
+if __name__ == "__main__":
+    logging.getLogger("crdtcast").setLevel(logging.ERROR)  # a line that is down is no news here
+    trio.run(main)

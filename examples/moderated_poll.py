@@ -1,0 +1,79 @@
+"""A CRDT from scratch: a poll with moderators, who strike options off, or let them back in.
+
+A vote replaces the voter's earlier votes that it has seen; of two that had not seen each other the
+greater option counts. Striking wins over letting in where they are concurrent, and over votes: they
+are kept, and count again should the option come back. Operations travel without any metadata.
+"""
+
+from collections import Counter
+from typing import Any, ClassVar
+
+from crdtcast.datatypes import EVERYTHING, Arrival, Arrived, Entry, Operation, PureOpCRDT, text
+from crdtcast.testing import Call, Group
+
+
+class ModeratedPoll(PureOpCRDT[dict[str, int]]):
+    TYPE: ClassVar[str] = "poll_moderated"
+    OPERATIONS = {  # noqa: RUF012
+        "vote": Operation(text, text),
+        "strike": Operation(text),
+        "admit": Operation(text),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._votes: dict[str, str] = {}
+        self._struck: set[str] = set()
+
+    # Two kinds of slots: what a voter said, and what moderators said of an option.
+    def arrival(self, operation: Arrived) -> Arrival:
+        match operation.name, operation.args:
+            case "vote", (voter, option):
+                return Arrival([("voter", voter)], [(("voter", voter), option)])
+            case "strike", (option,):
+                return Arrival([("option", option)], [(("option", option), None)])
+        return Arrival([("option", operation.args[0])])  # admit: what it has not seen stays
+
+    def clear_stable(self, slot: Any) -> None:
+        if slot is EVERYTHING:
+            self._votes, self._struck = {}, set()
+        else:
+            self._votes.pop(slot[1], None) if slot[0] == "voter" else self._struck.discard(slot[1])
+
+    def stabilise(self, entry: Entry) -> None:
+        self._note(self._votes, self._struck, entry)
+
+    @property
+    def value(self) -> dict[str, int]:
+        votes, struck = dict(self._votes), set(self._struck)
+        for entry in self.log:
+            self._note(votes, struck, entry)
+        return dict(Counter(option for option in votes.values() if option not in struck))
+
+    @staticmethod
+    def _note(votes: dict[str, str], struck: set[str], entry: Entry) -> None:
+        kind, name = entry.slot  # type: ignore[misc]
+        if kind == "option":
+            struck.add(name)
+        else:
+            votes[name] = max(votes.get(name, ""), entry.content)
+
+    def dump_stable(self) -> Any:
+        return [dict(sorted(self._votes.items())), sorted(self._struck)]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self._votes, self._struck = dict(dumped[0]), set(dumped[1])
+
+
+def main() -> None:
+    ann, moderator = (group := Group(ModeratedPoll, 2)).members
+    group.issue(ann, [Call("vote", "ann", "spam"), Call("vote", "bob", "tea")])
+    group.issue(moderator, [Call("strike", "spam")])
+    group.deliver_all()
+    print("struck:", ann.crdt.value, "and", moderator.crdt.value)
+    group.issue(moderator, [Call("admit", "spam")])
+    print("back:", moderator.crdt.value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,568 @@
+"""GOMap and AWMap against specifications that are made of those of the values, and mutations that
+the harness must catch.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from crdtcast.datatypes import (
+    Arrival,
+    AWMap,
+    AWSet,
+    BoundedCounter,
+    Entry,
+    EWFlag,
+    GOMap,
+    MVRegister,
+    Number,
+    Operation,
+    PNCounter,
+    PureOpCRDT,
+    ResettableCounter,
+    SharedList,
+    SharedText,
+    text,
+)
+from crdtcast.datatypes.canonical import canonical
+from crdtcast.exceptions import (
+    InvalidOperationError,
+    RemoteProtocolError,
+    UnusableInputError,
+)
+from crdtcast.tags import Dot, Tag
+from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
+from crdtcast.testing.group import Call
+
+CART = ("cart", AWSet.TYPE)
+COUNT = ("count", ResettableCounter.TYPE)
+LIST = ("list", SharedList.TYPE)
+INNER = ("inner", AWMap.TYPE)
+
+elements = st.sampled_from("xy")
+on_values = weighted(
+    (5, st.tuples(st.sampled_from(["add", "add", "remove"]), elements).map(lambda op: (*CART, op))),
+    (3, st.tuples(st.just("increment"), st.integers(-1, 2)).map(lambda op: (*COUNT, op))),
+    (
+        2,
+        st.sampled_from([("insert", 0, "a"), ("insert", 9, "b"), ("delete", 0)]).map(
+            lambda op: (*LIST, op)
+        ),
+    ),
+)
+updates = on_values.map(lambda update: ("update", *update))
+keys = st.sampled_from([CART, CART, COUNT, LIST])
+flat = weighted(
+    (9, updates),
+    (4, keys.map(lambda key: ("remove", *key))),
+    (1, st.just(("reset",))),
+    (1, st.just(("batch", [(*CART, ["add", "y"]), (*COUNT, ["increment"])], [LIST]))),
+)
+within = st.one_of(
+    updates,
+    keys.map(lambda key: ("remove", *key)),
+    st.just(("update", *INNER, ("update", *CART, ("add", "y")))),
+)
+operations = weighted(
+    (5, flat),
+    (4, within.map(lambda op: ("update", *INNER, op))),
+    (1, st.just(("remove", *INNER))),
+)
+growing = weighted(
+    (3, updates),
+    (1, updates.map(lambda op: ("update", "grown", GOMap.TYPE, op))),
+)
+
+Pieces = list[tuple[tuple[Any, str], VisibleOperation]]
+
+
+def pieces(operation: VisibleOperation) -> Pieces:
+    """What an operation does to each value, as operations on them."""
+
+    def on(key: Sequence[Any], name: str, *args: Any) -> tuple[tuple[Any, str], VisibleOperation]:
+        return tuple(key), VisibleOperation(name, args, operation.tag, operation.index)  # type: ignore[return-value]
+
+    if operation.name == "update":
+        *key, nested = operation.args
+        return [on(key, *nested)]
+    if operation.name == "remove":
+        return [on(operation.args, "reset")]
+    if operation.name == "batch":
+        made, removed = operation.args
+        return [on(key, *nested) for *key, nested in made] + [on(key, "reset") for key in removed]
+    return []
+
+
+def history_of_values(
+    visible: Sequence[VisibleOperation],
+) -> dict[tuple[Any, str], list[VisibleOperation]]:
+    histories: dict[tuple[Any, str], list[VisibleOperation]] = {}
+    split = [pieces(operation) for operation in visible]
+    for made in split:
+        for key, _ in made:
+            histories[key] = []
+    for operation, made in zip(visible, split, strict=True):
+        if operation.name == "reset":
+            for history in histories.values():
+                history.append(VisibleOperation("reset", (), operation.tag, operation.index))
+        for key, nested in made:
+            histories[key].append(nested)
+    return histories
+
+
+def worth(key: tuple[Any, str], history: Sequence[VisibleOperation]) -> Any:
+    """What a value is worth, by the specification of its type."""
+    if key[1] == AWSet.TYPE:
+        return frozenset(
+            add.args[0]
+            for add in history
+            if add.name == "add"
+            if not any(
+                add < other and (other.name == "reset" or other.name == "remove")
+                for other in history
+                if other.args in ((), add.args)
+            )
+        )
+    if key[1] == ResettableCounter.TYPE:
+        return sum(
+            delta.args[0]
+            for delta in history
+            if delta.name == "increment"
+            if not any(delta < other for other in history if other.name == "reset")
+        )
+    if key[1] == SharedList.TYPE:
+        return whole_tree(history)
+    return grown(history) if key[1] == GOMap.TYPE else observed_removal(history)
+
+
+def whole_tree(visible: Sequence[VisibleOperation]) -> list[Any]:
+    """As in test_sequence, for insertions of one value and deletions of one."""
+    placed = {
+        (*operation.tag.dot, operation.index, 0): operation
+        for operation in visible
+        if operation.name == "place"
+    }
+    hanging: dict[Any, list[tuple[Any, ...]]] = {}
+    for name, operation in placed.items():
+        parent, side, _, stamp = operation.args
+        above = None if parent is None else tuple(parent)
+        hanging.setdefault((above, side), []).append((stamp, name))
+
+    def dead(name: tuple[Any, ...]) -> bool:
+        return any(
+            placed[name] < other
+            for other in visible
+            if other.name == "reset"
+            or (other.name == "kill" and [*name, 1] in map(list, other.args[0]))
+        )
+
+    def below(parent: Any, side: str) -> list[Any]:
+        shown = []
+        for _, name in sorted(hanging.get((parent, side), []), reverse=side == "R"):
+            own = [] if dead(name) else placed[name].args[2]
+            shown += [*below(name, "L"), *own, *below(name, "R")]
+        return shown
+
+    return below(None, "R") + below(None, "L")
+
+
+def observed_removal(visible: Sequence[VisibleOperation]) -> dict[Any, Any]:
+    """Each value by its own specification; empty ones are not there."""
+    values = {key: worth(key, history) for key, history in history_of_values(visible).items()}
+    return {key: value for key, value in values.items() if value}
+
+
+def grown(visible: Sequence[VisibleOperation]) -> dict[Any, Any]:
+    return {key: worth(key, history) for key, history in history_of_values(visible).items()}
+
+
+def test_add_wins_map_is_what_its_history_says() -> None:
+    check_crdt(AWMap, operations, observed_removal, examples=40, actions=40)
+
+
+def test_grow_only_map_is_what_its_history_says() -> None:
+    check_crdt(GOMap, growing, grown, examples=15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [3, 4, 5])
+def test_maps_in_many_schedules(members: int) -> None:
+    check_crdt(
+        AWMap,
+        operations,
+        observed_removal,
+        members=members,
+        examples=700,
+        actions=50,
+        seed=members,
+    )
+    check_crdt(GOMap, growing, grown, members=members, examples=700, seed=members)
+
+
+class RemovalDropsTheObject(AWMap):
+    """A removal forgets the value, whatever it had seen of it."""
+
+    def _take(self, piece: Any, tag: Tag, index: int) -> None:
+        super()._take(piece, tag, index)
+        if piece.operation is None and piece.key in self._objects:
+            self._entries -= self._objects.pop(piece.key).log_size
+            self._shown.pop(piece.key, None)
+
+
+class RemovalForgetsConcurrency(AWMap):
+    """A removal resets the value also as far as it has not seen it."""
+
+    def _take(self, piece: Any, tag: Tag, index: int) -> None:
+        if piece.operation is None and piece.key in self._objects:
+            seen = dict.fromkeys("abcde", 10**9)
+            super()._take(piece, Tag(tag.dot, (), seen), index)
+        else:
+            super()._take(piece, tag, index)
+
+
+class ResetOnlyOfWhatIsShown(AWMap):
+    """Removes keys without telling the values: no nested reset at all."""
+
+    def _reset_of(self, held: PureOpCRDT[Any]) -> list[Any] | None:
+        return None if isinstance(held, AWMap) else super()._reset_of(held)
+
+
+class EmptyKeysStay(AWMap):
+    def shows(self, held: PureOpCRDT[Any]) -> bool:
+        return True
+
+
+class VanishesWithItsLog(AWMap):
+    """A value that is empty now is dropped although its log is not."""
+
+    def _review(self, key: Any, held: PureOpCRDT[Any]) -> None:
+        super()._review(key, held)
+        if key not in self._shown and key in self._objects:
+            self._entries -= held.log_size
+            del self._objects[key]
+
+
+class StabilityStopsAtTheMap(AWMap):
+    def stable(self, tag: Tag) -> None:
+        self._unstable.pop(tag.dot, None)
+
+
+class SnapshotForgetsWhoIsUnstable(AWMap):
+    def load_stable(self, dumped: Any, version: int) -> None:
+        super().load_stable(dumped, version)
+        self._unstable.clear()
+
+
+class ForgetsTheStamp(AWMap):
+    """A list that comes back begins to count anew, below what others still remember."""
+
+    def _new(self, key: Any, *, arriving: bool = False) -> PureOpCRDT[Any]:
+        self.stamp = 0
+        return super()._new(key, arriving=arriving)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        RemovalDropsTheObject,
+        RemovalForgetsConcurrency,
+        ResetOnlyOfWhatIsShown,
+        EmptyKeysStay,
+        pytest.param(VanishesWithItsLog, marks=pytest.mark.slow),
+        StabilityStopsAtTheMap,
+        SnapshotForgetsWhoIsUnstable,
+    ],
+)
+def test_the_harness_catches(mutant: type[AWMap]) -> None:
+    with pytest.raises((AssertionError, KeyError, UnusableInputError)) as caught:
+        check_crdt(
+            mutant, operations, observed_removal, examples=2000, seed=2, actions=40, shrink=False
+        )
+    assert any(mutant.__name__ in note for note in caught.value.__notes__)
+
+
+class KeysVanish(GOMap):
+    def shows(self, held: PureOpCRDT[Any]) -> bool:
+        return not held.blank
+
+
+class StableKeysVanish(GOMap):
+    def shows(self, held: PureOpCRDT[Any]) -> bool:
+        return bool(held.log_size) or not held.blank
+
+    def stable(self, tag: Tag) -> None:
+        super().stable(tag)
+        self._shown = {key: None for key, held in self._objects.items() if self.shows(held)}
+
+
+class OneTypeAName(GOMap):
+    """The type is no part of the key: what comes second overwrites what came first."""
+
+    def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None:
+        super().effect(operation, tag, index)
+        self._shown = dict([*self._shown.items()][-1:])
+
+
+@pytest.mark.parametrize("mutant", [KeysVanish, StableKeysVanish, OneTypeAName])
+def test_the_harness_catches_in_the_grow_only_map(mutant: type[GOMap]) -> None:
+    with pytest.raises(AssertionError, match=mutant.__name__):
+        check_crdt(mutant, growing, grown, examples=2000, seed=2, shrink=False)
+
+
+def reborn_list(crdt: type[AWMap]) -> list[Any]:
+    """A list is filled, emptied, forgotten at a and b but not at c, and then filled by a and c."""
+    group = Group(crdt, 3)
+    a, b, c = group.members
+
+    def issue(member: Any, *operation: Any) -> Any:
+        return group.issue(member, [Call("update", "l", SharedList, list(operation))])
+
+    for number in range(4):
+        issue(c, "insert", 9, number)
+    group.deliver_all()
+    group.issue(c, [Call("remove", "l", SharedList)])
+    group.deliver_all()
+    for member in (a, b):
+        group.stabilise(member, group.can_stabilise(member))
+        assert not member.crdt._objects
+    group.stabilise(c, group.can_stabilise(c)[:4])
+    from_a, from_c = issue(a, "insert", 0, "a"), issue(c, "insert", 0, "c")
+    later = issue(a, "insert", 0, "b")
+    for member, messages in ((b, (from_c, from_a, later)), (c, (from_a, later))):
+        for message in messages:
+            group.deliver(member, message)
+    group.deliver_all()
+    return [member.crdt["l", SharedList].value for member in group.members]
+
+
+def test_a_list_that_comes_back_goes_on_counting() -> None:
+    first, *others = reborn_list(AWMap)
+    assert others == [first, first]
+    group = Group(AWMap, 1)
+    (only,) = group.members
+    for name, *rest in (("update", ["insert", 0, "x"]), ("remove",)):
+        group.issue(only, [Call(name, "l", SharedList, *rest)])
+    group.stabilise(only, group.can_stabilise(only))
+    assert (only.crdt.value, only.crdt.log_size, only.crdt.stamp) == ({}, 0, 1)
+    restored = AWMap.restore(only.crdt.snapshot())
+    assert restored.prepare("update", "l", SharedList, ["insert", 0, "y"])[3][-1] == 2
+    forgetful = ForgetsTheStamp.restore(only.crdt.snapshot())
+    assert forgetful.prepare("update", "l", SharedList, ["insert", 0, "y"])[3][-1] == 1
+
+
+def deep(depth: int, operation: list[Any]) -> list[Any]:
+    for level in range(depth):
+        operation = ["update", f"level-{level}", AWMap.TYPE, operation]
+    return operation
+
+
+def test_maps_nest_as_deep_as_an_argument_can() -> None:
+    group = Group(AWMap, 2)
+    a, b = group.members
+    group.issue(a, [Call(*deep(29, ["update", "s", AWSet, ["add", "x"]]))])
+    group.deliver_all()
+    value: Any = b.crdt.value
+    while AWMap.TYPE in {type_of for _, type_of in value}:
+        ((_, value),) = value.items()
+    assert value == {("s", AWSet.TYPE): {"x"}}
+    group.issue(b, [Call("remove", "level-28", AWMap)])
+    group.deliver_all()
+    for member in group.members:
+        group.stabilise(member, group.can_stabilise(member))
+        assert (member.crdt.value, member.crdt.log_size, member.crdt._objects) == ({}, 0, {})
+    with pytest.raises(InvalidOperationError, match="nested deeper"):
+        a.crdt.prepare(*deep(40, ["update", "s", AWSet, ["add", "x"]]))
+
+
+class Votes(MVRegister):
+    TYPE = "votes_of_mine"
+
+
+class Board(AWMap):
+    TYPE = "board"
+    TYPES = {Votes.TYPE: Votes}  # noqa: RUF012
+
+
+def test_a_subclass_holds_types_of_ones_own_and_itself() -> None:
+    board = Board()
+    tag = Tag(Dot("a", 1))
+    board.effect(board.prepare("update", "sub", Board, ["update", "v", Votes, ["assign", 1]]), tag)
+    assert board.value == {("sub", "board"): {("v", "votes_of_mine"): [1]}}
+    assert type(board["sub", Board]["v", Votes]) is Votes
+    operation = ["update", "v", Votes.TYPE, ["assign", 1]]
+    with pytest.raises(InvalidOperationError, match="votes_of_mine"):
+        AWMap().prepare(*operation)
+    with pytest.raises(RemoteProtocolError, match="newer"):
+        AWMap().effect(operation, tag)
+
+
+def test_a_batch_of_which_a_part_is_unknown_changes_nothing() -> None:
+    board = AWMap()
+    batch = [["update", "s", AWSet.TYPE, ["add", "x"]], ["n", Number.TYPE, ["halve"]]]
+    for wrong in (
+        [["s", AWSet.TYPE, ["add", "x"]], ["n", Number.TYPE, ["halve"]]],
+        [["s", AWSet.TYPE, ["add", "x"]], ["n", "nothing_known", ["add", "x"]]],
+        [["s", AWSet.TYPE, ["add", "x"]], ["s", AWSet.TYPE, ["add", "y"]]],
+        [["s", AWSet.TYPE, ["add", "x"]], ["m", AWMap.TYPE, ["batch", batch[1:], []]]],
+        [["s", AWSet.TYPE]],
+    ):
+        with pytest.raises(RemoteProtocolError):
+            board.effect(["batch", wrong, []], Tag(Dot("a", 1)))
+        with pytest.raises(InvalidOperationError):
+            board.prepare("batch", wrong, [])
+        assert (board.value, board.log_size, board._objects) == ({}, 0, {})
+
+
+def test_reading_a_map() -> None:
+    group = Group(AWMap, 1)
+    (only,) = group.members
+    board = only.crdt
+    told: list[Any] = []
+    stop = board.observe(lambda change: told.append(change.slots))
+    group.issue(only, [Call("update", "n", PNCounter, ["increment", 2])])
+    group.issue(only, [Call("update", "n", PNCounter, ["decrement", 2])])
+    group.issue(only, [Call("update", "f", EWFlag, ["enable"]), Call("reset")])
+    stop()
+    assert told[:2] == [(("n", PNCounter.TYPE),)] * 2 and len(told) == 4
+    assert (list(board), len(board), board.log_size) == ([], 0, 2)
+    assert ("n", PNCounter) not in board and "n" not in board
+    group.issue(only, [Call("update", "n", PNCounter, ["increment", 1])])
+    group.issue(only, [Call("remove", "n", PNCounter)])
+    assert board["n", PNCounter].value == 1  # a counter without a reset cannot be removed
+    with pytest.raises(KeyError):
+        board["f", EWFlag]
+    assert board.memory().log > 0 and board.memory().entries == 3
+
+
+def equal_effect(calls: Sequence[Call]) -> list[list[Any]]:
+    group = Group(AWMap, 1)
+    (only,) = group.members
+    group.issue(only, [Call("update", "old", AWSet, ["add", "x"])])
+    restored = only.crdt.clone()
+    restored.site = only.crdt.site
+    message = group.issue(only, calls)
+    compressed = restored.compress(message.operations())
+    for index, operation in enumerate(compressed):
+        restored.effect(operation, message.tag, index)
+    assert restored == only.crdt
+    return compressed
+
+
+def test_compressed_operations_have_the_same_effect() -> None:
+    number = Call("update", "n", Number, ["increment", 2])
+    assert equal_effect([number, number, number]) == [
+        ["update", "n", Number.TYPE, ["increment", "6"]]
+    ]
+    add = Call("update", "s", AWSet, ["add", "x"])
+    gone = Call("remove", "s", AWSet)
+    assert equal_effect([add, add, gone, Call("remove", "old", AWSet), add])[-1][0] == "remove"
+    assert equal_effect([add, Call("reset"), number, Call("batch", [], [["old", AWSet]])])
+    assert equal_effect([Call("update", "c", PNCounter, ["increment"]), Call("reset"), gone])
+
+
+def rebased(crdt: type[PureOpCRDT[Any]], *operation: Any) -> tuple[Any, Any]:
+    """What is issued again when nobody touched the value, and when somebody did."""
+    base, theirs = AWMap(), AWMap()
+    tag = Tag(Dot("b", 1))
+    theirs.effect(theirs.prepare("update", "other", AWSet, ["add", "x"]), tag)
+    untouched = AWMap.rebase(list(operation), base, theirs)
+    change: dict[str, Callable[[], list[Any]]] = {
+        AWSet.TYPE: lambda: ["add", "y"],
+        Number.TYPE: lambda: ["increment", 1],
+    }
+    tag = Tag(Dot("b", 2), (), {"b": 1})
+    theirs.effect(theirs.prepare("update", "k", crdt, change[crdt.TYPE]()), tag, 0)
+    return untouched, AWMap.rebase(list(operation), base, theirs)
+
+
+def test_after_an_eviction_each_value_goes_by_the_rule_of_its_type() -> None:
+    add = ["update", "k", AWSet.TYPE, ["add", "x"]]
+    assert rebased(AWSet, *add) == ([add], [add])
+    remove = ["remove", "k", AWSet.TYPE]
+    assert rebased(AWSet, *remove) == ([remove], [])
+    assignment = ["update", "k", Number.TYPE, ["set", "3", 1]]
+    assert rebased(Number, *assignment) == ([assignment], [])
+    batch = ["batch", [assignment[1:]], [["other", AWSet.TYPE]]]
+    assert rebased(Number, *batch) == ([assignment], [])
+    assert rebased(Number, "reset") == ([], [])
+
+
+def test_a_damaged_snapshot_is_refused() -> None:
+    board = AWMap()
+    board.effect(board.prepare("update", "t", SharedText, ["insert", 0, "hi"]), Tag(Dot("a", 1)))
+    assert AWMap.restore(board.snapshot()).value == board.value
+    with pytest.raises(UnusableInputError):
+        GOMap.restore(board.snapshot())
+    with pytest.raises(UnusableInputError):
+        AWMap.restore(board.snapshot().replace(b"text", b"next"))
+
+
+def test_operations_of_a_message_know_each_other_inside_a_value() -> None:
+    """Two decrements of one bounded counter in one message do not spend the same rights twice."""
+    group = Group(AWMap, 1)
+    (only,) = group.members
+    group.issue(only, [Call("update", "b", BoundedCounter, ["increment", 1])])
+    spend = Call("update", "b", BoundedCounter, ["decrement", 1])
+    with pytest.raises(InvalidOperationError):
+        group.issue(only, [spend, spend])
+    group.issue(only, [spend])
+
+
+def test_equal_maps_have_equal_bytes_whatever_came_first() -> None:
+    first = Tag(Dot("a", 1)), "s"
+    second = Tag(Dot("b", 1)), "t"
+    snapshots = set()
+    for order in ((first, second), (second, first)):
+        board = AWMap()
+        for tag, name in order:
+            board.effect(board.prepare("update", name, AWSet, ["add", name]), tag)
+        snapshots.add(board.snapshot())
+        assert canonical(board.value)
+    assert len(snapshots) == 1
+
+
+class Whole(PureOpCRDT[str]):
+    """Shows how a type is nested that has no `reset` and no cheap `blank`."""
+
+    TYPE = "whole"
+    OPERATIONS = {"say": Operation(text)}  # noqa: RUF012
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._said = ""
+
+    def arrival(self, operation: Any) -> Any:
+        return Arrival((None,), ((None, operation.args[0]),))
+
+    def clear_stable(self, slot: Any) -> None:
+        self._said = ""
+
+    def stabilise(self, entry: Entry) -> None:
+        self._said = max(self._said, entry.content)
+
+    @property
+    def value(self) -> str:
+        return max([self._said, *(entry.content for entry in self.log)])
+
+    def dump_stable(self) -> Any:
+        return self._said
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self._said = dumped
+
+
+class Holds(AWMap):
+    TYPE = "holds"
+    TYPES = {Whole.TYPE: Whole}  # noqa: RUF012
+
+
+def test_any_type_can_be_held() -> None:
+    group = Group(Holds, 1)
+    (only,) = group.members
+    for said, shown in (("x", {("w", "whole"): "x"}), ("", {})):
+        group.issue(only, [Call("update", "w", Whole, ["say", said])])
+        assert only.crdt.value == shown
+    group.stabilise(only, group.can_stabilise(only))
+    assert not only.crdt._objects

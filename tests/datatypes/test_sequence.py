@@ -1,0 +1,353 @@
+"""SharedList and SharedText against the whole tree of the history, and mutations that the harness
+must catch.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
+from crdtcast.datatypes.sequence import Member
+from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
+from crdtcast.tags import Dot, Tag
+from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
+from crdtcast.testing.group import Call
+
+indices = st.integers(-3, 4)
+letters = st.sampled_from("abcdefgh")
+operations = weighted(
+    (6, st.tuples(st.just("insert"), indices, letters)),
+    (1, st.tuples(st.just("insert_all"), indices, st.lists(letters, max_size=3))),
+    (4, st.tuples(st.just("delete"), indices)),
+    (1, st.tuples(st.just("delete"), indices, st.integers(0, 3))),
+    (1, st.just(("reset",))),
+)
+typing = weighted(
+    (5, st.tuples(st.just("insert"), indices, st.text("abc", min_size=1, max_size=3))),
+    (3, st.tuples(st.just("delete"), indices, st.integers(1, 2))),
+)
+
+
+def whole_tree(visible: Sequence[VisibleOperation]) -> list[Any]:
+    """Every element ever inserted, in its place for ever: the newest of siblings is next to their
+    parent; those that nothing removed are shown.
+    """
+    hanging: dict[Any, list[tuple[int, tuple[Any, ...], Any]]] = {}
+    inserted = []
+    for operation in visible:
+        if operation.name == "place":
+            parent, side, values, stamp = operation.args
+            for number, value in enumerate(values):
+                name = (*operation.tag.dot, operation.index, number)
+                above = None if parent is None else tuple(parent)
+                hanging.setdefault((above, side), []).append((stamp, name, value))
+                inserted.append((operation, name))
+                parent, side = name, "R"
+    dead = {
+        name
+        for insertion, name in inserted
+        for other in visible
+        if insertion < other
+        if other.name == "reset"
+        or (other.name == "kill" and any(_in_run(name, run) for run in other.args[0]))
+    }
+
+    def below(parent: Any, side: str) -> list[Any]:
+        siblings = sorted(hanging.get((parent, side), []), reverse=side == "R")
+        return [shown for sibling in siblings for shown in around(sibling)]
+
+    def around(sibling: tuple[int, tuple[Any, ...], Any]) -> list[Any]:
+        _, name, value = sibling
+        return below(name, "L") + [value] * (name not in dead) + below(name, "R")
+
+    return below(None, "R") + below(None, "L")
+
+
+def _in_run(name: tuple[Any, ...], run: Sequence[Any]) -> bool:
+    *message, first, count = run
+    return list(name[:3]) == message and first <= name[3] < first + count
+
+
+def as_text(visible: Sequence[VisibleOperation]) -> str:
+    return "".join(whole_tree(visible))
+
+
+def test_list_is_what_its_history_says() -> None:
+    check_crdt(SharedList, operations, whole_tree, examples=30, actions=40)
+
+
+def test_text_is_what_its_history_says() -> None:
+    check_crdt(SharedText, typing, as_text, members=4, examples=10, actions=40, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [3, 4, 5])
+def test_sequences_in_many_schedules(members: int) -> None:
+    check_crdt(
+        SharedList,
+        operations,
+        whole_tree,
+        members=members,
+        examples=700,
+        actions=50,
+        seed=members,
+    )
+    check_crdt(SharedText, typing, as_text, members=members, examples=700, actions=50, seed=members)
+
+
+class OldestNextToTheParent(SharedList):
+    def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
+        return [2**40 - self.stamp]
+
+
+class NextToTheParentAlways(SharedList):
+    """What has arrived last stands next to the parent."""
+
+    def _where(self, new: Member) -> Any:
+        kept, self._children = self._children, {}
+        try:
+            return super()._where(new)
+        finally:
+            self._children = kept
+
+
+class NoClimbing(SharedList):
+    """A newcomer steps over a newer sibling, but not over what hangs from it."""
+
+    def _outermost(self, member: Member, side: str) -> Member:
+        return member
+
+
+class KillForgetsConcurrency(SharedList):
+    """A reset deletes what it has not seen."""
+
+    def _kills_of_all(self, tag: Tag, index: int) -> Any:
+        return [(("x", *member.identity), None) for member in self._members]
+
+
+class DropsDeadPositionsAtOnce(SharedList):
+    def _kill(self, member: Member) -> None:
+        super()._kill(member)
+        if member.kills == 1:
+            self._members.remove(member.leaf, member.leaf.items.index(member))
+            del self._by_identity[member.identity]
+            for siblings in self._children.values():
+                if member in siblings:
+                    siblings.remove(member)
+            member.place = None
+
+    def _settle(self, member: Member) -> None:
+        if member.place is not None:
+            super()._settle(member)
+
+    def stabilise(self, entry: Entry) -> None:
+        if len(entry.slot) == 4 and entry.slot not in self._by_identity:  # type: ignore[arg-type]
+            return
+        super().stabilise(entry)
+
+
+class ForgetsPlacesEarly(SharedList):
+    """An unstable element counts as stable: only its identity is kept."""
+
+    def _adopt(self, member: Member) -> None:
+        pass
+
+    def _settle(self, member: Member) -> None:
+        member.place = None
+
+
+class KeepsTheDead(SharedList):
+    """A removal that nobody remembers brings its element back when it is stable."""
+
+    def stabilise(self, entry: Entry) -> None:
+        name: Any = entry.slot
+        if len(name) == 5:
+            self._by_identity[name[1:]].kills -= 1
+        else:
+            super().stabilise(entry)
+
+
+class InsertsBesideTheDead(SharedList):
+    """Each removal hits the next element, too."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "kill" and operation.args[0]:
+            origin, counter, index, first, count = operation.args[0][0]
+            wider = [[origin, counter, index, first, count + 1]]
+            return super().arrival(Arrived("kill", (wider,), operation.tag, operation.index))
+        return super().arrival(operation)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(NextToTheParentAlways, marks=pytest.mark.slow),
+        NoClimbing,
+        KillForgetsConcurrency,
+        pytest.param(DropsDeadPositionsAtOnce, marks=pytest.mark.slow),
+        ForgetsPlacesEarly,
+        pytest.param(KeepsTheDead, marks=pytest.mark.slow),
+        InsertsBesideTheDead,
+        OldestNextToTheParent,
+    ],
+)
+def test_the_harness_catches(mutant: type[SharedList]) -> None:
+    with pytest.raises((AssertionError, KeyError)) as caught:
+        check_crdt(mutant, operations, whole_tree, examples=3000, actions=50, seed=2, shrink=False)
+    assert any(mutant.__name__ in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("forwards", [True, False])
+def test_what_two_type_at_once_does_not_interleave(forwards: bool) -> None:
+    group = Group(SharedText, 2)
+    a, b = group.members
+    group.issue(a, [Call("insert", 0, "()")])
+    group.deliver_all()
+    for letter_a, letter_b in zip("hello", "WORLD", strict=True):
+        for member, letter in ((a, letter_a), (b, letter_b)):
+            at = len(member.crdt) - 1 if forwards else 1
+            group.issue(member, [Call("insert", at, letter)])
+    group.deliver_all()
+    hello, world = ("hello", "WORLD") if forwards else ("olleh", "DLROW")
+    assert a.crdt.value == b.crdt.value
+    assert a.crdt.value in (f"({hello}{world})", f"({world}{hello})")
+
+
+def test_an_insertion_finds_its_place_when_what_stood_there_is_gone() -> None:
+    """[r t]: x goes behind t, elsewhere t is deleted and n goes behind r, here t is gone for good
+    when n comes.
+    """
+    group = Group(SharedList, 3)
+    i, j, k = group.members
+    group.issue(i, [Call("insert_all", 0, ["r", "t"])])
+    group.deliver_all()
+    x = group.issue(k, [Call("insert", 2, "x")])
+    removal = group.issue(j, [Call("delete", 1)])
+    n = group.issue(j, [Call("insert", 1, "n")])
+    for member, message in ((i, x), (i, removal), (j, x), (k, removal)):
+        group.deliver(member, message)
+    group.stabilise(i, group.can_stabilise(i))
+    assert len(i.crdt._by_identity) == 2 + 1 - 1
+    group.deliver(i, n)
+    group.deliver_all()
+    assert [member.crdt.value for member in group.members] == [["r", "n", "x"]] * 3
+
+
+def test_a_deleted_element_is_remembered_until_its_removal_is_stable() -> None:
+    group = Group(SharedList, 2)
+    a, b = group.members
+    group.issue(a, [Call("insert_all", 0, [1, 2, 3])])
+    removal = group.issue(a, [Call("delete", 1)])
+    assert (a.crdt.value, len(a.crdt), a.crdt.log_size) == ([1, 3], 2, 4)
+    assert len(a.crdt._by_identity) == 3
+    group.deliver_all()
+    group.stabilise(a, group.can_stabilise(a))
+    assert removal in b.unstable
+    assert (len(a.crdt._by_identity), a.crdt.log_size) == (2, 0)
+
+
+def test_a_list_of_thousands_edits_like_a_python_list() -> None:
+    print("seed 11")
+    source = random.Random(11)
+    group = Group(SharedList, 1)
+    (only,) = group.members
+    model: list[int] = []
+    for step in range(400):
+        index = source.randrange(len(model) + 1)
+        if source.random() < 0.6 or len(model) < 20:
+            added = [step * 100 + number for number in range(source.randrange(40))]
+            group.issue(only, [Call("insert_all", index, added)])
+            model[index:index] = added
+        else:
+            count = source.randrange(min(30, len(model) - min(index, len(model))) + 1)
+            group.issue(only, [Call("delete", index, count)] if count else [Call("delete", 0, 0)])
+            del model[index : index + count]
+        if step % 7 == 0:
+            group.stabilise(only, group.can_stabilise(only))
+    edited: SharedList = only.crdt
+    assert edited.value == model and len(model) > 1000
+    assert [edited[index] for index in range(-5, len(model), 37)] == [
+        model[index] for index in range(-5, len(model), 37)
+    ]
+    named = [edited.identity_at(index) for index in range(len(model))]
+    assert [edited.index_of(name) for name in named] == list(range(len(model)))
+    group.issue(only, [Call("delete", 0, len(model))])
+    group.stabilise(only, group.can_stabilise(only))
+    assert not edited._by_identity and edited.index_of(named[0]) is None
+
+
+def test_indices_are_those_of_a_python_list() -> None:
+    group = Group(SharedText, 1)
+    (only,) = group.members
+    group.issue(only, [Call("insert", 99, "bd")])
+    group.issue(only, [Call("insert", -1, "c")])
+    group.issue(only, [Call("insert", -99, "a")])
+    assert only.crdt.value == "abcd"
+    group.issue(only, [Call("delete", -2, 2)])
+    assert (only.crdt.value, only.crdt[-1], list(only.crdt)) == ("ab", "b", ["a", "b"])
+    for refused in (("delete", 2), ("delete", -3), ("delete", 0, 3), ("delete", 0, -1)):
+        with pytest.raises(InvalidOperationError):
+            only.crdt.prepare(*refused)
+    with pytest.raises(IndexError):
+        only.crdt[2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("place", ["a", 1, 0, 5], "R", ["x"]),  # nobody has that element
+        ("place", ["a", 1, 0], "R", ["x"]),
+        ("place", None, "M", ["x"]),
+        ("place", None, "L", "x"),
+        ("kill", [["a", 1, 0, 0]]),
+        ("kill", [["a", 1, 0, 0, 2**40]]),
+        ("kill", "a"),
+        ("insert", 0, {1}),
+    ],
+)
+def test_what_names_no_element_is_refused(wrong: tuple[Any, ...]) -> None:
+    with pytest.raises(InvalidOperationError):
+        SharedList().prepare(*wrong)
+    if wrong[:2] != ("place", ["a", 1, 0, 5]) and wrong[0] != "insert":
+        with pytest.raises(RemoteProtocolError):
+            SharedList().effect([*wrong, 1][: 5 if wrong[0] == "place" else 2], Tag(Dot("a", 1)))
+
+
+def test_after_an_eviction_a_typed_run_goes_where_it_was_typed() -> None:
+    group = Group(SharedText, 1)
+    (only,) = group.members
+    group.issue(only, [Call("insert", 0, "[]")])
+    base, theirs = only.crdt.clone(), only.crdt.clone()
+    theirs.effect(theirs.prepare("insert", 0, ">>"), Tag(Dot("b", 1), (), {"a": 1}))
+    issued: list[list[Any]] = []
+    mine = only.crdt.clone()
+    for counter, letter in enumerate("abc", 2):
+        operation = mine.prepare("insert", counter - 1, letter)
+        issued.append(operation)
+        mine.effect(operation, Tag(Dot("a", counter), (), {"a": counter - 1}))
+    issued.append(mine.prepare("delete", 4))
+    past = {"a": 1, "b": 1}
+    for counter, operation in enumerate(issued, 2):
+        for again in SharedText.rebase(operation, base, theirs):
+            theirs.effect(again, Tag(Dot("c", counter - 1), (), {**past, "c": counter - 2}))
+        base.effect(operation, Tag(Dot("a", counter), (), {"a": counter - 1}))
+    assert theirs.value == ">>[abc"
+    assert SharedText.rebase(["reset"], base, theirs) == []
+
+
+def test_a_restored_list_knows_who_hung_from_a_parent_that_is_gone() -> None:
+    group = Group(SharedList, 2)
+    a, b = group.members
+    first = group.issue(a, [Call("insert_all", 0, ["p", "q"])])
+    group.deliver_all()
+    group.issue(a, [Call("insert", 1, "x")])
+    removal = group.issue(b, [Call("delete", 0)])
+    group.deliver(a, removal)
+    a.crdt.stable(first.tag)
+    a.crdt.stable(removal.tag)
+    restored = SharedList.restore(a.crdt.snapshot())
+    assert restored._children.keys() == a.crdt._children.keys()
+    assert restored.value == a.crdt.value == ["x", "q"]

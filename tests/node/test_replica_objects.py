@@ -1,0 +1,219 @@
+"""Names, types, listing, deletion and waiting: what a replica does with its objects."""
+
+from functools import partial
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast import LocalProtocolError, TypeClashError
+from crdtcast.datatypes import AWSet, ResettableCounter
+
+from .replica_support import isolate, level, rejoin, replicas, settle
+
+
+def test_an_object_is_there_from_its_first_operation_on() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, us, asia):
+            cart = us.object("cart", AWSet)
+            assert (cart.value, cart.exists, us.objects()) == (frozenset(), False, [])
+            await eu.object("cart", AWSet).add("milk")
+            await eu.object("visits", ResettableCounter).increment()
+            await settle([eu, us, asia])
+            assert cart.exists and cart.value == {"milk"}
+            listed = [(info.name, info.type, info.visible, info.known) for info in us.objects()]
+            assert listed == [
+                ("cart", "set_aw", True, True),
+                ("visits", "counter_resettable", True, True),
+            ]
+            assert [info.name for info in us.objects("vis")] == ["visits"]
+            assert all(info.unstable == info.unknown == 0 for info in us.objects())
+
+    trio.run(main)
+
+
+def test_a_name_that_has_a_type_cannot_get_another() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, us, asia):
+            early = us.object("x", ResettableCounter)
+            await eu.object("x", AWSet).add("a")
+            await settle([eu, us, asia])
+            with pytest.raises(TypeClashError, match="'x' is a set_aw here") as caught:
+                us.object("x", ResettableCounter)
+            error = caught.value
+            assert (error.name, error.wanted, error.found) == ("x", "counter_resettable", "set_aw")
+            with pytest.raises(TypeClashError):
+                await early.increment()
+            with pytest.raises(TypeClashError):
+                _ = early.value
+            assert us.engine.counters().sent == 0
+            assert len(us.objects()) == 1
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("first", ["eu", "us"])
+def test_of_types_created_concurrently_the_same_one_wins_everywhere(first: str) -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, _ = group
+            isolate(eu, group)
+            steps = {
+                "eu": partial(eu.object("x", AWSet).add, "a"),
+                "us": partial(us.object("x", ResettableCounter).increment, 2),
+            }
+            await steps.pop(first)()
+            for step in steps.values():
+                await step()
+            rejoin(eu, group)
+            await settle(group)
+            for replica in group:
+                assert replica.object("x", ResettableCounter).value == 2
+                with pytest.raises(TypeClashError):
+                    replica.object("x", AWSet)
+                assert [info.visible for info in replica.objects()] == [True, False]
+            assert len({replica.snapshot().digest for replica in group}) == 1
+
+    trio.run(main)
+
+
+def test_what_has_lost_its_name_can_be_looked_at_and_goes_with_it() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, asia = group
+            isolate(eu, group)
+            basket = eu.object("x", AWSet)
+            await basket.add("a")
+            await us.object("x", ResettableCounter).increment(2)
+            rejoin(eu, group)
+            await settle(group)
+            assert basket.crdt.value == {"a"}
+            await asia.delete("x")
+            await level(group)
+            assert [replica.objects() for replica in group] == [[], [], []]
+            await basket.add("again")
+            assert basket.value == {"again"}
+
+    trio.run(main)
+
+
+def test_a_deletion_takes_what_it_has_seen_and_leaves_what_it_has_not() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, asia = group
+            for name in ("cart", "old"):
+                await eu.object(name, AWSet).add("seen")
+            await level(group)
+            isolate(us, group)
+            await us.delete("cart")
+            await us.delete("old")
+            assert us.objects() == []
+            await eu.object("cart", AWSet).add("unseen")
+            rejoin(us, group)
+            await settle(group)
+            for replica in group:
+                assert replica.object("cart", AWSet).value == {"unseen"}
+                assert [info.name for info in replica.objects()] == ["cart"]
+                assert not replica.object("old", AWSet).exists
+                assert not replica.held.touched
+            await asia.delete("cart")
+            await level(group)
+            assert all(replica.objects() == [] for replica in group)
+
+    trio.run(main)
+
+
+def test_deleting_nothing_is_no_error() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, us, asia):
+            await eu.delete("nothing")
+            await settle([eu, us, asia])
+            assert us.objects() == []
+            assert us.unreadable == 0
+
+    trio.run(main)
+
+
+def test_changed_wakes_for_the_object_and_for_no_other() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, us, asia):
+            woken: list[str] = []
+
+            async def watch(name: str, task_status: trio.TaskStatus[None]) -> None:
+                handle = us.object(name, AWSet)
+                task_status.started()
+                await handle.changed()
+                woken.append(name)
+
+            async with trio.open_nursery() as nursery:
+                for name in ("a", "b", "c"):
+                    await nursery.start(lambda n, task_status: watch(n, task_status), name)
+                await trio.testing.wait_all_tasks_blocked()
+                await eu.object("a", AWSet).add("from elsewhere")
+                await settle([eu, us, asia])
+                assert woken == ["a"]
+                await us.object("b", AWSet).add("from here")
+                await trio.testing.wait_all_tasks_blocked()
+                assert woken == ["a", "b"]
+                await asia.object("c", AWSet).add("x")
+                await level([asia, us])
+                await trio.testing.wait_all_tasks_blocked()
+                assert woken == ["a", "b", "c"]
+
+    trio.run(main)
+
+
+def test_a_deletion_wakes_whoever_waits() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, us, asia):
+            cart = us.object("cart", AWSet)
+            await cart.add("x")
+            await level([us, eu, asia])
+            async with trio.open_nursery() as nursery:
+
+                async def until_deleted() -> None:
+                    while cart.exists:
+                        await cart.changed()
+
+                nursery.start_soon(until_deleted)
+                await eu.delete("cart")
+
+    trio.run(main)
+
+
+def test_an_operation_can_be_named() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, *_):
+            cart = eu.object("cart", AWSet)
+            await cart.perform("add", "x")
+            assert cart.value == {"x"}
+            with pytest.raises(LocalProtocolError, match="no operation 'push'"):
+                await cart.perform("push")
+
+    trio.run(main)
+
+
+def test_a_snapshot_is_one_cut() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, _ = group
+            for number in range(20):
+                with eu.batch() as batch:
+                    batch.object("left", ResettableCounter).decrement(number)
+                    batch.object("right", ResettableCounter).increment(number)
+            # Whatever of it has arrived: both accounts or neither.
+            while (seen := us.snapshot()).values.get("right") != 190:
+                assert seen.values.get("left", 0) + seen.values.get("right", 0) == 0
+                await us.changed()
+            await level(group)
+            taken = [replica.snapshot() for replica in group]
+            assert len({snapshot.digest for snapshot in taken}) == 1
+            assert all(snapshot.vector == taken[0].vector for snapshot in taken)
+            assert taken[1].values == {"left": -190, "right": 190}
+            assert taken[1].unknown == ()
+            await us.object("left", ResettableCounter).increment(190)
+            assert taken[1].values["left"] == -190
+            assert us.snapshot().digest != taken[1].digest
+            await eu.at_least(us.snapshot().token)
+
+    trio.run(main)

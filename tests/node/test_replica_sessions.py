@@ -1,0 +1,97 @@
+"""Session tokens: a client that goes from one replica to another does not go back in time."""
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast import LocalProtocolError, Token, UnusableInputError, open_replica
+from crdtcast.datatypes import AWSet
+from crdtcast.tags import Dot
+
+from .replica_support import isolate, rejoin, replicas, settle
+
+
+def test_a_client_reads_its_writes_at_another_replica() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, _ = group
+            for number in range(50):
+                await eu.object("cart", AWSet).add(number)
+            cookie = str(await eu.token())
+            await us.at_least(Token.parse(cookie))
+            assert us.object("cart", AWSet).value == set(range(50))
+
+    trio.run(main)
+
+
+def test_a_token_waits_for_what_is_missing_and_for_nothing_else() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            eu, us, asia = group
+            await asia.object("read", AWSet).add("by the client at eu")
+            await settle(group)
+            before = await eu.token()
+            isolate(us, group)
+            await eu.object("cart", AWSet).add("milk")
+            after = await eu.token()
+            await us.at_least(before)
+            reached: list[str] = []
+
+            async def wait() -> None:
+                await us.at_least(after)
+                reached.append("us")
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await asia.at_least(after)
+                assert reached == []
+                assert us.object("cart", AWSet).value == frozenset()
+                rejoin(us, group)
+            assert us.object("cart", AWSet).value == {"milk"}
+
+    trio.run(main)
+
+
+def test_a_token_names_only_what_the_rest_follows_from() -> None:
+    async def main() -> None:
+        async with replicas() as group:
+            for replica in group:
+                await replica.object("x", AWSet).add(replica.name)
+            await settle(group)
+            eu = group[0]
+            assert len((await eu.token()).dots) == 3
+            await eu.object("x", AWSet).add("seen all three")
+            assert [dot.origin for dot in (await eu.token()).dots] == [eu.engine.me]
+
+    trio.run(main)
+
+
+def test_tokens_of_two_replicas_merge() -> None:
+    one = Token("shop", (Dot("eu.1", 3), Dot("us.1", 1)))
+    two = Token("shop", (Dot("eu.1", 2), Dot("us.1", 4)))
+    both = one.merged(two)
+    assert both == Token("shop", (Dot("eu.1", 3), Dot("us.1", 4)))
+    assert both.covered_by({"eu.1": 3, "us.1": 4, "asia.1": 9})
+    assert not both.covered_by({"eu.1": 3, "us.1": 3})
+    assert not both.covered_by({})
+    assert Token.parse(str(both)) == both
+    with pytest.raises(UnusableInputError, match="group 'bank'"):
+        one.merged(Token("bank", ()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "!", "kg", "lAGkc2hvcJA", "€", str(Token("g", ()))[:-1] + "=", "kwIB", "kwGhZ5GSAQE"],
+)
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(UnusableInputError, match="is no session token"):
+        Token.parse(text)
+
+
+def test_a_token_of_another_group_says_nothing_here() -> None:
+    async def main() -> None:
+        async with open_replica("a", peers={}, group="bank") as bank:
+            with pytest.raises(LocalProtocolError, match="of its own group"):
+                await bank.at_least(Token("shop", ()))
+
+    trio.run(main)
