@@ -53,8 +53,8 @@ class Screen:
             self.bars.update(self.tasks[name], completed=count)
 
     def busy(self) -> None:
-        """A spinner with the time that it has taken."""
-        if self.bars is None:
+        """A spinner with the time that it has taken, where there is a terminal to show it."""
+        if self.bars is None and self.console.is_terminal:
             columns = (TextColumn("         "), SpinnerColumn(), TimeElapsedColumn())
             self.bars = Progress(*columns, console=self.console, transient=True)
             self.bars.add_task("", total=None)
