@@ -96,7 +96,7 @@ class TestCommandLine:
         assert last["delivered"] > 0
 
     def test_a_failure_is_shrunk_written_and_replayed(self, capsys, tmp_path):
-        arguments = ["--seeds", "0:9", "--faults", "loss", "--engine", "no-repair"]
+        arguments = ["--seeds", "0:9", "--faults", "reorder", "--engine", "no-context"]
         assert main([*arguments, "--write", str(tmp_path), "--json"]) == 1
         output = capsys.readouterr().out
         assert json.loads(output.splitlines()[-1])["failures"] > 0
