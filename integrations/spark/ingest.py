@@ -68,11 +68,7 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
             f"{SCHEMA_VERSION}. Audit it with the version of crdtcast that wrote it."
         )
     readable = spark.read.schema(LINE).parquet(raw).where(whole).drop(TORN)
-    (
-        readable.repartition("group", "replica")
-        .write.mode("overwrite")
-        .partitionBy("group", "replica")
-        .parquet(f"{out}/events")
-    )
+    # No shuffle before it: a segment is of one replica, so few files of a replica come out anyway.
+    readable.write.mode("overwrite").partitionBy("group", "replica").parquet(f"{out}/events")
     events = spark.read.schema(EVENT).parquet(f"{out}/events")
     return Ingested(events, counted["lines"], counted["torn"])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 200
 """So many findings are listed; findings.json has all that reached the driver."""
-MOST_GROUPS = 12
+MOST_GROUPS = 8
 """So many groups have plots; those with findings come first."""
 
 _QUESTIONS = {

@@ -14,13 +14,14 @@ TORN = "torn"
 """Holds the text of a line that cannot be read; null otherwise."""
 
 
-def _columns(**types: DataType) -> StructType:
+def columns(**types: DataType) -> StructType:
+    """A schema of nullable columns."""
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-DOT = _columns(origin=StringType(), counter=LongType())
+DOT = columns(origin=StringType(), counter=LongType())
 
-EVENT = _columns(
+EVENT = columns(
     version=LongType(),
     group=StringType(),
     replica=StringType(),
@@ -42,7 +43,7 @@ EVENT = _columns(
 
 LINE = StructType([*EVENT.fields, StructField(TORN, StringType())])
 
-FINDING = _columns(
+FINDING = columns(
     check=StringType(),
     problem=StringType(),
     group=StringType(),

@@ -27,6 +27,8 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 # What matters to the audit wherever it runs.
 _EVERYWHERE = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A task writes so many partitions at once before it sorts its rows by partition.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
     "spark.sql.session.timeZone": "UTC",
     # Errors are ours to tell; PySpark would print each with a stack of the virtual machine.
     "spark.python.sql.dataFrameDebugging.enabled": "false",

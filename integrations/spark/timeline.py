@@ -12,46 +12,42 @@ only thing whose width grows with the number of members.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType
 
 from crdtcast.eventfiles import Kind
 from crdtcast.integrations.spark.logs import Group, Log
+from crdtcast.integrations.spark.schema import columns
+from crdtcast.integrations.spark.small import small_table
 
-_VECTOR = pa.list_(pa.int64())
-_BY_ORIGIN = pa.schema(
-    [("group", pa.string()), ("origin", pa.string()), ("origin_index", pa.int32())]
+_VECTOR = ArrayType(LongType())
+_BY_ORIGIN = columns(group=StringType(), origin=StringType(), origin_index=IntegerType())
+_BY_LOG = columns(
+    group=StringType(),
+    incarnation=StringType(),
+    replica=StringType(),
+    index=IntegerType(),
+    current=BooleanType(),
+    sent=LongType(),
+    # Delivered before the first START; before each START that is not a plain beginning;
+    # stable before a START.
+    base=_VECTOR,
+    starts=ArrayType(columns(seq=LongType(), vector=_VECTOR)),
+    told_before=_VECTOR,
 )
-_BY_LOG = pa.schema(
-    [
-        ("group", pa.string()),
-        ("incarnation", pa.string()),
-        ("replica", pa.string()),
-        ("index", pa.int32()),
-        ("current", pa.bool_()),
-        ("sent", pa.int64()),
-        # Delivered before the first START; before each START that is not a plain beginning;
-        # stable before a START.
-        ("base", _VECTOR),
-        ("starts", pa.list_(pa.struct([("seq", pa.int64()), ("vector", _VECTOR)]))),
-        ("told_before", _VECTOR),
-    ]
-)
-_BY_GROUP = pa.schema(
-    [
-        ("group", pa.string()),
-        ("incarnations", pa.list_(pa.string())),
-        # How many messages of each count; up to which it is no news that their own log does not
-        # show them sent (null: there is no such log).
-        ("surviving", _VECTOR),
-        ("unlogged", _VECTOR),
-        # Numbers of the current incarnations, and of the ended ones.
-        ("living", pa.list_(pa.int32())),
-        ("ended", pa.list_(pa.int32())),
-        # What the START lines of an incarnation cover.
-        ("covers", pa.list_(pa.struct([("index", pa.int32()), ("vector", _VECTOR)]))),
-    ]
+_BY_GROUP = columns(
+    group=StringType(),
+    incarnations=ArrayType(StringType()),
+    # How many messages of each count; up to which it is no news that their own log does not
+    # show them sent (null: there is no such log).
+    surviving=_VECTOR,
+    unlogged=_VECTOR,
+    # Numbers of the current incarnations, and of the ended ones.
+    living=ArrayType(IntegerType()),
+    ended=ArrayType(IntegerType()),
+    # What the START lines of an incarnation cover.
+    covers=ArrayType(columns(index=IntegerType(), vector=_VECTOR)),
 )
 
 
@@ -72,14 +68,13 @@ def build(
     """
     width = max(len(group.origins) for group in groups.values())
 
-    def small(rows: list[dict[str, object]], schema: pa.Schema) -> DataFrame:
-        return F.broadcast(spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema)))
-
-    by_log = small(
+    by_log = small_table(
+        spark,
         [_log_row(log, group, width) for group in groups.values() for log in group.logs.values()],
         _BY_LOG,
     )
-    by_origin = small(
+    by_origin = small_table(
+        spark,
         [
             {"group": group.name, "origin": origin, "origin_index": index}
             for group in groups.values()
@@ -87,7 +82,9 @@ def build(
         ],
         _BY_ORIGIN,
     )
-    by_group = small([_group_row(group, width, live) for group in groups.values()], _BY_GROUP)
+    by_group = small_table(
+        spark, [_group_row(group, width, live) for group in groups.values()], _BY_GROUP
+    )
     lines = _lines(events, by_log, by_origin, width)
     messages = _messages(lines, by_log, by_group, live=live).cache()
     return Timeline(messages, _dependencies(messages, by_log, by_origin).cache())

@@ -83,7 +83,9 @@ def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None
         find_java({"PATH": ""})
 
 
-def test_exit_codes_and_twenty_clean_replicas(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_codes_and_twenty_clean_replicas(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @contextmanager
     def shared(*args: object, **options: object) -> Any:
         yield spark

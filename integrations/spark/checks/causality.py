@@ -9,25 +9,25 @@ dependencies generate exactly the causal past in the sender's own log.
 from collections import defaultdict
 from collections.abc import Iterable
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType
 
 from crdtcast.integrations.spark.findings import Finding
 from crdtcast.integrations.spark.rules import Rule, dot
+from crdtcast.integrations.spark.schema import columns
+from crdtcast.integrations.spark.small import small_table
 
 CHECK = "causality"
 OMITTED = "dependency omitted"
 
-_PAIRS = pa.schema(
-    [
-        ("group", pa.string()),
-        ("incarnation", pa.string()),
-        ("origin", pa.string()),
-        ("counter", pa.int64()),
-        ("later", pa.int32()),
-        ("later_counter", pa.int64()),
-    ]
+_PAIRS = columns(
+    group=StringType(),
+    incarnation=StringType(),
+    origin=StringType(),
+    counter=LongType(),
+    later=IntegerType(),
+    later_counter=LongType(),
 )
 
 
@@ -108,7 +108,7 @@ def without_heirs(
         return found
     heirs = (
         messages.join(
-            F.broadcast(spark.createDataFrame(pa.Table.from_pylist(pairs, schema=_PAIRS))),
+            small_table(spark, pairs, _PAIRS),
             ["group", "incarnation", "origin", "counter"],
         )
         .where(F.col("sent_before") < F.col("later_counter"))

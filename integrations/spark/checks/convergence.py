@@ -21,8 +21,18 @@ def find(events: DataFrame) -> DataFrame:
         "seq",
         "object",
         "digest",
-        F.array_sort(F.map_entries(F.map_filter("vector", lambda _, n: n > 0))).alias("cut"),
+        F.sort_array(F.map_entries("vector")).alias("cut"),
     )
+    # First by hashes alone, which is cheap; nearly always nothing is left for the rest.
+    cut = F.xxhash64("object", "cut").alias("hash")
+    digest = F.xxhash64("digest")
+    suspect = (
+        told.groupBy("group", cut)
+        .agg(F.min(digest).alias("least"), F.max(digest).alias("greatest"))
+        .where(F.col("least") != F.col("greatest"))
+        .select("group", "hash")
+    )
+    told = told.withColumn("hash", cut).join(F.broadcast(suspect), ["group", "hash"], "left_semi")
     by_digest = told.groupBy("group", "object", "cut", "digest").agg(
         F.min(F.struct("replica", "incarnation", "seq")).alias("first"),
         F.collect_set("replica").alias("replicas"),

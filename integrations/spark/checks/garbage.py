@@ -8,32 +8,30 @@ covered by the same vector. No clock, and no guess about messages on their way.
 
 from collections.abc import Iterator
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StringType
 
 from crdtcast.integrations.spark.findings import Finding
 from crdtcast.integrations.spark.logs import Group
 from crdtcast.integrations.spark.rules import Rule, apply
+from crdtcast.integrations.spark.schema import columns
+from crdtcast.integrations.spark.small import small_table
 
 CHECK = "garbage"
 
-_PROOFS = pa.schema(
-    [
-        ("group", pa.string()),
-        ("at", pa.string()),
-        ("origin", pa.string()),
-        ("counter", pa.int64()),
-    ]
+_PROOFS = columns(
+    group=StringType(),
+    at=StringType(),
+    origin=StringType(),
+    counter=LongType(),
 )
-_ENDS = pa.schema(
-    [
-        ("group", pa.string()),
-        ("incarnation", pa.string()),
-        ("last_stable", pa.int64()),
-        ("others", pa.int64()),
-        ("claims_empty", pa.bool_()),
-    ]
+_ENDS = columns(
+    group=StringType(),
+    incarnation=StringType(),
+    last_stable=LongType(),
+    others=LongType(),
+    claims_empty=BooleanType(),
 )
 
 
@@ -62,8 +60,8 @@ def leaks(spark: SparkSession, messages: DataFrame, groups: dict[str, Group]) ->
         for group in concerned
         for log in group.current
     ]
-    proven = F.broadcast(spark.createDataFrame(pa.Table.from_pylist(proofs, schema=_PROOFS)))
-    ended = F.broadcast(spark.createDataFrame(pa.Table.from_pylist(ends, schema=_ENDS)))
+    proven = small_table(spark, proofs, _PROOFS)
+    ended = small_table(spark, ends, _ENDS)
     delivered = messages.where(F.col("current") & F.col("seq").isNotNull())
     member = F.col("incarnation").alias("member")
     reach = (
