@@ -40,7 +40,6 @@ class Result:
     groups: dict[str, Group]
     lines: int
     torn: int
-    found: int
     notes: tuple[str, ...]
     lags: tuple[Lag, ...]
     series: tuple[Series, ...]
@@ -113,7 +112,6 @@ def run(
         groups=groups,
         lines=ingested.lines,
         torn=ingested.torn,
-        found=max(total, len(found)),
         notes=tuple(_notes(groups, ingested.torn, total, live)),
         lags=tuple(lags),
         series=tuple(series),
@@ -150,14 +148,14 @@ def _find(
     ranked = (
         spark.read.schema(everything.schema)
         .parquet(table)
-        .withColumn("total", F.count(F.lit(1)).over(Window.partitionBy()))
+        .withColumn("of_its_kind", F.count(F.lit(1)).over(each))
         .withColumn("rank", F.row_number().over(each.orderBy("incarnation", "seq")))
         .where(F.col("rank") <= MOST_FINDINGS)
     )
     rows = [row.asDict() for row in ranked.collect()]
-    total = rows[0]["total"] if rows else 0
+    total = sum(row["of_its_kind"] for row in rows if row["rank"] == 1)
     for row in rows:
-        del row["total"], row["rank"]
+        del row["of_its_kind"], row["rank"]
     return [from_row(row) for row in rows], total
 
 
@@ -197,5 +195,5 @@ def _held_back_by(group: Group) -> str:
     }
     behind = sorted((name for name, n in lacks.items() if n), key=lambda name: -lacks[name])
     if not behind:
-        return ", though all members had delivered everything"
+        return ", though every log shows everything delivered"
     return "; behind: " + ", ".join(f"{name} (by {lacks[name]})" for name in behind[:5])

@@ -95,7 +95,7 @@ _TEXTS = {
     ("stability", "out of order"): "{replica} was told that {dot} is stable before {other}, on "
     "which it depends",
     ("convergence", "parted"): "{peers}: values of object {object} differ after the same "
-    "operations (at {number} cuts; line {seq} of {replica} is the first)",
+    "operations (first at line {seq} of {replica}; cuts where they do: {number})",
     ("garbage", "leak"): "{replica} was never told that {dot} is stable, though all it takes to "
     "know was there",
     ("garbage", "metadata left"): "{replica} keeps {number} entries of metadata although "

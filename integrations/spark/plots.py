@@ -95,6 +95,7 @@ def _panel(
         axes.set_ylabel(unit)
         axes.set_xlabel("seconds since the first event")
         axes.set_ylim(bottom=0)
+        axes.set_xlim(0, max((time for one in series for time, _ in one.backlog), default=1))
         if 1 < len(series) <= _MOST_NAMED:
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         text = io.StringIO()

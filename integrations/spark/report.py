@@ -57,7 +57,8 @@ def render(result: "Result") -> str:
         f"{_verdict(result)}{_checks(result)}{_findings(result)}{_notes(result)}"
         f"{_groups(result)}"
         f'<p class="muted">{result.lines:,} lines audited in {result.seconds:.0f} s. Times come '
-        "from the replicas' own clocks; nothing above but the plots depends on them.</p>"
+        "from the replicas' own clocks; only plots, lags and what is owed at the end of a log "
+        "depend on them.</p>"
         "</body></html>\n"
     )
 
@@ -87,9 +88,12 @@ def _checks(result: "Result") -> str:
     rows = []
     for stage in STAGES:
         found, hidden = counts[stage], result.verdict.suppressed.get(stage, 0)
-        told = "fine" if not found and not hidden else _many(found, "finding")
-        told += f", {hidden:,} that follow" if hidden else ""
-        rows.append([stage, _QUESTIONS[stage], (told, "bad" if found else "ok")])
+        follows = f"{_many(hidden, 'row')} that follow" if hidden else ""
+        if found:
+            answer = (_many(found, "finding") + (f", {follows}" if hidden else ""), "bad")
+        else:
+            answer = (follows, "muted") if hidden else ("fine", "ok")
+        rows.append([stage, _QUESTIONS[stage], answer])
     return f"<section>{_table(['check', 'question', 'answer'], rows)}</section>"
 
 
@@ -136,7 +140,9 @@ def _group(group: Group, series: Sequence[Series], lags: dict[tuple[str, str], L
         lag = lags.get((group.name, log.replica))
         times = ["", "", ""] if lag is None else [_s(lag.median), _s(lag.p99), _s(lag.longest)]
         left = "" if log.bytes_after is None else f"{log.bytes_after:,}"
-        rows.append([log.replica, lives, f"{delivered:,}", f"{delivered - stable:,}", *times, left])
+        rows.append(
+            [log.replica, lives, f"{delivered:,}", f"{max(0, delivered - stable):,}", *times, left]
+        )
     head = ["replica", "lives", "delivered", "not stable", "lag median", "99 %", "longest"]
     table = _table([*head, "metadata, bytes"], rows, numbers_from=1)
     drawn = plots.lag(series) + plots.backlog(series)
