@@ -471,6 +471,11 @@ class Engine:
         outbox, self._outbox = self._outbox, []
         return outbox
 
+    @property
+    def durable(self) -> Vector:
+        """What is durable here: what was declared so, or all that is delivered with Durability.IMMEDIATE."""
+        return self._told.durable
+
     def mark_durable(self, vector: Vector) -> None:
         """Declare what has been synced: a vector that this engine's `vector` was at some time (DECLARED only).
 

@@ -153,7 +153,7 @@ def test_a_lost_probe_connection_does_not_stop_stability(
         def durable() -> bool:
             engine = running.gateway.committer.engine
             assert engine is not None
-            return engine._told_vector().get(engine.me, 0) == vector_of(running)
+            return engine.durable.get(engine.me, 0) == vector_of(running)
 
         assert client.call("INCR", "n") == 1
         until(durable)
