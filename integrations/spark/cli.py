@@ -5,9 +5,11 @@ Also the script for a cluster: `spark-submit integrations/spark/cli.py hdfs:///l
 """
 
 import json
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from rich.console import Console
@@ -42,6 +44,9 @@ def audit(logdir: str, out: str, as_json: bool, live: bool, cores: int | None, m
     from crdtcast.integrations.spark.session import Size, open_session
 
     console = Console(stderr=True)
+    # So that Spark's process and directory go as well when somebody ends this one.
+    with suppress(ValueError):  # not the main thread: then it is not ours to set
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         size = Size.LARGE if _is_large(logdir) else Size.SMALL
         with Progress(
@@ -59,12 +64,18 @@ def audit(logdir: str, out: str, as_json: bool, live: bool, cores: int | None, m
             with open_session(size, cores=cores, memory=memory) as spark:
                 result = run(spark, _absolute(logdir), _absolute(out), live=live, progress=step)
     except CrdtcastError as error:
-        click.echo("crdtcast audit: " + " ".join(str(error).split()), err=True)
-        sys.exit(UNUSABLE)
+        _give_up(str(error), UNUSABLE)
+    except KeyboardInterrupt:
+        _give_up("interrupted", 128 + signal.SIGINT)
     _show(result, out, console)
     if as_json:
         click.echo(json.dumps({**result.summary(), "report": f"{out.rstrip('/')}/report.html"}))
     sys.exit(CLEAN if result.verdict.clean else FINDINGS)
+
+
+def _give_up(message: str, code: int) -> NoReturn:
+    click.echo("crdtcast audit: " + " ".join(message.split()), err=True)
+    sys.exit(code)
 
 
 def _show(result: "Result", out: str, console: Console) -> None:

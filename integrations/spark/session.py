@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark.java import find_java, start_gateway
 
 if TYPE_CHECKING:
@@ -66,10 +67,33 @@ def open_session(
     :param cores: threads to use; all of the machine by default.
     :param memory: heap of the virtual machine.
     :raises ConfigurationError: there is no usable Java, or Spark does not start.
+    :raises UnusableInputError: Spark failed in the block, say at a directory it cannot write to.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        yield _build(_EVERYWHERE)
-        return
+        with _failures_told():
+            yield _build(_EVERYWHERE)
+    else:
+        with _local_session(size, cores, memory) as session, _failures_told():
+            yield session
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Its errors ask the virtual machine for their text, so that has to happen while it lives."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        causes = [line for line in lines if line.startswith("Caused by:")]
+        words = causes[-1] if causes else " ".join(lines[:2])
+        raise UnusableInputError(f"Spark failed: {words}") from error
+
+
+@contextmanager
+def _local_session(size: Size, cores: int | None, memory: str) -> Iterator["SparkSession"]:
     cores = cores or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [0, 1])
     directory = Path(tempfile.mkdtemp(prefix="crdtcast-spark-"))
     try:

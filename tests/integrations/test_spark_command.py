@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from click.testing import CliRunner
 pytest.importorskip("pyspark")
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.integrations.spark import session
 from crdtcast.integrations.spark.cli import audit
 from crdtcast.integrations.spark.java import find_java
 from crdtcast.testing.eventlogs import Settings, make_up, write_logs
@@ -83,19 +81,25 @@ def test_no_java_at_all_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None
         find_java({"PATH": ""})
 
 
-def test_exit_codes_and_twenty_clean_replicas(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def shared(*args: object, **options: object) -> Any:
-        yield spark
+@pytest.fixture
+def in_this_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under spark-submit: the command takes the session that is there."""
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
 
-    monkeypatch.setattr(session, "open_session", shared)
+
+@pytest.mark.usefixtures("in_this_session")
+def test_exit_codes_and_twenty_clean_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_logs(tmp_path / "logs", make_up(Settings(replicas=20, messages=120, seed=4)))
     clean = CliRunner().invoke(audit, ["logs", "--out", "out", "--json"])
     assert clean.exit_code == 0 and json.loads(clean.stdout.splitlines()[-1])["clean"]
-    unusable = CliRunner().invoke(audit, ["nowhere", "--out", "out"])
-    assert unusable.exit_code == 2
-    (message,) = [text for text in unusable.output.splitlines() if text.strip()]
-    assert "nowhere" in message
+    for arguments, words in (
+        (["nowhere", "--out", "out"], "nowhere cannot be read"),
+        (["logs", "--out", "logs/" + next((tmp_path / "logs").iterdir()).name], "Spark failed: "),
+    ):
+        unusable = CliRunner().invoke(audit, arguments)
+        assert unusable.exit_code == 2
+        (message,) = [text for text in unusable.output.splitlines() if text.strip()]
+        assert words in message
