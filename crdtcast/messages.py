@@ -2,6 +2,7 @@
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 from crdtcast.tags import Dot, Tag, Vector
 
@@ -41,7 +42,7 @@ class Transmit:
     """Effect: send `message` to the member `to` (an incarnation id), or to every other member if None."""
 
     to: str | None
-    message: Message | Digest
+    message: Any
 
 
 @dataclass(frozen=True, slots=True)
