@@ -1,25 +1,19 @@
-"""One member of a causal group as a state machine: messages and digests in, deliveries, stable notices and effects out.
+"""The causal broadcast of one incarnation in a group with a fixed set of member names, whose processes come back.
 
-It knows no sockets, clock or randomness. Two rules carry it: the delivered vector changes only when the application
-takes a message (`poll`) or sends one; and everything a member tells others is one digest of that vector, which is
-acknowledgement, request for repair and sign of life at once. The whole protocol with its reasons: docs/protocol.md.
+It knows no sockets, clock or randomness. A name that comes back under a new incarnation supersedes its old one; what
+that takes, with reasons: docs/protocol.md, *Restarts*. Members that come and go: `engine.group`.
 """
 
-import heapq
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import ClassVar
 
 from crdtcast.engine.checks import check_digest, check_message, superseded
-from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.core import EAGER_MEMBERS, Core
 from crdtcast.engine.members import Members
-from crdtcast.engine.pasts import Past, Pasts
-from crdtcast.engine.peer import BACKOFF_MAX, Peer
-from crdtcast.engine.repair import repairs, should_ask
-from crdtcast.engine.stability import Stability
+from crdtcast.engine.naming import NamedRows
+from crdtcast.engine.peer import Peer
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
-from crdtcast.engine.store import Store, Stored
 from crdtcast.engine.told import Told
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -28,14 +22,11 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
 )
 from crdtcast.incarnation import name_of, valid_incarnation
-from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector, merge_into
-
-EAGER_MEMBERS = 8
-"""Up to this size stability is evaluated at every digest; beyond, once per tick or round of digests."""
+from crdtcast.messages import Digest, Message
+from crdtcast.tags import Vector
 
 
-class Engine:
+class Engine(Core):
     """The causal broadcast of one incarnation in a group with a fixed set of member names.
 
     me: own incarnation id. names: names of all members, the own one included.
@@ -46,7 +37,7 @@ class Engine:
     Raises ConfigurationError for names or a state that do not fit.
     """
 
-    stability_type: ClassVar[type[Stability]] = Stability
+    stability_type: ClassVar[type[NamedRows]] = NamedRows
     told_type: ClassVar[type[Told]] = Told
 
     def __init__(
@@ -57,37 +48,18 @@ class Engine:
         state: EngineState | None = None,
         durable: Durability = Durability.IMMEDIATE,
     ) -> None:
-        self.me = me
+        super().__init__(me)
         self.durability = durable
         self._members = Members(me, names)
-        self.vector: dict[str, int] = {}
-        """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
-        self.stable: dict[str, int] = {}
-        """Origin -> highest counter reported by `poll_stable`. To be read only."""
-        self._peers: dict[str, Peer] = {}
-        self._context: dict[str, Dot] = {}
-        self._outbox: list[Transmit] = []
-        self._tick = 0
         self._eager = len(self._members.names) <= EAGER_MEMBERS
-        self._evaluate_now = True
-        self._ready_stable: deque[Iterator[Stored]] = deque()
-        self._ready_count = 0
-        self._store = Store()
-        self._last_news: dict[str, int] | None = None
-        self._acknowledged: Vector = {}  # told in some digest, at most
-        self._greet: list[str] = []  # linked, but not told our vector yet
         self._recovering = False
-        self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
-        self._repairs = self._digests_in = self._digests_out = self._asks = 0
-        self._superseded = self._purged = 0
+        self._superseded = 0
         self._resume(state or EngineState())
-        self._inbox = Inbox(self.vector)
         self._told = self.told_type(self.vector, self._members, durable)
-        self._acknowledged = dict(self.vector)
         self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
 
     def _resume(self, state: EngineState) -> None:
-        members, vector = self._members, self.vector
+        members = self._members
         for incarnation in state.vector:
             if name_of(incarnation) not in members.names or not valid_incarnation(incarnation):
                 raise ConfigurationError(
@@ -106,22 +78,10 @@ class Engine:
                 f"the saved state has delivered {state.vector[self.me]} of {state.counter} own"
                 " messages: it is not one point of a history"
             )
-        vector.update(state.vector)
-        vector.setdefault(self.me, 0)
-        self.stable.update(state.stable)
-        self._context.update((dot.origin, dot) for dot in state.context)
         for incarnation in members.current.values():
             if incarnation != self.me:
                 self._peers[incarnation] = Peer(incarnation)
-        self._pasts = Pasts(self._store, self.stable)
-        floor = {origin: self.stable.get(origin, 0) for origin in vector}
-        for message in state.unstable:
-            origin, counter = message.dot
-            if not self.stable.get(origin, 0) < counter <= vector.get(origin, 0):
-                raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
-            past, missing = self._pasts.of(message.context, floor)
-            self._store.add(message, Tag(message.dot, message.context, past), missing, 0)
-            self._pasts.record(message.dot)
+        self._restore(state)
 
     # Members and links
 
@@ -187,91 +147,20 @@ class Engine:
     def connected(self, peer: str) -> None:
         """A link with this incarnation is up: it is told our vector, and repaired as soon as it has told its own."""
         known = self._peers.get(peer)
-        if known is None:
-            if self._is_ended(peer):
-                return
+        if known is not None:
+            self._link_up(known)
+        elif not self._is_ended(peer):
             raise LocalProtocolError(f"{peer} is connected but was not introduced")
-        known.link_up(self._tick, self._store.sequence)
-        if peer not in self._greet:
-            self._greet.append(peer)
-        self._send_greetings()
 
     def disconnected(self, peer: str) -> None:
         """The link with this incarnation is gone; what was sent on it may be lost."""
         known = self._peers.get(peer)
         if known is not None:
-            known.linked = False
-            if peer in self._greet:
-                self._greet.remove(peer)
+            self._link_down(known)
 
     def _is_ended(self, incarnation: str) -> bool:
         current = self._members.current.get(name_of(incarnation))
         return current is not None and incarnation < current
-
-    # Sending
-
-    def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
-        """tcbroadcast: tag `payload` now, count it as delivered here, and let it go out with the outbox.
-
-        By default it comes after everything delivered or sent here so far. With `after` it comes after those tags
-        only, which must have been delivered here, after the own messages before it, and after what digests have
-        acknowledged already: stability of those rests on nobody sending concurrently with them any more.
-        """
-        counter = self.vector[self.me] + 1
-        dot = Dot(self.me, counter)
-        past: Past
-        missing: int | None = 0
-        if after is None:
-            past = self._pasts.everything()
-            context = self._take_context()
-        else:
-            context, past, missing = self._explicit(after)
-            for depended in context:
-                if self._context.get(depended.origin) == depended:
-                    del self._context[depended.origin]
-        self._context[self.me] = dot
-        self.vector[self.me] = counter
-        message = Message(dot, context, payload)
-        tag = Tag(dot, context, past)
-        self._store.add(message, tag, missing, self._tick)
-        self._pasts.record(dot)
-        self._outbox.append(Transmit(None, message))
-        self._sent += 1
-        self._told.cache = None
-        if not self._peers:
-            self._evaluate_now = True  # nobody else has to acknowledge it
-        return tag
-
-    def _take_context(self) -> tuple[Dot, ...]:
-        context = tuple(self._context.values())
-        self._context.clear()
-        return context
-
-    def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Past, int | None]:
-        tags = {}
-        for tag in after:
-            if self.vector.get(tag.dot.origin, 0) < tag.dot.counter:
-                raise LocalProtocolError(f"{tag.dot} is given in `after` but not delivered here")
-            tags[tag.dot] = tag
-        past = dict(self._acknowledged)
-        merge_into(past, self._stability.stable)
-        own = self.vector[self.me]
-        latest = self._store.get(self.me, own)
-        if latest is not None:
-            tags[latest.tag.dot] = latest.tag
-        for tag in tags.values():
-            merge_into(past, tag.past)
-            merge_into(past, {tag.dot.origin: tag.dot.counter})
-        past[self.me] = own
-        # One dot an origin: the last of its past. Those below another one are left out where that is known.
-        dots = [Dot(origin, counter) for origin, counter in past.items() if counter]
-        stored = [s for s in (self._store.get(*dot) for dot in dots) if s is not None]
-        context = tuple(
-            dot
-            for dot in dots
-            if not any(s.tag.past.get(dot.origin, 0) >= dot.counter for s in stored)
-        )
-        return context, *self._pasts.explicit(past, self._stability.stable)
 
     # Receiving
 
@@ -305,26 +194,10 @@ class Engine:
         else:
             raise LocalProtocolError(f"{sender} is received from but was not introduced")
 
-    def _receive_message(self, message: Message) -> None:
-        origin, counter = message.dot
-        known = self.vector
-        delivered = known.get(origin)
-        if delivered is not None:
-            if 0 < counter <= delivered:
-                self._duplicates += 1
-                return
-            if counter == delivered + 1 and origin != self.me:
-                # The usual case: everything it depends on is delivered, which proves it well-formed, too.
-                get = known.get
-                for depended, n in message.context:
-                    if not 0 < n <= get(depended, 0):
-                        break
-                else:
-                    self._inbox.ready.append(message)
-                    return
-        check_message(message, known, self._members)
-        if delivered is None:
-            self._meet(origin)
+    def _receive_early(self, message: Message) -> None:
+        check_message(message, self.vector, self._members)
+        if message.dot.origin not in self.vector:
+            self._meet(message.dot.origin)
         self._inbox.add(message)
 
     def _meet(self, incarnation: str) -> None:
@@ -371,23 +244,7 @@ class Engine:
                 return
             peer.known_width = len(vector)
         peer.met = True
-        own = vector.get(self.me, 0)
-        if own > peer.acknowledged:
-            peer.acknowledged = own
-            stored = self._store.get(self.me, own)
-            if stored is not None:
-                peer.observe_delay(self._tick - stored.born)
-        stability = self._stability
-        if stability.offer(peer, vector, weight) and (
-            (peer is stability.blocker or stability.blocker is None)
-            if self._eager
-            else stability.adopted >= len(self._peers)
-        ):
-            self._evaluate_now = True
-        if digest.kind is DigestKind.ASK:
-            self._tell(peer.incarnation, DigestKind.REPLY)
-        if self._store.size:
-            self._repair(peer, vector)
+        self._take_digest(peer, digest, weight)
 
     def _unmet(self, vector: Vector) -> list[str]:
         """Incarnations in it that are new here and matter: current ones, and ended ones that have sent."""
@@ -409,67 +266,15 @@ class Engine:
                 self._told.give_up(self.me)
         return True
 
-    def _tell(self, to: str | None, kind: DigestKind) -> None:
-        if not self._may_tell():
-            return
-        self._acknowledged = self._told.vector()
-        self._outbox.append(Transmit(to, Digest(kind, self._acknowledged)))
-        self._digests_out += 1
-        if kind is DigestKind.ASK:
-            self._asks += 1
+    def _to_tell(self) -> Vector:
+        return self._told.vector()
 
-    def _send_greetings(self) -> None:
-        if self._greet and self._may_tell():
-            for peer in self._greet:
-                self._tell(peer, DigestKind.NEWS)
-            self._greet.clear()
+    def _vector_changed(self) -> None:
+        self._told.cache = None
 
-    def _repair(self, peer: Peer, vector: Vector) -> None:
-        oldest = self._store.oldest(self._stability.stable)
-        if oldest is None:
-            return
-        if self._tick - oldest.born < peer.hold and oldest.sequence > peer.mark:
-            return
-        get = vector.get
-        lacking = [origin for origin, counter in self.vector.items() if counter > get(origin, 0)]
-        if not lacking:
-            return
-        linked = [p.incarnation for p in self._peers.values() if p.linked]
-        for message in repairs(self._store, self.me, linked, peer, lacking, vector, self._tick):
-            self._outbox.append(Transmit(peer.incarnation, message))
-            self._repairs += 1
-
-    def tick(self) -> None:
-        """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
-        self._tick += 1
-        self._send_greetings()
-        if self._may_tell():
-            told = self._told.vector()
-            if told != self._last_news:
-                self._last_news = told
-                if len(self._members.names) > 1:
-                    self._tell(None, DigestKind.NEWS)
-        self._ask()
-
-    def _ask(self) -> None:
-        self._evaluate()
-        oldest = self._store.oldest(self._stability.stable)
-        if oldest is None:
-            return
-        tick = self._tick
-        for peer in self._peers.values():
-            if peer.linked and tick >= peer.ask_at and tick - oldest.born > peer.hold:
-                if should_ask(self._store, peer, tick):
-                    self._tell(peer.incarnation, DigestKind.ASK)
-                    peer.ask_at = tick + peer.ask_delay
-                    peer.ask_delay = min(2 * peer.ask_delay, BACKOFF_MAX)
-                else:
-                    peer.ask_at = tick + peer.hold
-
-    def take_outbox(self) -> list[Transmit]:
-        """The effects since the last call, in order. With IMMEDIATE durability, sync first and send then."""
-        outbox, self._outbox = self._outbox, []
-        return outbox
+    @property
+    def _own_row(self) -> Vector:
+        return self._told.durable
 
     @property
     def durable(self) -> Vector:
@@ -484,134 +289,6 @@ class Engine:
         self._told.declare(vector)
         self._evaluate_now = True
 
-    # Delivery and stability
-
-    def poll(self) -> Delivery | None:
-        """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
-        inbox = self._inbox
-        message = inbox.take()
-        if message is None:
-            return None
-        dot, context = message.dot, message.context
-        origin, counter = dot
-        self.vector[origin] = counter
-        self._told.cache = None
-        pruned = self._context
-        for depended, n in context:
-            known = pruned.get(depended)
-            if known is not None and known[1] == n:
-                del pruned[depended]
-        pruned[origin] = dot
-        stability = self._stability
-        past, missing = self._pasts.of(context, stability.stable)
-        tag = Tag(dot, context, past)
-        self._store.add(message, tag, missing, self._tick)
-        self._pasts.record(dot)
-        if inbox.waiting:
-            inbox.delivered(dot)
-        if stability.waiting and self._eager:
-            self._evaluate_now = True
-        self._delivered += 1
-        return Delivery(message.payload, tag, message.kind)
-
-    def has_deliverable(self) -> bool:
-        """Whether `poll` would return something."""
-        return self._inbox.has_deliverable()
-
-    def _evaluate(self) -> None:
-        self._evaluate_now = False
-        risen = self._stability.evaluate(self._told.durable, self._store.by_origin)
-        if self._eager:
-            oldest = self._store.oldest(self._stability.stable)
-            self._stability.find_blocker(None if oldest is None else oldest.message.dot)
-        if risen:
-            # In delivery order, which respects causality. Merged as it is taken: it may be very much at once.
-            by_origin = self._store.by_origin
-            runs = [map(by_origin[o].__getitem__, counters) for o, counters in risen.items()]
-            self._ready_stable.append(heapq.merge(*runs) if len(runs) > 1 else runs[0])
-            self._ready_count += sum(map(len, risen.values()))
-
-    def has_stable(self) -> bool:
-        """Whether `poll_stable` would return something."""
-        if self._evaluate_now:
-            self._evaluate()
-        return self._ready_count > 0
-
-    def poll_stable(self, limit: int = 1000) -> list[Tag]:
-        """tcstable: at most `limit` tags that have become stable, each once, in an order that respects causality.
-
-        No message concurrent with them can be delivered here any more. They are forgotten when this returns.
-        """
-        if self._evaluate_now:
-            self._evaluate()
-        ready, store, stable = self._ready_stable, self._store, self.stable
-        tags: list[Tag] = []
-        left = min(limit, self._ready_count)
-        self._ready_count -= left
-        while left:
-            for stored in islice(ready[0], left):
-                store.remove(stored)
-                origin, counter = stored.message.dot
-                stable[origin] = counter
-                tags.append(stored.tag)
-                left -= 1
-            if left:
-                ready.popleft()
-        self._reported += len(tags)
-        return tags
-
-    # Looking in
-
-    @property
-    def context(self) -> tuple[Dot, ...]:
-        """The reduced context: the maximal delivered dots, which the next message will name."""
-        return tuple(self._context.values())
-
-    def tag(self, dot: Dot) -> Tag:
-        """The tag of a message that is delivered and not reported stable. LocalProtocolError for others.
-
-        After a restart it counts what was stable then as before the message, and is exact about everything else.
-        """
-        stored = self._store.get(*dot)
-        if stored is None:
-            raise LocalProtocolError(f"{dot} is not delivered here, or was reported stable")
-        return stored.tag
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing waits here and nothing is unstable."""
-        return not self._store.size and not self._inbox.size
-
-    def state(self) -> EngineState:
-        """What a restart needs, as of now; what has not been reported stable is still in it as unstable."""
-        return EngineState(
-            counter=self.vector[self.me],
-            vector=dict(self.vector),
-            context=tuple(self._context.values()),
-            stable=dict(self.stable),
-            unstable=tuple(stored.message for stored in self._store.in_order()),
-        )
-
-    def held_back_by(self) -> list[str]:
-        """Names of the members that have not acknowledged, as far as is known here, all that is unstable here."""
-        return self._stability.holders() if self._store.size else []
-
     def counters(self) -> EngineCounters:
         """Gauges and totals; see `EngineCounters`."""
-        return EngineCounters(
-            sent=self._sent,
-            delivered=self._delivered,
-            stable=self._reported,
-            pending=self._inbox.size,
-            unstable=self._store.size,
-            store_bytes=self._store.bytes,
-            duplicates=self._duplicates + self._inbox.duplicates,
-            stale=self._stale,
-            repairs=self._repairs,
-            digests_in=self._digests_in,
-            digests_out=self._digests_out,
-            asks=self._asks,
-            held_digests=self._stability.held,
-            superseded=self._superseded,
-            purged=self._purged,
-        )
+        return replace(super().counters(), superseded=self._superseded)

@@ -1,15 +1,12 @@
 """Stability: `stab[o] = min(own[o], min over the other members k of row[k][o])`, evaluated in batches.
 
-Two rules keep it safe. *Late adoption*: a digest of k becomes k's row only when everything that k had sent before it,
-and everything that k had delivered from ended incarnations, has been delivered here; until then only the newest is
-kept aside. *Naming*: a row counts only if it names every incarnation that is current here, since its sender takes
-nothing more from the incarnations which those have ended. See docs/protocol.md for why both are needed.
+*Late adoption* keeps it safe: a digest of k becomes k's row only when everything that k had sent before it has been
+delivered here; until then only the newest is kept aside (docs/protocol.md).
 """
 
 from collections.abc import Collection, Mapping
 from itertools import repeat
 
-from crdtcast.engine.members import Members
 from crdtcast.engine.peer import HOLD_MIN, Peer
 from crdtcast.tags import Dot, Vector
 
@@ -21,7 +18,6 @@ class Stability:
     """The rows of the other members and the minimum over them. `vector` and `peers` are the engine's, read only."""
 
     __slots__ = (
-        "_members",
         "_peers",
         "_serial",
         "_vector",
@@ -32,11 +28,8 @@ class Stability:
         "waiting",
     )
 
-    def __init__(
-        self, vector: dict[str, int], members: Members, peers: Mapping[str, Peer], stable: Vector
-    ) -> None:
+    def __init__(self, vector: dict[str, int], peers: Mapping[str, Peer], stable: Vector) -> None:
         self._vector = vector
-        self._members = members
         self._peers = peers
         # A new dictionary whenever it rises, so that the pasts of tags can share it. Keys: a prefix of `vector`'s.
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
@@ -49,31 +42,12 @@ class Stability:
         self.held = 0  # digests that had to wait, in all
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
-        """Late adoption and naming."""
-        members = self._members
-        if not self.delivered_what_it_had_sent(peer, vector):
-            return False
-        if members.ended and not self.delivered_what_had_ended(vector):
-            return False
-        if peer.named != members.changes:
-            # Digests of one incarnation never stop naming another, so one look suffices until members change.
-            if not self.names_all_current(vector):
-                return False
-            peer.named = members.changes
-        return True
+        """Late adoption."""
+        return self.delivered_what_it_had_sent(peer, vector)
 
     def delivered_what_it_had_sent(self, peer: Peer, vector: Vector) -> bool:
         """So that whatever else the peer sends, or has sent, comes after everything that `vector` covers."""
         return self._vector[peer.incarnation] >= vector.get(peer.incarnation, 0)
-
-    def delivered_what_had_ended(self, vector: Vector) -> bool:
-        """So that nothing of an ended incarnation is still to come by way of this peer."""
-        known = self._vector
-        return all(known[origin] >= vector.get(origin, 0) for origin in self._members.ended)
-
-    def names_all_current(self, vector: Vector) -> bool:
-        """So that the sender takes nothing more from those which the current incarnations have ended."""
-        return all(incarnation in vector for incarnation in self._members.current.values())
 
     def offer(self, peer: Peer, vector: Vector, weight: int) -> bool:
         """Take a digest's vector as the peer's row, now or later; whether it is one now.
@@ -112,6 +86,10 @@ class Stability:
             if peer.aside is not None and self.may_adopt(peer, peer.aside):
                 self._adopt(peer, peer.aside)
 
+    def complete(self) -> bool:
+        """Whether all members are known."""
+        return True
+
     def forget_rows(self) -> None:
         """A new incarnation is current: no row names it yet."""
         for peer in self._peers.values():
@@ -129,7 +107,7 @@ class Stability:
         if self.waiting:
             self.reconsider()
         self.adopted = 0
-        if not self._members.complete or not unstable:
+        if not unstable or not self.complete():
             return None
         if len(self.stable) != len(self._vector):
             self.stable = {origin: self.stable.get(origin, 0) for origin in self._vector}
@@ -200,14 +178,9 @@ class Stability:
         self.blocker = blocker
 
     def holders(self) -> list[str]:
-        """Names of the members whose row (or absence) holds back what is delivered here."""
-        members = self._members
-        names = []
-        for name in members.names:
-            if name == members.name:
-                continue
-            incarnation = members.current.get(name)
-            row = self._peers[incarnation].row if incarnation is not None else None
-            if row is None or any(row.get(o, 0) < n for o, n in self._vector.items()):
-                names.append(name)
-        return names
+        """The members whose row (or absence) holds back what is delivered here."""
+        return [
+            peer.incarnation
+            for peer in self._peers.values()
+            if peer.row is None or any(peer.row.get(o, 0) < n for o, n in self._vector.items())
+        ]

@@ -59,5 +59,5 @@ class EngineCounters:
     digests_out: int
     asks: int
     held_digests: int
-    superseded: int
     purged: int
+    superseded: int = 0

@@ -2,12 +2,12 @@
 
 from crdtcast.engine import Engine
 from crdtcast.engine.peer import Peer
-from crdtcast.engine.stability import Stability
+from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.told import Told
 from crdtcast.tags import Dot, Vector
 
 
-class _EagerStability(Stability):
+class _EagerStability(NamedRows):
     def delivered_what_it_had_sent(self, peer: Peer, vector: Vector) -> bool:
         return True
 
@@ -18,7 +18,7 @@ class EagerAdoption(Engine):
     stability_type = _EagerStability
 
 
-class _UnnamedStability(Stability):
+class _UnnamedStability(NamedRows):
     def names_all_current(self, vector: Vector) -> bool:
         return True
 
@@ -29,7 +29,7 @@ class UnnamedRows(Engine):
     stability_type = _UnnamedStability
 
 
-class _ForgetfulStability(Stability):
+class _ForgetfulStability(NamedRows):
     def delivered_what_had_ended(self, vector: Vector) -> bool:
         return True
 

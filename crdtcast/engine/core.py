@@ -1,0 +1,420 @@
+"""What our engines share: tags, delivery, digests, repair, asking, stability. Who is a member is not its matter.
+
+Two rules carry it: the delivered vector changes only when the application takes a message (`poll`) or sends one; and
+everything a member tells others is one digest of that vector, which is acknowledgement, request for repair and sign of
+life at once. `Engine` adds a fixed set of names, `GroupEngine` members that come and go (docs/protocol.md).
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.pasts import Past, Pasts
+from crdtcast.engine.peer import BACKOFF_MAX, Peer
+from crdtcast.engine.repair import repairs, should_ask
+from crdtcast.engine.stability import Stability
+from crdtcast.engine.state import EngineCounters, EngineState
+from crdtcast.engine.store import Store, Stored
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError
+from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
+from crdtcast.tags import Dot, Tag, Vector, merge_into
+
+EAGER_MEMBERS = 8
+"""Up to this size stability is evaluated at every digest; beyond, once per tick or round of digests."""
+
+
+class Core:
+    """The common part. Subclasses say who the peers are, what may be received, and what digests tell."""
+
+    def __init__(self, me: str) -> None:
+        self.me = me
+        self.vector: dict[str, int] = {}
+        """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
+        self.stable: dict[str, int] = {}
+        """Origin -> highest counter reported by `poll_stable`. To be read only."""
+        self._peers: dict[str, Peer] = {}
+        self._context: dict[str, Dot] = {}
+        self._outbox: list[Transmit] = []
+        self._tick = 0
+        self._eager = True
+        self._evaluate_now = True
+        self._ready_stable: deque[Iterator[Stored]] = deque()
+        self._ready_count = 0
+        self._store = Store()
+        self._pasts = Pasts(self._store, self.stable)
+        self._inbox = Inbox(self.vector)
+        self._stability: Stability
+        self._last_news: Vector | None = None
+        self._acknowledged: Vector = {}  # told in some digest, at most
+        self._greet: list[str] = []  # linked, but not told our vector yet
+        self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
+        self._repairs = self._digests_in = self._digests_out = self._asks = 0
+        self._purged = 0
+
+    def _restore(self, state: EngineState) -> None:
+        """Take over what was saved: at one point of a history, as `state` returned it."""
+        self.vector.update(state.vector)
+        self.vector.setdefault(self.me, 0)
+        self.stable.update(state.stable)
+        self._context.update((dot.origin, dot) for dot in state.context)
+        self._pasts = Pasts(self._store, self.stable)
+        floor = {origin: self.stable.get(origin, 0) for origin in self.vector}
+        for message in state.unstable:
+            origin, counter = message.dot
+            if not self.stable.get(origin, 0) < counter <= self.vector.get(origin, 0):
+                raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
+            past, missing = self._pasts.of(message.context, floor)
+            self._store.add(message, Tag(message.dot, message.context, past), missing, 0)
+            self._pasts.record(message.dot)
+        self._acknowledged = dict(self.vector)
+
+    # What differs
+
+    def _to_tell(self) -> Vector:
+        """The vector for digests: never more than a crash leaves. A new one when it has changed."""
+        raise NotImplementedError
+
+    def _may_tell(self) -> bool:
+        """Whether digests may go out now."""
+        return True
+
+    def _digest(self, kind: DigestKind) -> Digest:
+        self._acknowledged = self._to_tell()
+        return Digest(kind, self._acknowledged)
+
+    def _vector_changed(self) -> None:
+        """`vector` has risen."""
+
+    @property
+    def _own_row(self) -> Vector:
+        """What this member would acknowledge itself: what no crash takes back."""
+        return self.vector
+
+    def _lacking(self, vector: Vector) -> list[str]:
+        """Origins of which more is delivered here than a peer with this vector has."""
+        get = vector.get
+        return [origin for origin, counter in self.vector.items() if counter > get(origin, 0)]
+
+    # Links
+
+    def _link_up(self, peer: Peer) -> None:
+        peer.link_up(self._tick, self._store.sequence)
+        if peer.incarnation not in self._greet:
+            self._greet.append(peer.incarnation)
+        self._send_greetings()
+
+    def _link_down(self, peer: Peer) -> None:
+        peer.linked = False
+        if peer.incarnation in self._greet:
+            self._greet.remove(peer.incarnation)
+
+    # Sending
+
+    def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
+        """tcbroadcast: tag `payload` now, count it as delivered here, and let it go out with the outbox.
+
+        By default it comes after everything delivered or sent here so far. With `after` it comes after those tags
+        only, which must have been delivered here, after the own messages before it, and after what digests have
+        acknowledged already: stability of those rests on nobody sending concurrently with them any more.
+        """
+        return self._send(payload, 0, after)
+
+    def _send(self, payload: bytes, kind: int, after: Sequence[Tag] | None = None) -> Tag:
+        counter = self.vector[self.me] + 1
+        dot = Dot(self.me, counter)
+        past: Past
+        missing: int | None = 0
+        if after is None:
+            past = self._pasts.everything()
+            context = self._take_context()
+        else:
+            context, past, missing = self._explicit(after)
+            for depended in context:
+                if self._context.get(depended.origin) == depended:
+                    del self._context[depended.origin]
+        self._context[self.me] = dot
+        self.vector[self.me] = counter
+        message = Message(dot, context, payload, kind)
+        tag = Tag(dot, context, past)
+        self._store.add(message, tag, missing, self._tick)
+        self._pasts.record(dot)
+        self._outbox.append(Transmit(None, message))
+        self._sent += 1
+        self._vector_changed()
+        if not self._peers:
+            self._evaluate_now = True  # nobody else has to acknowledge it
+        return tag
+
+    def _take_context(self) -> tuple[Dot, ...]:
+        context = tuple(self._context.values())
+        self._context.clear()
+        return context
+
+    def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Past, int | None]:
+        tags = {}
+        for tag in after:
+            if self.vector.get(tag.dot.origin, 0) < tag.dot.counter:
+                raise LocalProtocolError(f"{tag.dot} is given in `after` but not delivered here")
+            tags[tag.dot] = tag
+        past = dict(self._acknowledged)
+        merge_into(past, self._stability.stable)
+        own = self.vector[self.me]
+        latest = self._store.get(self.me, own)
+        if latest is not None:
+            tags[latest.tag.dot] = latest.tag
+        for tag in tags.values():
+            merge_into(past, tag.past)
+            merge_into(past, {tag.dot.origin: tag.dot.counter})
+        past[self.me] = own
+        # One dot an origin: the last of its past. Those below another one are left out where that is known.
+        dots = [Dot(origin, counter) for origin, counter in past.items() if counter]
+        stored = [s for s in (self._store.get(*dot) for dot in dots) if s is not None]
+        context = tuple(
+            dot
+            for dot in dots
+            if not any(s.tag.past.get(dot.origin, 0) >= dot.counter for s in stored)
+        )
+        return context, *self._pasts.explicit(past, self._stability.stable)
+
+    # Receiving
+
+    def _receive_message(self, message: Message) -> None:
+        """Take a message from somebody who may send it. The caller turns a TypeError into a refusal."""
+        origin, counter = message.dot
+        known = self.vector
+        delivered = known.get(origin)
+        if delivered is not None:
+            if 0 < counter <= delivered:
+                self._duplicates += 1
+                return
+            if counter == delivered + 1 and origin != self.me:
+                # The usual case: everything it depends on is delivered, which proves it well-formed, too.
+                get = known.get
+                for depended, n in message.context:
+                    if not 0 < n <= get(depended, 0):
+                        break
+                else:
+                    self._inbox.ready.append(message)
+                    return
+        self._receive_early(message)
+
+    def _receive_early(self, message: Message) -> None:
+        """Check a message that is not deliverable yet, and let it wait."""
+        raise NotImplementedError
+
+    # Digests
+
+    def _take_digest(self, peer: Peer, digest: Digest, weight: int) -> None:
+        """A digest that was found well-formed: acknowledgement, request for repair, sign of life."""
+        vector = digest.vector
+        own = vector.get(self.me, 0)
+        if own > peer.acknowledged:
+            peer.acknowledged = own
+            stored = self._store.get(self.me, own)
+            if stored is not None:
+                peer.observe_delay(self._tick - stored.born)
+        stability = self._stability
+        if stability.offer(peer, vector, weight) and (
+            (peer is stability.blocker or stability.blocker is None)
+            if self._eager
+            else stability.adopted >= len(self._peers)
+        ):
+            self._evaluate_now = True
+        if digest.kind is DigestKind.ASK:
+            self._tell(peer.incarnation, DigestKind.REPLY)
+        if self._store.size:
+            self._repair(peer, vector)
+
+    def _tell(self, to: str | None, kind: DigestKind) -> None:
+        if not self._may_tell():
+            return
+        self._outbox.append(Transmit(to, self._digest(kind)))
+        self._digests_out += 1
+        if kind is DigestKind.ASK:
+            self._asks += 1
+
+    def _send_greetings(self) -> None:
+        if self._greet and self._may_tell():
+            for peer in self._greet:
+                self._tell(peer, DigestKind.NEWS)
+            self._greet.clear()
+
+    def _repair(self, peer: Peer, vector: Vector) -> None:
+        oldest = self._store.oldest(self._stability.stable)
+        if oldest is None:
+            return
+        if self._tick - oldest.born < peer.hold and oldest.sequence > peer.mark:
+            return
+        lacking = self._lacking(vector)
+        if not lacking:
+            return
+        linked = [p.incarnation for p in self._peers.values() if p.linked]
+        for message in repairs(self._store, self.me, linked, peer, lacking, vector, self._tick):
+            self._outbox.append(Transmit(peer.incarnation, message))
+            self._repairs += 1
+
+    def tick(self) -> None:
+        """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
+        self._tick += 1
+        self._send_greetings()
+        if self._may_tell():
+            told = self._to_tell()
+            if told != self._last_news:
+                self._last_news = told
+                if self._peers:
+                    self._tell(None, DigestKind.NEWS)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._evaluate()
+        oldest = self._store.oldest(self._stability.stable)
+        if oldest is None:
+            return
+        tick = self._tick
+        for peer in self._peers.values():
+            if peer.linked and tick >= peer.ask_at and tick - oldest.born > peer.hold:
+                if should_ask(self._store, peer, tick):
+                    self._tell(peer.incarnation, DigestKind.ASK)
+                    peer.ask_at = tick + peer.ask_delay
+                    peer.ask_delay = min(2 * peer.ask_delay, BACKOFF_MAX)
+                else:
+                    peer.ask_at = tick + peer.hold
+
+    def take_outbox(self) -> list[Transmit]:
+        """The effects since the last call, in order. With IMMEDIATE durability, sync first and send then."""
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    # Delivery and stability
+
+    def poll(self) -> Delivery | None:
+        """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
+        message = self._inbox.take()
+        return None if message is None else self._deliver(message)
+
+    def _deliver(self, message: Message) -> Delivery:
+        inbox = self._inbox
+        dot, context = message.dot, message.context
+        origin, counter = dot
+        self.vector[origin] = counter
+        self._vector_changed()
+        pruned = self._context
+        for depended, n in context:
+            known = pruned.get(depended)
+            if known is not None and known[1] == n:
+                del pruned[depended]
+        pruned[origin] = dot
+        stability = self._stability
+        past, missing = self._pasts.of(context, stability.stable)
+        tag = Tag(dot, context, past)
+        self._store.add(message, tag, missing, self._tick)
+        self._pasts.record(dot)
+        if inbox.waiting:
+            inbox.delivered(dot)
+        if stability.waiting and self._eager:
+            self._evaluate_now = True
+        self._delivered += 1
+        return Delivery(message.payload, tag, message.kind)
+
+    def has_deliverable(self) -> bool:
+        """Whether `poll` would return something."""
+        return self._inbox.has_deliverable()
+
+    def _evaluate(self) -> None:
+        self._evaluate_now = False
+        risen = self._stability.evaluate(self._own_row, self._store.by_origin)
+        if self._eager:
+            oldest = self._store.oldest(self._stability.stable)
+            self._stability.find_blocker(None if oldest is None else oldest.message.dot)
+        if risen:
+            # In delivery order, which respects causality. Merged as it is taken: it may be very much at once.
+            by_origin = self._store.by_origin
+            runs = [map(by_origin[o].__getitem__, counters) for o, counters in risen.items()]
+            self._ready_stable.append(heapq.merge(*runs) if len(runs) > 1 else runs[0])
+            self._ready_count += sum(map(len, risen.values()))
+
+    def has_stable(self) -> bool:
+        """Whether `poll_stable` would return something."""
+        if self._evaluate_now:
+            self._evaluate()
+        return self._ready_count > 0
+
+    def poll_stable(self, limit: int = 1000) -> list[Tag]:
+        """tcstable: at most `limit` tags that have become stable, each once, in an order that respects causality.
+
+        No message concurrent with them can be delivered here any more. They are forgotten when this returns.
+        """
+        if self._evaluate_now:
+            self._evaluate()
+        ready, store, stable = self._ready_stable, self._store, self.stable
+        tags: list[Tag] = []
+        left = min(limit, self._ready_count)
+        self._ready_count -= left
+        while left:
+            for stored in islice(ready[0], left):
+                store.remove(stored)
+                origin, counter = stored.message.dot
+                stable[origin] = counter
+                tags.append(stored.tag)
+                left -= 1
+            if left:
+                ready.popleft()
+        self._reported += len(tags)
+        return tags
+
+    # Looking in
+
+    @property
+    def context(self) -> tuple[Dot, ...]:
+        """The reduced context: the maximal delivered dots, which the next message will name."""
+        return tuple(self._context.values())
+
+    def tag(self, dot: Dot) -> Tag:
+        """The tag of a message that is delivered and not reported stable. LocalProtocolError for others.
+
+        After a restart it counts what was stable then as before the message, and is exact about everything else.
+        """
+        stored = self._store.get(*dot)
+        if stored is None:
+            raise LocalProtocolError(f"{dot} is not delivered here, or was reported stable")
+        return stored.tag
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing waits here and nothing is unstable."""
+        return not self._store.size and not self._inbox.size
+
+    def state(self) -> EngineState:
+        """What a restart needs, as of now; what has not been reported stable is still in it as unstable."""
+        return EngineState(
+            counter=self.vector[self.me],
+            vector=dict(self.vector),
+            context=tuple(self._context.values()),
+            stable=dict(self.stable),
+            unstable=tuple(stored.message for stored in self._store.in_order()),
+        )
+
+    def held_back_by(self) -> list[str]:
+        """Who has not acknowledged, as far as is known here, all that is unstable here."""
+        return self._stability.holders() if self._store.size else []
+
+    def counters(self) -> EngineCounters:
+        """Gauges and totals; see `EngineCounters`."""
+        return EngineCounters(
+            sent=self._sent,
+            delivered=self._delivered,
+            stable=self._reported,
+            pending=self._inbox.size,
+            unstable=self._store.size,
+            store_bytes=self._store.bytes,
+            duplicates=self._duplicates + self._inbox.duplicates,
+            stale=self._stale,
+            repairs=self._repairs,
+            digests_in=self._digests_in,
+            digests_out=self._digests_out,
+            asks=self._asks,
+            held_digests=self._stability.held,
+            purged=self._purged,
+        )

@@ -1,0 +1,64 @@
+"""Stability where incarnations supersede each other: which rows count (docs/protocol.md, *Restarts*).
+
+*Naming*: a row counts only if it names every incarnation that is current here, since its sender takes nothing more from
+the incarnations which those have ended; and only when everything that it covers of ended ones is delivered here.
+"""
+
+from collections.abc import Mapping
+
+from crdtcast.engine.members import Members
+from crdtcast.engine.peer import Peer
+from crdtcast.engine.stability import Stability
+from crdtcast.tags import Vector
+
+
+class NamedRows(Stability):
+    """`Stability` in a group with a fixed set of names. `members` is the engine's, read only."""
+
+    __slots__ = ("_members",)
+
+    def __init__(
+        self, vector: dict[str, int], members: Members, peers: Mapping[str, Peer], stable: Vector
+    ) -> None:
+        super().__init__(vector, peers, stable)
+        self._members = members
+
+    def may_adopt(self, peer: Peer, vector: Vector) -> bool:
+        """Late adoption and naming."""
+        members = self._members
+        if not self.delivered_what_it_had_sent(peer, vector):
+            return False
+        if members.ended and not self.delivered_what_had_ended(vector):
+            return False
+        if peer.named != members.changes:
+            # Digests of one incarnation never stop naming another, so one look suffices until members change.
+            if not self.names_all_current(vector):
+                return False
+            peer.named = members.changes
+        return True
+
+    def delivered_what_had_ended(self, vector: Vector) -> bool:
+        """So that nothing of an ended incarnation is still to come by way of this peer."""
+        known = self._vector
+        return all(known[origin] >= vector.get(origin, 0) for origin in self._members.ended)
+
+    def names_all_current(self, vector: Vector) -> bool:
+        """So that the sender takes nothing more from those which the current incarnations have ended."""
+        return all(incarnation in vector for incarnation in self._members.current.values())
+
+    def complete(self) -> bool:
+        """Whether an incarnation of every name is known."""
+        return self._members.complete
+
+    def holders(self) -> list[str]:
+        """Names of the members whose row (or absence) holds back what is delivered here."""
+        members = self._members
+        names = []
+        for name in members.names:
+            if name == members.name:
+                continue
+            incarnation = members.current.get(name)
+            row = self._peers[incarnation].row if incarnation is not None else None
+            if row is None or any(row.get(o, 0) < n for o, n in self._vector.items()):
+                names.append(name)
+        return names
