@@ -27,6 +27,7 @@ from crdtcast.eventfiles import (
     segment_prefix,
 )
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.incarnation import name_of
 from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 _WARN_EVERY_US = 60_000_000
@@ -422,11 +423,11 @@ def _incarnation_of(name: str, replica: str, group: str | None) -> str | None:
     if "." not in incarnation or name == stem:
         return None
     if group is None:
-        return incarnation if incarnation.rpartition(".")[0] == replica else None
+        return incarnation if name_of(incarnation) == replica else None
     # A node's name may hold "--" itself, so the known front is taken off instead of split at.
     prefix = segment_prefix(group, replica)
     incarnation = stem.removeprefix(prefix).rpartition("--")[0]
-    known = stem.startswith(prefix) and incarnation.rpartition(".")[0] == replica
+    known = stem.startswith(prefix) and name_of(incarnation) == replica
     return incarnation if known else None
 
 

@@ -23,6 +23,14 @@ class RemoteProtocolError(CrdtcastError):
     """
 
 
+class EndedError(LocalProtocolError):
+    """This incarnation leaves, has left or was evicted: it sends nothing any more. Join again to go on."""
+
+
+class NotReadyError(LocalProtocolError):
+    """A member cannot let another one in yet; ask it again a little later. Nothing has changed."""
+
+
 class HandshakeError(RemoteProtocolError):
     """A peer cannot be linked with: another protocol version, another group, a name used twice, our own address."""
 

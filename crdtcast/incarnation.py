@@ -1,13 +1,18 @@
 """Incarnation ids: one life of one node, never used again after it ended. This file knows no clock and no randomness.
 
-An id is `name.` + 13 hex digits of the unix time in microseconds + 4 random hex digits, so that the ids of one name
-rise as plain strings, and two lives that were started in the same microsecond still differ.
+A *base* is `name.` + 13 hex digits of the unix time in microseconds + 4 random hex digits, so that the bases of one
+name rise as plain strings, and two lives that were started in the same microsecond still differ. It is the whole id of
+a member that was there when its group was founded. The id of one that joined later is its base, the base of its contact
+and the number of the message by which the contact let it in: `b.0064…+a.0064…+17`. So whoever meets an id, however
+late, can tell where in causal history its join is.
 """
 
 import re
+from functools import lru_cache
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
-_INCARNATION = re.compile(r"[A-Za-z0-9_-]{1,32}\.[0-9a-f]{1,32}")
+_BASE = r"[A-Za-z0-9_-]{1,32}\.[0-9a-f]{1,32}"
+_INCARNATION = re.compile(rf"{_BASE}(?:\+{_BASE}\+[1-9][0-9]{{0,18}})?")
 _TIME_DIGITS = 13  # microseconds until the year 2112
 _RANDOM_DIGITS = 4
 _TIME_LIMIT = 1 << 4 * _TIME_DIGITS
@@ -26,7 +31,28 @@ def valid_incarnation(incarnation: str) -> bool:
 
 def name_of(incarnation: str) -> str:
     """The node's name in an incarnation id. A text without a dot has the empty name."""
-    return incarnation.rpartition(".")[0]
+    name, dot, _ = incarnation.partition(".")
+    return name if dot else ""
+
+
+def base_of(incarnation: str) -> str:
+    """What the member chose of its id itself."""
+    return incarnation.partition("+")[0]
+
+
+def joined_id(base: str, contact: str, counter: int) -> str:
+    """The id of the member that `contact` lets in under `base` by its message number `counter`."""
+    return f"{base}+{base_of(contact)}+{counter}"
+
+
+@lru_cache(maxsize=4096)
+def joined_by(incarnation: str) -> tuple[str, int] | None:
+    """The base of the contact, and the number of its message that let this one in; None for a founder."""
+    _, plus, rest = incarnation.partition("+")
+    if not plus:
+        return None
+    contact, _, counter = rest.partition("+")
+    return contact, int(counter)
 
 
 def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | None = None) -> str:
@@ -44,6 +70,6 @@ def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | No
     if previous is not None:
         if name_of(previous) != name:
             raise ValueError(f"{previous} is no earlier incarnation of {name}")
-        nonce = previous.rpartition(".")[2]
+        nonce = base_of(previous).rpartition(".")[2]
         time = max(time, int(nonce[:_TIME_DIGITS], 16) + 1)
     return f"{name}.{time:0{_TIME_DIGITS}x}{random_bits % _RANDOM_LIMIT:0{_RANDOM_DIGITS}x}"

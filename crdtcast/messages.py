@@ -1,7 +1,8 @@
 """What members of a group send each other, and what an engine hands to its surroundings. Plain frozen values."""
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from crdtcast.tags import Dot, Tag, Vector
@@ -31,10 +32,25 @@ class DigestKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A member's vector: acknowledgement, request for repair and sign of life in one (see docs/protocol.md)."""
+    """A member's vector: acknowledgement, request for repair and sign of life in one (see docs/protocol.md).
+
+    ended: in answers to a member that leaves: what has ended here, and at which of its messages (None: long ago).
+    dropped: sum of the counters that the vector does not name any more, because their incarnations were swept; with it
+        the vectors of one sender can be told older from newer by their sum.
+    """
 
     kind: DigestKind
     vector: Vector
+    ended: Mapping[str, int | None] = field(default_factory=dict)
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Tells an incarnation that it has ended here: at which of its messages if it was evicted, None if long ago."""
+
+    incarnation: str
+    cut: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

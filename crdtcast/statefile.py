@@ -13,6 +13,7 @@ import msgpack
 
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.incarnation import name_of
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
 
@@ -74,7 +75,7 @@ def read(path: Path, group: str, name: str) -> Saved | None:
     except FileNotFoundError:
         return None
     saved = _read(path, raw)
-    if saved.group != group or saved.incarnation.rpartition(".")[0] != name:
+    if saved.group != group or name_of(saved.incarnation) != name:
         raise ConfigurationError(
             f"{path} is the state of {saved.incarnation} in group {saved.group!r}, not of "
             f"{name!r} in {group!r}: give each replica a file of its own"

@@ -1,6 +1,26 @@
 """The causal middleware's core, sans I/O: no sockets, no clock, no randomness, no threads (docs/protocol.md)."""
 
 from crdtcast.engine.engine import Engine
+from crdtcast.engine.group import Admission, GroupEngine
+from crdtcast.engine.membership import Fate, GroupState, Member, Standing
+from crdtcast.engine.operations import Cut, How, Kind
+from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
 
-__all__ = ["Durability", "Engine", "EngineCounters", "EngineState"]
+__all__ = [
+    "Admission",
+    "Cut",
+    "Durability",
+    "Engine",
+    "EngineCounters",
+    "EngineState",
+    "Fate",
+    "GroupEngine",
+    "GroupState",
+    "How",
+    "Kind",
+    "Member",
+    "Parked",
+    "ParkedOperation",
+    "Standing",
+]

@@ -1,9 +1,12 @@
 """What no member may send. These functions change nothing: a refused message or digest leaves no trace."""
 
+from collections.abc import Callable
+
 from crdtcast.engine.members import Members
 from crdtcast.engine.peer import Peer
 from crdtcast.exceptions import RemoteProtocolError, RolledBackError, SupersededError
-from crdtcast.messages import Message
+from crdtcast.incarnation import valid_incarnation
+from crdtcast.messages import Digest, Message
 from crdtcast.tags import Vector, dominates
 
 
@@ -20,20 +23,27 @@ def superseded(me: str, by: str) -> SupersededError:
     return SupersededError(f"{me} has ended: {by} has taken its name over. Stop this process")
 
 
-def check_message(message: Message, known: Vector, members: Members) -> None:
+def check_incarnation(incarnation: object) -> None:
+    """Raise RemoteProtocolError for what is no incarnation id."""
+    if not isinstance(incarnation, str) or not valid_incarnation(incarnation):
+        raise RemoteProtocolError(f"{incarnation!r} is no incarnation id")
+
+
+def check_message(
+    message: Message, known: Vector, me: str, checked: Callable[[str], object]
+) -> None:
     """Raise RemoteProtocolError if no member can have sent this, or RolledBackError if it knows more of us than we.
 
-    `known` is the delivered vector, which has a key for each incarnation met.
+    `known` is the delivered vector; ids that are not in it are given to `checked`, which raises for wrong ones.
     """
     origin, counter = message.dot
-    me = members.me
     if origin not in known:
-        members.checked(origin)
+        checked(origin)
     if not isinstance(counter, int) or counter < 1:
         raise RemoteProtocolError(f"{message.dot} is no dot: counters begin at 1")
     for depended, n in message.context:
         if depended not in known:
-            members.checked(depended)
+            checked(depended)
         if not isinstance(n, int) or n < 1:
             raise RemoteProtocolError(f"{message.dot} depends on {depended}:{n}, no dot")
         if depended == origin and n >= counter:
@@ -44,6 +54,19 @@ def check_message(message: Message, known: Vector, members: Members) -> None:
         raise rolled_back(me, counter, known[me])
 
 
+def weight_of(sender: str, vector: Vector) -> int:
+    """The sum of a digest's counters; RemoteProtocolError if there is something else than counters in it."""
+    try:
+        weight = sum(vector.values())
+        if min(vector.values(), default=0) < 0 or type(weight) is not int:
+            raise TypeError
+    except TypeError:
+        raise RemoteProtocolError(
+            f"{sender} sent a digest with something else than counters in it"
+        ) from None
+    return weight
+
+
 def check_digest(
     peer: Peer, vector: Vector, known: Vector, stable: Vector, members: Members
 ) -> int:
@@ -52,14 +75,7 @@ def check_digest(
     Keys are looked at when their number has changed: those of one sender only become more. `stable` is what is stable
     here, and so acknowledged by every name.
     """
-    try:
-        weight = sum(vector.values())
-        if min(vector.values(), default=0) < 0 or type(weight) is not int:
-            raise TypeError
-    except TypeError:
-        raise RemoteProtocolError(
-            f"{peer.incarnation} sent a digest with something else than counters in it"
-        ) from None
+    weight = weight_of(peer.incarnation, vector)
     me = members.me
     if len(vector) != peer.known_width:
         for incarnation in vector:
@@ -76,3 +92,19 @@ def check_digest(
             " that nobody keeps any more: it has lost its state, and cannot go on in this group"
         )
     return weight
+
+
+def check_group_digest(sender: str, digest: Digest, known: Vector, me: str) -> int:
+    """The same where members come and go; the weight counts what the vector does not name any more."""
+    weight = weight_of(sender, digest.vector)
+    if type(digest.dropped) is not int or digest.dropped < 0:
+        raise RemoteProtocolError(f"{sender} sent a digest that has dropped {digest.dropped!r}")
+    for incarnation in (*(digest.vector.keys() - known.keys()), *digest.ended):
+        check_incarnation(incarnation)
+    for incarnation, cut in digest.ended.items():
+        if cut is not None and (type(cut) is not int or cut < 0):
+            raise RemoteProtocolError(f"{sender} sent a digest that ends {incarnation} at {cut!r}")
+    own = digest.vector.get(me, 0)
+    if own > known[me]:
+        raise rolled_back(me, own, known[me])
+    return weight + digest.dropped

@@ -5,6 +5,7 @@ ready or waits under its next missing dot. So a message is looked at once per de
 """
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import chain
 
 from crdtcast.messages import Message
@@ -85,10 +86,15 @@ class Inbox:
             self.duplicates += 1
         return False
 
+    def messages(self) -> Iterator[Message]:
+        """Everything that is here, in no particular order."""
+        return chain(self.ready, self._pending.values())
+
     def purge(self, origin: str, above: int = 0) -> int:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
-        everything = chain(self.ready, self._pending.values())
-        doomed = {m.dot for m in everything if m.dot.origin == origin and m.dot.counter > above}
+        doomed = {
+            m.dot for m in self.messages() if m.dot.origin == origin and m.dot.counter > above
+        }
         if not doomed:
             return 0
         before = self.size

@@ -195,7 +195,7 @@ class Engine(Core):
             raise LocalProtocolError(f"{sender} is received from but was not introduced")
 
     def _receive_early(self, message: Message) -> None:
-        check_message(message, self.vector, self._members)
+        check_message(message, self.vector, self.me, self._members.checked)
         if message.dot.origin not in self.vector:
             self._meet(message.dot.origin)
         self._inbox.add(message)
@@ -222,7 +222,7 @@ class Engine(Core):
         if self._digests_out or origin == self.me:
             self._stale += 1
             return
-        check_message(message, self.vector, self._members)
+        check_message(message, self.vector, self.me, self._members.checked)
         if origin not in self.vector:
             self._meet(origin)
         self._inbox.add(message)

@@ -120,6 +120,13 @@ class Pasts:
         segment.dots.append(dot)
         self._delivered[dot[0]] = dot[1]
 
+    def forget(self, origin: str) -> None:
+        """An incarnation was dropped: everything of it is before whatever comes."""
+        self._delivered.pop(origin, None)
+        if not self._store.size:
+            self._segment = Segment(self._store.sequence + 1, dict(self._delivered))
+            self._recent = [self._segment]
+
     def everything(self) -> Past:
         """All that was delivered or sent here."""
         return Past(self._store.sequence + 1, 0, {}, (self._segment,))

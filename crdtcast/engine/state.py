@@ -44,6 +44,10 @@ class EngineCounters:
     `digests_in` and `digests_out` digests, `asks` those of them that ask, and `held_digests` those that had to wait
     for messages sent before them (late adoption). `purged` counts undelivered messages of ended incarnations that
     were dropped, to be taken again from a member that has delivered them.
+
+    Of a group whose members come and go: `joins` and `leaves` delivered here, `evictions` concluded here and those
+    refused for want of a majority, `sweeps` delivered, `ghosts` (packets of ended incarnations that were told so),
+    `orphans` (this one found that it had delivered what the group cut off) and `frozen_ignored` packets of victims.
     """
 
     sent: int
@@ -61,3 +65,11 @@ class EngineCounters:
     held_digests: int
     purged: int
     superseded: int = 0
+    joins: int = 0
+    leaves: int = 0
+    evictions: int = 0
+    evictions_refused: int = 0
+    sweeps: int = 0
+    ghosts: int = 0
+    orphans: int = 0
+    frozen_ignored: int = 0

@@ -1,0 +1,184 @@
+"""Who is in the group, who has ended and where, which evictions are open: what the delivered operations say.
+
+Plain state and the decisions on it that need no messages: who is past, the least set of victims that can be concluded,
+and whether the survivors are a majority. Everything here is the same at members that have delivered the same.
+"""
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from crdtcast.engine.operations import Cut, How, Join
+from crdtcast.engine.state import EngineState
+from crdtcast.incarnation import base_of, joined_by
+from crdtcast.tags import Dot, Vector
+
+
+class Standing(enum.Enum):
+    """What an engine's own incarnation is, as far as it knows itself.
+
+    DISPUTED: a member, but one that was forcibly evicted by those whom this side has forcibly evicted; the operator
+    names the side that goes on (`GroupEngine.surrender` on the other).
+    """
+
+    MEMBER = "member"
+    DISPUTED = "disputed"
+    LEAVING = "leaving"
+    LEFT = "left"
+    EVICTED = "evicted"
+
+
+class Fate(enum.Enum):
+    """What has become of a former incarnation, when no number of messages says it.
+
+    MEMBER: it has not ended here, or is not known here yet. SETTLED: no trace of it is left.
+    """
+
+    MEMBER = "member"
+    SETTLED = "settled"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member. witness: it votes, reports and stores, but holds no application state."""
+
+    incarnation: str
+    witness: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState(EngineState):
+    """What a restart, or a joiner, needs, of one instant.
+
+    members: all, oneself included. replaced: base of an incarnation -> member whose join replaces it. ended:
+    incarnations that have ended and were not dropped. evictions: victim -> reporter -> what it had delivered of the
+    victim. forced: victims by an operator's word. swept: ended incarnation -> first delivered sweep that lists it.
+    tombs: cuts of the evicted that have not settled. dropped: see `Digest`.
+    """
+
+    members: tuple[Member, ...] = ()
+    replaced: Mapping[str, str] = field(default_factory=dict)
+    ended: Mapping[str, Cut] = field(default_factory=dict)
+    evictions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    forced: frozenset[str] = frozenset()
+    swept: Mapping[str, Dot] = field(default_factory=dict)
+    tombs: Mapping[str, Cut] = field(default_factory=dict)
+    dropped: int = 0
+
+
+class Membership:
+    """Members and the ended. `vector` is the engine's, read only."""
+
+    def __init__(self, me: str, vector: Vector, state: GroupState) -> None:
+        self.me = me
+        self._vector = vector
+        self.members = {member.incarnation: member for member in state.members}
+        self.replaced = dict(state.replaced)
+        self.ended = dict(state.ended)
+        self.evictions = {x: dict(reports) for x, reports in state.evictions.items()}
+        self.forced = set(state.forced)
+        self.swept = dict(state.swept)
+        self.tombs = dict(state.tombs)
+        self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
+
+    def incarnation(self, base: str) -> str | None:
+        """The id of a member, or of one that has ended and was not dropped, by its base."""
+        return self._by_base.get(base)
+
+    def is_past(self, incarnation: str) -> bool:
+        """Whether it has ended, and every trace but a tomb is gone; False for one whose join is still to come."""
+        if incarnation in self.members or incarnation in self.ended:
+            return False
+        join = joined_by(incarnation)
+        if join is None:
+            return True
+        contact = self._by_base.get(join[0])
+        if contact is None or self._vector[contact] >= join[1]:
+            return True
+        cut = self.ended.get(contact)
+        return cut is not None and join[1] > cut.counter
+
+    def is_replaced(self, incarnation: str) -> bool:
+        """Whether a delivered join replaces it."""
+        return base_of(incarnation) in self.replaced
+
+    def established(self, stable: Vector) -> frozenset[str]:
+        """The members whose join is stable here."""
+        return frozenset(i for i in self.members if self.is_established(i, stable))
+
+    def is_established(self, incarnation: str, stable: Vector) -> bool:
+        """Whether the join of a member is stable here, so that everybody knows it. Founders: always."""
+        join = joined_by(incarnation)
+        if join is None:
+            return True
+        contact = self._by_base.get(join[0])
+        return contact is None or stable.get(contact, 0) >= join[1]
+
+    # Changes
+
+    def join(self, incarnation: str, join: Join) -> None:
+        """It is a member. What its contact has reported on victims counts for it, too."""
+        self.members[incarnation] = Member(incarnation, join.witness)
+        self._by_base[join.base] = incarnation
+        for base in join.replaces:
+            self.replaced[base] = incarnation
+        contact = joined_by(incarnation)
+        assert contact is not None
+        reporter = self._by_base[contact[0]]
+        for reports in self.evictions.values():
+            if reporter in reports:
+                reports[incarnation] = reports[reporter]
+
+    def end(self, incarnation: str, cut: Cut) -> None:
+        """It is no member any more."""
+        del self.members[incarnation]
+        self.evictions.pop(incarnation, None)
+        self.forced.discard(incarnation)
+        self.ended[incarnation] = cut
+        if cut.how is not How.LEFT:
+            self.tombs[incarnation] = cut
+
+    def drop(self, incarnation: str) -> None:
+        """Nothing of it is left, but for its tomb."""
+        del self.ended[incarnation]
+        del self.swept[incarnation]
+        del self._by_base[base_of(incarnation)]
+        self.replaced = {
+            base: successor
+            for base, successor in self.replaced.items()
+            if successor != incarnation or self._by_base.get(base) in self.members
+        }
+
+    # Decisions
+
+    def least_set(self, victim: str) -> frozenset[str] | None:
+        """The least set of victims with `victim` on all of whom everybody outside of it has reported, or None.
+
+        Not one victim at a time: two dead of five would wait for each other's report. Not all of them at once: the
+        order of arrival would then change the majority.
+        """
+        chosen = {victim}
+        unseen = [victim]
+        while unseen:
+            reports = self.evictions[unseen.pop()]
+            for member in self.members:
+                if member not in chosen and member not in reports:
+                    if member not in self.evictions:
+                        return None
+                    chosen.add(member)
+                    unseen.append(member)
+        return frozenset(chosen)
+
+    def has_majority(self, victims: Collection[str], stable: Vector) -> bool:
+        """Whether the survivors that everybody knows outnumber the victims, and one of them holds data.
+
+        Victims count whether or not everybody knows them: both sides of a partition may have admitted joiners.
+        Replaced ones, and those evicted by force, do not count.
+        """
+        survivors = [
+            member
+            for incarnation, member in self.members.items()
+            if incarnation not in victims and self.is_established(incarnation, stable)
+        ]
+        against = [v for v in victims if v not in self.forced and not self.is_replaced(v)]
+        return len(survivors) > len(against) and any(not m.witness for m in survivors)

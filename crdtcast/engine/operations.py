@@ -1,0 +1,169 @@
+"""Membership operations: ordinary causal messages with a `kind`, and their payloads (msgpack arrays).
+
+A kind that this program does not know is opaque: stored, delivered, repaired, and without effect.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import msgpack
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import base_of, valid_incarnation
+from crdtcast.tags import Vector
+
+
+class Kind(enum.IntEnum):
+    """What a message is."""
+
+    APPLICATION = 0
+    JOIN = 1
+    LEAVE = 2
+    EVICT = 3
+    FROZEN = 4
+    SWEEP = 5
+    SETTLED = 6
+
+
+class How(enum.IntEnum):
+    """Why an incarnation ended."""
+
+    LEFT = 0
+    EVICTED = 1
+    FORCED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where an ended incarnation ends: its last message that counts, and why."""
+
+    counter: int
+    how: How
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """`base` is a member from here on: with the state of its contact, which had delivered `vector`.
+
+    replaces: bases of earlier incarnations of the same node, or of one that the operator declares replaced; they are
+        victims from here on, and do not count in any majority. witness: it holds no application state.
+    """
+
+    base: str
+    replaces: tuple[str, ...]
+    witness: bool
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The last message of its sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """`incarnation` is to be cut off. force: by the operator's word, whatever the majority."""
+
+    incarnation: str
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A report: the sender has delivered so many messages of the victim, and takes no more from it itself."""
+
+    incarnation: str
+    counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """These have ended at the sender; everything after this message is after all of theirs."""
+
+    ended: tuple[tuple[str, Cut], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The successor of `incarnation`, which was cut after `counter`, has sent again what was to be."""
+
+    incarnation: str
+    counter: int
+
+
+Operation: TypeAlias = Join | Leave | Evict | Frozen | Sweep | Settled
+
+
+def encode(operation: Operation) -> tuple[Kind, bytes]:
+    """The kind and the payload of the message that carries it."""
+    fields: list[Any]
+    match operation:
+        case Join(base, replaces, witness, vector):
+            kind, fields = Kind.JOIN, [base, list(replaces), witness, dict(vector)]
+        case Leave():
+            kind, fields = Kind.LEAVE, []
+        case Evict(incarnation, force):
+            kind, fields = Kind.EVICT, [incarnation, force]
+        case Frozen(incarnation, counter):
+            kind, fields = Kind.FROZEN, [incarnation, counter]
+        case Sweep(ended):
+            kind = Kind.SWEEP
+            fields = [[incarnation, cut.counter, int(cut.how)] for incarnation, cut in ended]
+        case Settled(incarnation, counter):
+            kind, fields = Kind.SETTLED, [incarnation, counter]
+    return kind, msgpack.packb(fields)
+
+
+def decode(kind: int, payload: bytes) -> Operation | None:
+    """The operation in a message; None if this program does not know the kind, or it is the application's.
+
+    Raises RemoteProtocolError for a payload that is none.
+    """
+    read = _READ.get(kind)
+    if read is None:
+        return None
+    try:
+        return read(*msgpack.unpackb(payload))
+    except RemoteProtocolError:
+        raise
+    except Exception as error:  # msgpack raises many kinds, and so do wrong shapes
+        raise RemoteProtocolError(
+            f"a membership operation of kind {kind} cannot be read: {error}"
+        ) from error
+
+
+def _incarnation(text: Any) -> str:
+    if not isinstance(text, str) or not valid_incarnation(text):
+        raise RemoteProtocolError(f"{text!r} in a membership operation is no incarnation id")
+    return text
+
+
+def _base(text: Any) -> str:
+    if base_of(_incarnation(text)) != text:
+        raise RemoteProtocolError(f"{text!r} in a membership operation is no base of an id")
+    return str(text)
+
+
+def _counter(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise RemoteProtocolError(f"{number!r} in a membership operation is no counter")
+    return number
+
+
+def _join(base: Any, replaces: Any, witness: Any, vector: Any) -> Join:
+    known = {_incarnation(origin): _counter(counter) for origin, counter in vector.items()}
+    return Join(_base(base), tuple(map(_base, replaces)), bool(witness), known)
+
+
+_READ: dict[int, Callable[..., Operation]] = {
+    Kind.JOIN: _join,
+    Kind.LEAVE: lambda: Leave(),
+    Kind.EVICT: lambda who, force: Evict(_incarnation(who), bool(force)),
+    Kind.FROZEN: lambda who, counter: Frozen(_incarnation(who), _counter(counter)),
+    Kind.SWEEP: lambda *ended: Sweep(
+        tuple((_incarnation(who), Cut(_counter(n), How(how))) for who, n, how in ended)
+    ),
+    Kind.SETTLED: lambda who, counter: Settled(_incarnation(who), _counter(counter)),
+}

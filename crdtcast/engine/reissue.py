@@ -1,0 +1,104 @@
+"""What an evicted node takes along: its own operations that the group may not have, until its successor has settled.
+
+They are parked durably before anything else happens. The successor sends again, in order, those that the group does not
+have, and notes the new dot of each durably before the message leaves; so a crash in the middle sends nothing twice,
+and if the successor ends early, the one after it compares all of them again. What a removal or an overwrite means after
+all that has happened meanwhile is decided by the application (`PureOpCRDT.rebase`), not here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from crdtcast.engine.membership import Fate, GroupState
+from crdtcast.tags import Dot, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedOperation:
+    """An own message that was not known to be everywhere: its first dot, its kind and its payload."""
+
+    dot: Dot
+    kind: int
+    payload: bytes
+
+
+class Group(Protocol):
+    """What is asked of the successor's engine (`GroupEngine`)."""
+
+    vector: dict[str, int]
+
+    def fate(self, incarnation: str) -> int | Fate: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Own operations of ended incarnations, in their order. A value: what changes is a new one, to be saved.
+
+    copies: first dot -> the dots under which it was sent again. ended: the incarnations that sent any of them, oldest
+    first. settling: the dot of the last `settle` of each, by the incarnation that it settles.
+    """
+
+    operations: tuple[ParkedOperation, ...] = ()
+    copies: Mapping[Dot, tuple[Dot, ...]] = field(default_factory=dict)
+    ended: tuple[str, ...] = ()
+    settling: Mapping[str, Dot] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: GroupState, me: str, earlier: "Parked | None" = None) -> "Parked":
+        """What `me`, which has ended with this state, has sent itself and does not know to be stable; behind what was
+        parked by the incarnations before it and has not settled.
+        """
+        earlier = earlier or cls()
+        known = {dot for dots in earlier.copies.values() for dot in dots}
+        own = tuple(
+            ParkedOperation(message.dot, message.kind, message.payload)
+            for message in state.unstable
+            if message.dot.origin == me and message.kind == 0 and message.dot not in known
+        )
+        return replace(earlier, operations=earlier.operations + own, ended=(*earlier.ended, me))
+
+    def is_decided(self, group: Group) -> bool:
+        """Whether all these incarnations have ended for the group, so that it is certain how much of them it has."""
+        return all(group.fate(incarnation) is not Fate.MEMBER for incarnation in self.ended)
+
+    def uncovered(self, group: Group) -> tuple[ParkedOperation, ...]:
+        """What the group does not have, under any dot, in order. Ask only when it `is_decided`."""
+        return tuple(
+            operation
+            for operation in self.operations
+            if not any(_has(group, dot) for dot in self._dots(operation))
+        )
+
+    def _dots(self, operation: ParkedOperation) -> Iterator[Dot]:
+        yield operation.dot
+        yield from self.copies.get(operation.dot, ())
+
+    def reissued(self, operation: ParkedOperation, dot: Dot) -> "Parked":
+        """It is about to go out again as `dot`. Save this before that leaves."""
+        again = (*self.copies.get(operation.dot, ()), dot)
+        return replace(self, copies={**self.copies, operation.dot: again})
+
+    def settled(self, incarnation: str, dot: Dot) -> "Parked":
+        """`incarnation` has been settled by the message `dot`, behind the last of its operations that went out."""
+        return replace(self, settling={**self.settling, incarnation: dot})
+
+    def may_be_dropped(self, stable: Vector) -> bool:
+        """Whether everything was settled, and that is stable (reported so) everywhere."""
+        return all(
+            (dot := self.settling.get(incarnation)) is not None
+            and stable.get(dot.origin, 0) >= dot.counter
+            for incarnation in self.ended
+        )
+
+
+def _has(group: Group, dot: Dot) -> bool:
+    """Whether the group has that message: of an incarnation that has settled and is forgotten, everything."""
+    delivered = group.vector.get(dot.origin)
+    if delivered is not None:
+        return delivered >= dot.counter
+    fate = group.fate(dot.origin)
+    return fate is Fate.SETTLED or (isinstance(fate, int) and fate >= dot.counter)
+
+
+__all__ = ["Parked", "ParkedOperation"]

@@ -1,0 +1,91 @@
+"""Which messages of a victim may still be delivered: those that some survivor has delivered before it turned away.
+
+A message of a victim is *vouched for* if its counter is at most some reported one, or if a message of a member depends
+on it (of another victim: one that is vouched for itself). So all survivors deliver the same of it before it is cut off.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from crdtcast.engine.membership import Membership
+from crdtcast.messages import Message
+from crdtcast.tags import Vector
+
+
+class Vouching:
+    """Bounds for the victims of open evictions. Loops over what was received, never recursion."""
+
+    def __init__(self, membership: Membership, vector: Vector) -> None:
+        self._membership = membership
+        self._vector = vector
+        self.bound: dict[str, int] = {}
+        """Victim -> its last message that is vouched for, as far as is known here."""
+        self.held: dict[str, Message] = {}
+        """Victim -> its next message, which is deliverable but not vouched for."""
+        self._received: dict[str, dict[int, Message]] = {}
+        for victim, reports in membership.evictions.items():
+            self._begin(victim, reports)
+
+    def _begin(self, victim: str, reports: Mapping[str, int]) -> None:
+        self.bound[victim] = max(self._vector.get(victim, 0), *reports.values(), 0)
+        self._received[victim] = {}
+
+    def open(self, victim: str, undelivered: Iterable[Message]) -> None:
+        """An eviction has begun; `undelivered` is everything that was received and not delivered yet."""
+        self._begin(victim, self._membership.evictions[victim])
+        self.consider(undelivered)
+
+    def close(self, victim: str) -> None:
+        """It has ended."""
+        del self.bound[victim]
+        del self._received[victim]
+        self.held.pop(victim, None)
+
+    def report(self, victim: str, counter: int) -> None:
+        """A member says that it has delivered so much."""
+        self.consider(self._raise(victim, counter))
+
+    def consider(self, messages: Iterable[Message]) -> None:
+        """Learn from messages that were received, and are not delivered yet."""
+        work = list(messages)
+        for message in work:
+            received = self._received.get(message.dot.origin)
+            if received is not None:
+                received[message.dot.counter] = message
+        while work:
+            message = work.pop()
+            if self._counts(message):
+                for origin, counter in message.context:
+                    if counter > self.bound.get(origin, counter):
+                        work += self._raise(origin, counter)
+
+    def _raise(self, victim: str, counter: int) -> list[Message]:
+        """Raise a bound; what is vouched for with that, as far as it is here."""
+        old = self.bound[victim]
+        if counter <= old:
+            return []
+        self.bound[victim] = counter
+        received = self._received[victim]
+        return [received[n] for n in range(old + 1, counter + 1) if n in received]
+
+    def _counts(self, message: Message) -> bool:
+        """Whether what it depends on will be delivered, since it will be itself."""
+        origin, counter = message.dot
+        bound = self.bound.get(origin)
+        if bound is not None:
+            return counter <= bound
+        if origin in self._membership.members:
+            return True
+        cut = self._membership.ended.get(origin)
+        return cut is not None and counter <= cut.counter
+
+    def delivered(self, victim: str, counter: int) -> None:
+        """It is delivered: nothing more to learn from it."""
+        self._received[victim].pop(counter, None)
+
+    def released(self) -> list[Message]:
+        """Take those held messages that are vouched for now."""
+        bound = self.bound
+        ready = [m for m in self.held.values() if m.dot.counter <= bound[m.dot.origin]]
+        for message in ready:
+            del self.held[message.dot.origin]
+        return ready
