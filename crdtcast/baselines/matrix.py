@@ -1,0 +1,62 @@
+"""The stability matrix: the newest usable vector of each other member, and the least entry of every column.
+
+M, SV and Min of Younes 2023, 5.1.1 and Algorithm 7, with the own row left out of the minimum: it dominates all others,
+and a column whose least entry is looked for in it is not looked at again when another member's row rises.
+"""
+
+
+class StabilityMatrix:
+    """Rows by member, `stable` by column. `entries` counts the entries of rows looked at.
+
+    own: the position of this member. size: how many members there are.
+    """
+
+    __slots__ = ("_held", "_own", "_rows", "entries", "stable")
+
+    def __init__(self, own: int, size: int) -> None:
+        self._own = own
+        self._rows: list[tuple[int, ...]] = [(0,) * size] * (size - 1)
+        # Min the other way round: for each row the columns whose least entry it holds. Only these can change with it.
+        self._held: list[list[int]] = [list(range(size)), *([] for _ in range(size - 2))]
+        self.stable = [0] * size
+        self.entries = 0
+
+    def _place(self, position: int) -> int:
+        return position if position < self._own else position - 1
+
+    def row(self, position: int) -> tuple[int, ...]:
+        """What the member at `position` is known to have delivered."""
+        return self._rows[self._place(position)]
+
+    def adopt(self, position: int, row: tuple[int, ...]) -> list[tuple[int, int, int]]:
+        """A newer row of the member at `position`: (column, old, new) for every column whose least entry rose.
+
+        All that this member had sent before it told that vector must have been delivered here.
+        """
+        place = self._place(position)
+        rows, stable = self._rows, self.stable
+        rows[place] = row
+        columns = self._held[place]
+        if not columns:
+            return []
+        stay = self._held[place] = []
+        rose = []
+        for column in columns:
+            old = stable[column]
+            self.entries += 1
+            if row[column] == old:
+                stay.append(column)
+                continue
+            values = [other[column] for other in rows]
+            self.entries += len(values)
+            least = min(values)
+            self._held[values.index(least)].append(column)
+            if least > old:
+                stable[column] = least
+                rose.append((column, old, least))
+        return rose
+
+    def words(self) -> int:
+        """Held now: a word for each entry of the rows, of SV and of Min."""
+        size = len(self.stable)
+        return size * len(self._rows) + 2 * size

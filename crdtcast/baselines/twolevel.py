@@ -1,0 +1,45 @@
+"""Classical two-level tagging: a middleware that delivers with its own vector, an application that adds its own.
+
+The "classical end-to-end VV" of Younes 2023 (3.6 and 8.4.1), and what an application on CBCAST or JGroups has to do to
+know what is concurrent. Repaired: docs/baselines.md, *Two-level*.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from crdtcast.baselines.vectors import MatrixEngine
+from crdtcast.tags import Dot
+
+
+@dataclass(frozen=True, slots=True)
+class TwoLevelMessage:
+    """One broadcast. `vector` is what its sender's middleware had ordered for delivery, so it may order too much;
+    `application_vector` what the sender's application had sent or delivered. Both include this message.
+    """
+
+    dot: Dot
+    vector: tuple[int, ...]
+    application_vector: tuple[int, ...]
+    payload: bytes
+
+    def wire_fields(self) -> list[Any]:
+        """What has to travel: the middleware knows nothing of the application's vector, so it is not left out."""
+        return [0, self.dot.origin, self.payload, list(self.vector), list(self.application_vector)]
+
+
+class TwoLevelEngine(MatrixEngine[TwoLevelMessage]):
+    """Both levels of one member: the middleware runs ahead of the application, which has its own vector for tags.
+
+    Stability is of the application's level, too: what a middleware acknowledges its application may not have seen.
+    """
+
+    message_type = TwoLevelMessage
+
+    def _stamp(self, dot: Dot, payload: bytes) -> TwoLevelMessage:
+        return TwoLevelMessage(dot, tuple(self._ordered), tuple(self._delivered), payload)
+
+    def _application_vector(self, message: TwoLevelMessage) -> tuple[int, ...]:
+        return message.application_vector
+
+    def _message_words(self) -> int:
+        return 1 + 2 * self._size
