@@ -84,7 +84,7 @@ class GroupEngine(Core):
         self._farewell: Farewell | None = None
         self._evicted = False
         self._left = False
-        self._disputed = False
+        self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self._ended_at: int | None = None  # the tick since which something waits to be swept
         self._refused: set[frozenset[str]] = set()
@@ -122,7 +122,8 @@ class GroupEngine(Core):
             return Standing.EVICTED
         if self._farewell is not None:
             return Standing.LEAVING
-        return Standing.DISPUTED if self._disputed else Standing.MEMBER
+        disputed = self._disputed & self._membership.tombs.keys()
+        return Standing.DISPUTED if disputed else Standing.MEMBER
 
     @property
     def members(self) -> dict[str, Member]:
@@ -176,7 +177,7 @@ class GroupEngine(Core):
         if not valid_incarnation(base) or base_of(base) != base:
             raise HandshakeError(f"{base!r} is no base of an incarnation id")
         me = membership.members.get(self.me)
-        if self.standing is not Standing.MEMBER or me is None or self.me in membership.evictions:
+        if self._over or me is None or self.me in membership.evictions:
             raise HandshakeError(f"{self.me} is about to leave the group: ask another member")
         if me.witness:
             raise HandshakeError(f"{self.me} is a witness without a state to give: ask another")
@@ -202,6 +203,11 @@ class GroupEngine(Core):
             raise NotReadyError(f"{self.me} has just joined itself and cannot let others in yet")
         if any(self._is_ahead(origin, counter) for origin, counter in (covered or {}).items()):
             raise NotReadyError(f"{self.me} has not delivered yet what the joiner has a copy of")
+        for victim in list(membership.members):
+            if base_of(victim) in replaced and victim not in membership.evictions:
+                self._issue(
+                    Evict(victim, force=False)
+                )  # first, so that our report is the joiner's, too
         tag = self._issue(Join(base, replaced, witness, dict(self.vector)))
         return Admission(joined_id(base, self.me, tag.dot.counter), self.state())
 
@@ -259,9 +265,8 @@ class GroupEngine(Core):
         return super().send(payload, after=None if after is None else tuple(after))
 
     def _refuse_if_ending(self) -> None:
-        standing = self.standing
-        if standing not in (Standing.MEMBER, Standing.DISPUTED):
-            raise EndedError(f"{self.me} sends nothing any more, it is {standing.value}")
+        if self._over or self._farewell is not None:
+            raise EndedError(f"{self.me} sends nothing any more, it is {self.standing.value}")
 
     def _issue(self, operation: Operation) -> Tag:
         self._refuse_if_ending()
@@ -317,8 +322,6 @@ class GroupEngine(Core):
             replaced = membership.incarnation(base)
             if replaced in membership.members:
                 self._open_eviction(replaced)
-            elif replaced is not None and self._has_left(replaced):
-                self._report(replaced)
         if membership.is_replaced(incarnation):  # its successor's join came first
             self._open_eviction(incarnation)
 
@@ -457,7 +460,7 @@ class GroupEngine(Core):
         if not unswept:
             self._ended_at = None
             return
-        if self.standing is not Standing.MEMBER or self.me in membership.evictions:
+        if self.me in membership.evictions:
             return
         if self._ended_at is None:
             self._ended_at = self._tick
@@ -579,7 +582,7 @@ class GroupEngine(Core):
         """Somebody has told that this incarnation has ended."""
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
-            self._disputed = True  # each side has cut the other off by force: the operator decides
+            self._disputed.add(sender)  # the operator decides
         else:
             self._has_ended(cut)
 

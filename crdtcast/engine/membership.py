@@ -17,8 +17,8 @@ from crdtcast.tags import Dot, Vector
 class Standing(enum.Enum):
     """What an engine's own incarnation is, as far as it knows itself.
 
-    DISPUTED: a member, but one that was forcibly evicted by those whom this side has forcibly evicted; the operator
-    names the side that goes on (`GroupEngine.surrender` on the other).
+    DISPUTED: a member, but one that was forcibly evicted by those whom this side has forcibly evicted. It goes on; the
+    operator names the side that ends (`GroupEngine.surrender`), and may come back.
     """
 
     MEMBER = "member"

@@ -1,0 +1,136 @@
+"""An evicted node comes back under a new incarnation and sends again what the group does not have, each once."""
+
+from crdtcast.engine import Fate, GroupEngine, Parked, Standing
+from tests.engine.town import Town
+
+
+def _evict_with_unsent(town: Town, name: str, *payloads: bytes) -> GroupEngine:
+    """Cut `name` off, let it send meanwhile, evict it, and let it learn so. Its old engine."""
+    others = [other for other in town.engines if other != name]
+    town.cut([name], others)
+    town.send(name, *payloads)
+    town.engines[others[0]].evict(town.id(name))
+    town.run()
+    town.heal()
+    town.run(5)
+    engine = town.take_down(name)
+    assert engine is not None
+    assert engine.standing is Standing.EVICTED
+    return engine
+
+
+def _reissue(town: Town, name: str, parked: Parked, limit: int | None = None) -> Parked:
+    """Send again what the group lacks, `limit` operations at most; settle when that was all."""
+    engine = town.engines[name]
+    assert parked.is_decided(engine)
+    left = parked.uncovered(engine)
+    for operation in left[:limit]:
+        (tag,) = town.send(name, operation.payload)
+        parked = parked.reissued(operation, tag.dot)
+    if limit is None or len(left) <= limit:
+        for incarnation in parked.ended:
+            if isinstance(engine.fate(incarnation), int):
+                parked = parked.settled(incarnation, engine.settle(incarnation).dot)
+    return parked
+
+
+def test_what_the_group_lacks_comes_again_in_order_and_once() -> None:
+    town = Town("abc")
+    town.send("c", b"1")
+    town.run()
+    old = _evict_with_unsent(town, "c", b"2", b"3")
+    parked = Parked.of(old.state(), old.me)
+    town.join("c", "a", [old.me])
+    parked = _reissue(town, "c", parked)
+    town.run()
+    town.assert_one_group("a", "b", "c")
+    assert town.log["b"] == [b"1", b"2", b"3"]
+    assert parked.may_be_dropped(town.engines["c"].stable)
+    assert not town.engines["a"].tombs
+
+
+def test_nothing_comes_again_before_it_is_decided_what_the_group_has() -> None:
+    town = Town("abc")
+    town.cut("c", "b")
+    town.send("c", b"a has this")
+    town.run(1)
+    town.cut("a", "bc")
+    old = town.take_down("c")
+    assert old is not None
+    parked = Parked.of(old.state(), old.me)
+    town.cuts.update([frozenset("ac"), frozenset("ab")])
+    town.join("c", "b", [old.me])  # b lacks it, a is out of reach
+    town.run(5)
+    assert not parked.is_decided(town.engines["c"])
+    assert town.engines["c"].fate(old.me) is Fate.MEMBER
+    town.heal()
+    town.run()
+    assert parked.is_decided(town.engines["c"])
+    assert parked.uncovered(town.engines["c"]) == ()
+    town.assert_one_group("a", "b", "c")
+    assert town.log["c"] == [b"a has this"]
+
+
+def test_a_crash_in_the_middle_sends_nothing_twice() -> None:
+    town = Town("abc")
+    old = _evict_with_unsent(town, "c", b"1", b"2", b"3")
+    parked = Parked.of(old.state(), old.me)
+    town.join("c", "a", [old.me])
+    parked = _reissue(town, "c", parked, limit=1)
+    log = town.log["c"]
+    successor = town.take_down("c")  # crashes; its journal has the new message and `parked`
+    assert successor is not None
+    town.run()
+    town.bring_back("c", successor, log)
+    town.run()
+    parked = _reissue(town, "c", parked)
+    town.run()
+    town.assert_one_group("a", "b", "c")
+    assert town.log["a"] == [b"1", b"2", b"3"]
+
+
+def test_a_successor_that_ends_early_is_followed_by_one_that_compares_all_again() -> None:
+    town = Town("abcd")
+    old = _evict_with_unsent(town, "d", b"1", b"2")
+    parked = Parked.of(old.state(), old.me)
+    town.join("d", "a", [old.me])
+    town.run()
+    parked = _reissue(town, "d", parked, limit=1)  # b"1" gets out
+    town.run()
+    town.cut("d", "abc")
+    parked = _reissue(town, "d", parked)  # b"2" and the settling do not
+    second = town.engines["d"]
+    town.send("d", b"3")
+    town.engines["a"].evict(second.me)
+    town.run()
+    town.heal()
+    town.run(5)
+    assert second.standing is Standing.EVICTED
+    town.take_down("d")
+    parked = Parked.of(second.state(), second.me, parked)
+    town.join("d", "b", [second.me])
+    assert [o.payload for o in parked.uncovered(town.engines["d"])] == [b"2", b"3"]
+    parked = _reissue(town, "d", parked)
+    town.run()
+    town.assert_one_group("a", "b", "c", "d")
+    assert town.log["c"] == [b"1", b"2", b"3"]
+    assert not town.engines["a"].tombs
+    assert parked.may_be_dropped(town.engines["d"].stable)
+
+
+def test_a_restored_copy_that_comes_after_all_was_settled_sends_nothing_again() -> None:
+    town = Town("abc")
+    old = _evict_with_unsent(town, "c", b"1", b"2")
+    parked = Parked.of(old.state(), old.me)
+    town.join("c", "a", [old.me])
+    _reissue(town, "c", parked)
+    town.run()
+    town.engines["c"].leave()
+    town.run()
+    town.take_down("c")
+    town.run()
+    town.join("c", "b", [old.me])  # from a backup of the old state
+    assert parked.is_decided(town.engines["c"])
+    assert parked.uncovered(town.engines["c"]) == ()
+    town.run()
+    town.assert_one_group("a", "b", "c")
