@@ -4,14 +4,17 @@ It sees what applications did (sent, delivered, got a stable notice) in one glob
 own, and keeps the true past of every message as a set: what its sender had sent or delivered before. It knows nothing
 of vectors, contexts or digests of the algorithm it checks. (The printed checkers, thesis Alg. 14 and Dias Alg. 16,
 test in the wrong direction and never notice a lost message.)
+
+Members come and go: one starts from another's application (`snapshot`, `joined_from`), and an incarnation ends with a
+cut (`ended`): its messages beyond are void, and once they are stable its name may be missing in tags.
 """
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.tags import Dot, Tag
+from crdtcast.tags import Dot, Tag, Vector
 
 
 class Kind(enum.Enum):
@@ -27,6 +30,8 @@ class Kind(enum.Enum):
     STABLE_ORDER = "stable-order"  # reported stable before something of its past
     STABLE_TWICE = "stable-twice"
     STABLE_UNDELIVERED = "stable-undelivered"
+    CUT = "cut"  # at quiescence: two members ended an incarnation differently, or one knows more
+    TWICE = "twice"  # an operation is applied under its first dot and under a later one
     LOSS = "loss"  # at quiescence: known to one member, never delivered at another
     STALL = "stall"  # at quiescence: delivered, never reported stable
 
@@ -45,17 +50,28 @@ class Finding:
         return f"{text}: {', '.join(map(str, self.others))}" if self.others else text
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one application knew at one instant, for another to start from. Bits are messages."""
+
+    known: int = 0
+    stable: int = 0
+    vector: Vector = field(default_factory=dict)
+    cuts: Vector = field(default_factory=dict)
+
+
 class _View:
     """One member's application: sets are integers with one bit a message; the log makes rollback possible."""
 
-    __slots__ = ("known", "log", "stable", "start", "vector")
+    __slots__ = ("cuts", "known", "log", "stable", "start", "vector")
 
-    def __init__(self, known: int = 0, stable: int = 0, vector: dict[str, int] | None = None):
-        self.start = (known, stable, dict(vector or {}))
+    def __init__(self, start: Snapshot | None = None) -> None:
+        self.start = start = start or Snapshot()
         self.log: list[tuple[bool, int, Dot]] = []  # (a stable notice?, index, dot)
-        self.known = known
-        self.stable = stable
-        self.vector = dict(vector or {})
+        self.known = start.known
+        self.stable = start.stable
+        self.vector = dict(start.vector)
+        self.cuts = dict(start.cuts)
 
     def add(self, index: int, dot: Dot) -> None:
         self.log.append((False, index, dot))
@@ -68,8 +84,8 @@ class _View:
 
     def cut(self, position: int) -> None:
         log = self.log[:position]
-        self.known, self.stable, vector = self.start
-        self.vector = dict(vector)
+        self.known, self.stable = self.start.known, self.start.stable
+        self.vector = dict(self.start.vector)
         self.log = []
         for stable, index, dot in log:
             (self.add_stable if stable else self.add)(index, dot)
@@ -92,6 +108,7 @@ class Checker:
         self._past: list[int] = []
         self._past_vector: list[dict[str, int]] = []
         self._rolled_back: set[Dot] = set()
+        self._reissued: list[tuple[Dot, Dot]] = []
         self.findings: list[Finding] = []
 
     def sent(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
@@ -113,7 +130,7 @@ class Checker:
         """The application at `member` has been given `dot`, with `tag` if it is to be checked."""
         view = self._views[member]
         index = self._index.get(dot)
-        if index is None or (dot in self._rolled_back and not self._survive):
+        if index is None:
             self._find(Kind.GHOST, member, dot)
             return
         if view.known >> index & 1:
@@ -144,14 +161,40 @@ class Checker:
 
     def joined(self, member: str, known: Iterable[Dot], stable: Iterable[Dot] = ()) -> None:
         """`member` starts with an application state in which these messages are applied (and stable)."""
-        if member in self._views:
-            raise LocalProtocolError(f"{member} has joined already")
         bits, vector = 0, dict[str, int]()
         for dot in known:
             bits |= 1 << self._index[dot]
             vector[dot.origin] = max(vector.get(dot.origin, 0), dot.counter)
         was_stable = sum(1 << self._index[dot] for dot in set(stable))
-        self._views[member] = _View(bits, was_stable, vector)
+        self.joined_from(member, Snapshot(bits, was_stable, vector))
+
+    @property
+    def members(self) -> list[str]:
+        """All whose applications have started."""
+        return list(self._views)
+
+    def snapshot(self, member: str) -> Snapshot:
+        """What the application of `member` knows at this instant: what a copy of its state holds."""
+        view = self._views[member]
+        return Snapshot(view.known, view.stable, dict(view.vector), dict(view.cuts))
+
+    def joined_from(self, member: str, snapshot: Snapshot) -> None:
+        """`member` starts with a copy of another application's state."""
+        if member in self._views:
+            raise LocalProtocolError(f"{member} has joined already")
+        self._views[member] = _View(snapshot)
+
+    def forget(self, member: str) -> None:
+        """`member` has not joined after all: its application is gone and never told anybody anything."""
+        del self._views[member]
+
+    def ended(self, member: str, incarnation: str, cut: int) -> None:
+        """`member` was told that `incarnation` has ended, and that of its messages `cut` count."""
+        self._views[member].cuts[incarnation] = cut
+
+    def reissued(self, old: Dot, new: Dot) -> None:
+        """The operation of `old`, of an incarnation that has ended, was sent again as `new`."""
+        self._reissued.append((old, new))
 
     def position(self, member: str) -> int:
         """How many events `member`'s application has had: the argument for `rolled_back`."""
@@ -161,8 +204,13 @@ class Checker:
         """The application at `member` has crashed and goes on from the state it had at `position`."""
         view = self._views[member]
         for stable, index, dot in view.log[position:]:
-            if not stable and self._sender[index] == member:
+            if stable or self._sender[index] != member:
+                continue
+            if self._survive:
                 self._rolled_back.add(dot)
+            else:
+                # It never left. The dot may be used again, by the same incarnation, for another message.
+                del self._index[dot]
         view.cut(position)
 
     def knows(self, member: str, dot: Dot) -> bool:
@@ -190,12 +238,25 @@ class Checker:
             if lost := everything & ~view.known:
                 dots = self._set(lost)
                 self.findings.append(Finding(Kind.LOSS, name, dots[0], dots[1:]))
+        self._finish_ended(names)
         for name in names:
             view = self._views[name]
             if stalled := everything & view.known & ~view.stable:
                 dots = self._set(stalled)
                 self.findings.append(Finding(Kind.STALL, name, dots[0], dots[1:]))
         return self.findings
+
+    def _finish_ended(self, names: list[str]) -> None:
+        agreed: dict[str, int] = {}
+        for name in names:
+            view = self._views[name]
+            for incarnation, cut in view.cuts.items():
+                last = Dot(incarnation, view.vector.get(incarnation, 0))
+                if agreed.setdefault(incarnation, cut) != cut or last.counter > cut:
+                    self._find(Kind.CUT, name, last)
+            for old, new in self._reissued:
+                if self.knows(name, old) and self.knows(name, new):
+                    self.findings.append(Finding(Kind.TWICE, name, new, (old,)))
 
     def _check_tag(self, member: str, index: int, tag: Tag) -> None:
         told = {origin: counter for origin, counter in tag.past.items() if counter}
@@ -205,8 +266,20 @@ class Checker:
                 Dot(origin, max(told.get(origin, 0), truth.get(origin, 0)))
                 for origin in {*told, *truth}
                 if told.get(origin, 0) != truth.get(origin, 0)
+                and (origin in told or not self._forgettable(member, origin, truth[origin]))
             )
-            self.findings.append(Finding(Kind.TAG, member, self._dots[index], tuple(wrong)))
+            if wrong:
+                self.findings.append(Finding(Kind.TAG, member, self._dots[index], tuple(wrong)))
+
+    def _forgettable(self, member: str, origin: str, counter: int) -> bool:
+        """Whether a tag's past may leave out `origin`: it has ended here, and what it has sent is stable here."""
+        view = self._views[member]
+        if origin not in view.cuts:
+            return False
+        return all(
+            index is None or view.stable >> index & 1
+            for index in (self._index.get(Dot(origin, n)) for n in range(1, counter + 1))
+        )
 
     def _set(self, bits: int) -> tuple[Dot, ...]:
         return tuple(dot for index, dot in enumerate(self._dots) if bits >> index & 1)

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from crdtcast.exceptions import CrdtcastError
-from crdtcast.simulator.campaign import NAMES, Outcome, run_schedule, run_seeds
+from crdtcast.simulator.campaign import Outcome, run_schedule, run_seeds
+from crdtcast.simulator.campaigns import NAMES
 from crdtcast.simulator.faults import ALL, Faults
 from crdtcast.simulator.mutants import MUTANTS
 from crdtcast.simulator.schedule import Schedule

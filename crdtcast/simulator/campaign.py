@@ -6,13 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from crdtcast.engine import Durability, Engine
+from crdtcast.engine.group import GroupEngine
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.simulator.campaigns import NAMES, Campaign
+from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.group_scheduler import GroupScheduler
+from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.mutants import MUTANTS
 from crdtcast.simulator.schedule import Action, Schedule
 from crdtcast.simulator.scheduler import actions
-from crdtcast.simulator.world import Failure, World
-
-NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
+from crdtcast.simulator.verdict import drain_and_judge
+from crdtcast.simulator.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +35,20 @@ def engine_type(name: str | None) -> type[Engine]:
     return Engine if name is None else MUTANTS[name]
 
 
+def group_engine_type(name: str | None) -> type[GroupEngine]:
+    """The real engine of groups whose members come and go, or the mutant of that name."""
+    if name is None:
+        return GroupEngine
+    raise ConfigurationError(f"unknown engine {name!r}")
+
+
 def run_schedule(schedule: Schedule) -> Outcome:
     """Replay a schedule, then let everything settle."""
-    world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
+    world: World | GroupWorld
+    if schedule.dynamic:
+        world = GroupWorld(schedule.members, schedule.witnesses, group_engine_type(schedule.engine))
+    else:
+        world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
     return _run(world, schedule, iter(schedule.actions))
 
 
@@ -46,14 +62,31 @@ def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = No
     return _run(world, schedule, actions(chance, world, faults))
 
 
-def _run(world: World, schedule: Schedule, steps: Iterator[Action]) -> Outcome:
+def run_group_seed(
+    seed: int, campaign: Campaign, members: range, *, engine: str | None = None
+) -> Outcome:
+    """One random run of a campaign, in a group whose members come and go."""
+    chance = random.Random(seed)
+    founders, witnesses = campaign.found(chance, members)
+    world = GroupWorld(founders, witnesses, group_engine_type(engine))
+    schedule = Schedule(
+        founders, Durability.IMMEDIATE, (), seed, engine, dynamic=True, witnesses=witnesses
+    )
+    scheduler = GroupScheduler(chance, world, campaign.faults, campaign.limits)
+    return _run(world, schedule, scheduler.actions())
+
+
+def _run(world: World | GroupWorld, schedule: Schedule, steps: Iterator[Action]) -> Outcome:
     taken: list[Action] = []
     try:
         for action in steps:
             taken.append(action)
             if not world.apply(action):
                 taken.pop()
-        world.drain()
+        if isinstance(world, GroupWorld):
+            drain_and_judge(world)
+        else:
+            world.drain()
     except Failure as failure:
         done = schedule.with_actions(taken)
         return Outcome(done, world.totals(), failure.kind, f"{failure.kind}: {failure}")

@@ -1,7 +1,7 @@
 """Fault models as values: how likely each kind of trouble is per step of a run. They know nothing of the system."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from crdtcast.exceptions import ConfigurationError
 
@@ -20,22 +20,66 @@ class Faults:
     """The link between two members goes down; what is in flight may still arrive. Links come up again by chance."""
     restart: int = 0
     """A member dies and starts again from what was synced: as a new incarnation, or, if that was all, as the same."""
+    asymmetric: int = 0
+    """What one member sends another is lost for a while, and neither notices."""
+    slow: int = 0
+    """Some links take many times as long as others (per cent of the links)."""
+    clock: int = 0
+    """A timer jumps: many ticks at once. Others hardly tick at all."""
+    torn: int = 0
+    """A journal is lost, or older than it should be: the member must come back as a new incarnation."""
+    crash: int = 0
+    """A member dies for good."""
+    join: int = 0
+    """Somebody new joins, with or without a copy fetched before; asks again, or elsewhere."""
+    leave: int = 0
+    """A member leaves."""
+    evict: int = 0
+    """A member's operator evicts another one, dead or alive, which comes back if it is alive."""
+    force: int = 0
+    """… by force, whatever the majority. Two sides may do it to each other."""
+    ghost: int = 0
+    """A copy of a process that has ended long ago dials again."""
 
     @classmethod
     def named(cls, names: Iterable[str]) -> "Faults":
         """The default strength of each fault named. Raises ConfigurationError for an unknown one."""
         chosen = cls()
         for name in names:
-            if name not in ALL:
-                raise ConfigurationError(f"unknown fault {name!r}: choose from {', '.join(ALL)}")
+            if name not in KINDS:
+                raise ConfigurationError(f"unknown fault {name!r}: choose from {', '.join(KINDS)}")
             chosen = replace(chosen, **{name: getattr(STRONG, name)})
         return chosen
 
     @property
     def names(self) -> tuple[str, ...]:
         """The faults that are on."""
-        return tuple(name for name in ALL if getattr(self, name))
+        return tuple(name for name in KINDS if getattr(self, name))
 
+
+KINDS = tuple(field.name for field in fields(Faults))
+"""Every kind of fault."""
 
 ALL = ("loss", "duplicate", "reorder", "partition", "restart")
-STRONG = Faults(loss=35, duplicate=20, reorder=60, partition=6, restart=5)
+"""Those that a group with fixed names knows."""
+
+NETWORK = ("loss", "duplicate", "reorder", "partition", "asymmetric", "slow", "clock")
+"""Trouble that changes no member."""
+
+STRONG = Faults(
+    loss=35,
+    duplicate=20,
+    reorder=60,
+    partition=6,
+    restart=5,
+    asymmetric=4,
+    slow=20,
+    clock=3,
+    torn=3,
+    crash=2,
+    join=6,
+    leave=4,
+    evict=5,
+    force=2,
+    ghost=20,
+)

@@ -1,8 +1,8 @@
 """Engines with one rule of the protocol dropped. A campaign that does not catch them all is too weak."""
 
 from crdtcast.engine import Engine
-from crdtcast.engine.peer import Peer
 from crdtcast.engine.naming import NamedRows
+from crdtcast.engine.peer import Peer
 from crdtcast.engine.told import Told
 from crdtcast.tags import Dot, Vector
 

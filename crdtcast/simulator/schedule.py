@@ -17,13 +17,18 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One run: the members' names, how their journals work, the actions, and which engine (None: the real one)."""
+    """One run: the members' names, how their journals work, the actions, and which engine (None: the real one).
+
+    In a group whose members come and go (`dynamic`) the members are those that found it, some as witnesses.
+    """
 
     members: tuple[str, ...]
     durability: Durability
     actions: tuple[Action, ...]
     seed: int | None = None
     engine: str | None = None
+    dynamic: bool = False
+    witnesses: tuple[str, ...] = ()
 
     def with_actions(self, actions: Sequence[Action]) -> "Schedule":
         """The same run with other actions."""
@@ -37,6 +42,8 @@ class Schedule:
             "engine": self.engine,
             "members": list(self.members),
             "durability": self.durability.value,
+            "dynamic": self.dynamic,
+            "witnesses": list(self.witnesses),
             "failure": failure,
         }
         lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
@@ -58,6 +65,8 @@ class Schedule:
                 actions=tuple(tuple(action) for action in document["actions"]),
                 seed=document["seed"],
                 engine=document["engine"],
+                dynamic=document.get("dynamic", False),
+                witnesses=tuple(document.get("witnesses", ())),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UnusableInputError(f"{path} is no schedule: {error}") from error

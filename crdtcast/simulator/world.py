@@ -16,20 +16,13 @@ from crdtcast.checker import Checker, Finding, Kind
 from crdtcast.engine import Durability, Engine
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.messages import Transmit
+from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.host import Host
 from crdtcast.simulator.network import Network, Packet
 from crdtcast.simulator.schedule import Action
 
 DRAIN_ROUNDS = 400
 SILENT_ROUNDS = 80
-
-
-class Failure(Exception):
-    """A run has shown something wrong; `kind` is what has to stay the same when it is cut down."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
 
 
 class World:

@@ -1,0 +1,61 @@
+"""The simulated application: which operations are applied, and under which dots. It is copied when somebody joins.
+
+A payload names one operation for good, so applying it twice, or losing it, shows. What a joiner must fetch besides a
+copy that it got earlier is computed from the state, never from a store of messages (docs/protocol.md).
+"""
+
+from dataclasses import dataclass, field
+
+from crdtcast.incarnation import base_of, joined_by
+from crdtcast.tags import Dot, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The state of a member's application at one instant, which `vector` covers."""
+
+    applied: dict[bytes, Dot]
+    vector: Vector
+
+
+@dataclass(slots=True)
+class Application:
+    """A grow-only set of operations: payload -> the dot under which it is applied."""
+
+    applied: dict[bytes, Dot] = field(default_factory=dict)
+
+    def apply(self, payload: bytes, dot: Dot) -> bool:
+        """Apply an operation. False: it is applied already, which nobody may cause."""
+        if payload in self.applied:
+            return False
+        self.applied[payload] = dot
+        return True
+
+    def copy(self) -> "Application":
+        """The same state, independent of this one."""
+        return Application(dict(self.applied))
+
+    def beyond(self, vector: Vector) -> dict[bytes, Dot]:
+        """What a copy taken at `vector` lacks; origins that it does not name were past there, or not yet met."""
+        bases = {base_of(origin): counter for origin, counter in vector.items()}
+        complete: dict[str, bool] = {}
+        lacking = {}
+        for payload, dot in self.applied.items():
+            known = vector.get(dot.origin)
+            if known is None:
+                if dot.origin not in complete:
+                    complete[dot.origin] = _was_past(dot.origin, bases)
+                if complete[dot.origin]:
+                    continue
+            if dot.counter > (known or 0):
+                lacking[payload] = dot
+        return lacking
+
+
+def _was_past(origin: str, bases: dict[str, int]) -> bool:
+    """Whether an id that is not named where these counters hold had ended there already, rather than not yet joined.
+
+    If its contact is not named either, nobody can tell: the contact may have joined later. Then it had better be sent.
+    """
+    contact = joined_by(origin)
+    return contact is None or bases.get(contact[0], 0) >= contact[1]

@@ -1,0 +1,98 @@
+"""Campaigns by name: which faults, how much of each, and how many machines found the group."""
+
+import random
+from dataclasses import dataclass
+
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.simulator.faults import NETWORK, Faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How often a run may do what changes the group for good."""
+
+    joins: int = 3
+    leaves: int = 2
+    evictions: int = 4
+    deaths: int = 2
+    torn: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """A fault model with limits. `happens`: counters that each must rise at least once in ten runs of it."""
+
+    faults: Faults
+    limits: Limits = Limits()
+    witnesses: int = 0
+    happens: tuple[str, ...] = ()
+
+    def found(
+        self, chance: random.Random, members: range
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names of the founders of a run, and of those of them that are witnesses."""
+        names = NAMES[: chance.choice(members)]
+        witnesses = self.witnesses if len(names) > 2 and chance.random() < 0.3 else 0
+        return names, names[len(names) - witnesses :] if witnesses else ()
+
+
+NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
+"""Machines' names; those beyond the founders join later."""
+
+_OFTEN = ("dropped", "doubled", "reordered", "cuts", "mutes", "repairs", "held_digests")
+
+CAMPAIGNS: dict[str, Campaign] = {
+    "static": Campaign(faults=Faults.named(NETWORK), happens=_OFTEN),
+    "join+leave": Campaign(
+        faults=Faults.named((*NETWORK, "join", "leave", "ghost")),
+        happens=(*_OFTEN, "joined", "bulk_joins", "left", "sweeps", "ghosts"),
+    ),
+    "restart": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "torn")),
+        happens=(*_OFTEN, "restarts", "events_lost", "torn", "reissued", "sweeps"),
+    ),
+    "one-eviction": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "crash", "evict", "ghost")),
+        limits=Limits(evictions=1, deaths=1),
+        witnesses=1,
+        happens=("restarts", "deaths", "evictions", "evictions_refused", "reissued", "ghosts"),
+    ),
+    "two-evictions": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "crash", "evict", "join")),
+        limits=Limits(evictions=2, deaths=2, joins=2),
+        witnesses=1,
+        happens=("restarts", "deaths", "evictions", "evictions_refused", "reissued", "joined"),
+    ),
+    "everything": Campaign(
+        faults=Faults.named(
+            (*NETWORK, "restart", "torn", "crash", "join", "leave", "evict", "ghost")
+        ),
+        witnesses=1,
+        happens=(
+            *_OFTEN,
+            "restarts",
+            "torn",
+            "deaths",
+            "joined",
+            "left",
+            "evictions",
+            "evictions_refused",
+            "reissued",
+            "sweeps",
+            "ghosts",
+            "orphans",
+        ),
+    ),
+    "force": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "evict", "force")),
+        limits=Limits(evictions=2),
+        happens=("forced", "forced_cuts", "disputed"),
+    ),
+}
+
+
+def campaign(name: str) -> Campaign:
+    """The campaign of that name. Raises ConfigurationError if there is none."""
+    if name not in CAMPAIGNS:
+        raise ConfigurationError(f"unknown campaign {name!r}: choose from {', '.join(CAMPAIGNS)}")
+    return CAMPAIGNS[name]

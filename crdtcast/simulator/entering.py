@@ -1,0 +1,144 @@
+"""How a machine gets into a simulated group: a copy first, a contact, a letter with its state, and asking again.
+
+The contact's letter leaves with the contact's next sync like anything else; it may be lost, or come twice.
+"""
+
+from typing import TYPE_CHECKING
+
+from crdtcast.engine.reissue import Parked
+from crdtcast.exceptions import HandshakeError, NotReadyError
+from crdtcast.incarnation import base_of
+from crdtcast.simulator.application import Application, Copy
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.member import Letter, Machine, Phase
+
+if TYPE_CHECKING:
+    from crdtcast.simulator.group_world import GroupWorld
+
+
+def join(world: "GroupWorld", name: str, contact: str) -> bool:
+    """A machine outside asks `contact`: for the first time, again, or after it has asked somebody else in vain."""
+    machine = world.machines.get(name)
+    host = world.machines.get(contact)
+    if host is None or not host.active or host.ghost or name == contact:
+        return False
+    if machine is None:
+        machine = world.machines[name] = Machine(name)
+    if machine.ghost or not world.wires.open(name, contact):
+        return False
+    if machine.stopped:
+        stop(world, machine)
+    if machine.phase not in (Phase.OUTSIDE, Phase.LEFT):
+        return False
+    base, replaces = machine.base, machine.replaces
+    elsewhere = base is not None and machine.asked not in (None, contact)
+    if elsewhere and all(base_of(member) != base for member in host.running.members):
+        # Nobody knows whether the first contact has let it in: the new base replaces that one.
+        base, replaces = None, (*replaces, *filter(None, [base]))
+    return _ask(world, machine, host, base, replaces)
+
+
+def replace(world: "GroupWorld", name: str, old: str, contact: str) -> bool:
+    """By the operator's word, a new machine joins in the place of another one, or of an incarnation."""
+    host = world.machines.get(contact)
+    if host is None or not host.active or host.ghost or name in world.machines:
+        return False
+    target = world.machines.get(old)
+    if target is not None and target.up:
+        return False
+    machine = world.machines[name] = Machine(name)
+    if _ask(world, machine, host, None, (old if target is None else target.me,)):
+        return True
+    del world.machines[name]
+    return False
+
+
+def _ask(
+    world: "GroupWorld",
+    machine: Machine,
+    host: Machine,
+    base: str | None,
+    replaces: tuple[str, ...],
+) -> bool:
+    engine = host.running
+    asked_as = base or machine.new_base()
+    bulk = machine.bulk
+    try:
+        admission = engine.admit(
+            asked_as,
+            covered=bulk.vector if bulk else {},
+            replaces=replaces,
+            witness=machine.witness,
+        )
+    except NotReadyError:
+        world.counts["not_ready"] += 1
+        return False
+    except HandshakeError:
+        world.counts["not_admitted"] += 1
+        return False
+    machine.phase = Phase.OUTSIDE
+    machine.base, machine.asked, machine.replaces = asked_as, host.name, replaces
+    world.after(host)
+    known = world.checker.snapshot(host.me)
+    applied = host.application.beyond(bulk.vector) if bulk else dict(host.application.applied)
+    letter = Letter(admission, asked_as, applied, known, machine.bulks if bulk else None)
+    whole = {**bulk.applied, **applied} if bulk else applied
+    if not machine.witness and whole != host.application.applied:
+        differs = {p.decode() for p in whole.keys() ^ host.application.applied.keys()}
+        raise Failure("copy-differs", f"{machine.name} joins at {host.name}: {sorted(differs)}")
+    host.held.append((machine.name, letter))
+    world.counts["join_asked"] += 1
+    return True
+
+
+def install(world: "GroupWorld", machine: Machine, letter: Letter) -> None:
+    """A letter arrives: the process starts, unless it runs by now or has asked for another one."""
+    if machine.phase is not Phase.OUTSIDE or letter.base != machine.base:
+        return
+    applied = dict(letter.application)
+    if letter.bulk is not None:
+        if machine.bulk is None or machine.bulks != letter.bulk:
+            return
+        applied = {**machine.bulk.applied, **applied}
+    if machine.witness:
+        applied = {}
+    engine = world.engine_type(letter.admission.incarnation, letter.admission.state)
+    machine.commits = []
+    machine.start(engine, Application(applied))
+    world.checker.joined_from(machine.me, letter.known)
+    machine.told_ended = dict(letter.known.cuts)
+    world.counts["joined"] += 1
+    world.counts["bulk_joins"] += letter.bulk is not None
+    world.after(machine)
+    world.connect_all(machine.name)
+
+
+def copy(world: "GroupWorld", name: str, source: str) -> bool:
+    """A machine outside fetches a copy of the application of any member, with the vector of that instant."""
+    machine = world.machines.get(name)
+    host = world.machines.get(source)
+    if host is None or not host.active or host.ghost or host.witness or name == source:
+        return False
+    if machine is None:
+        machine = world.machines[name] = Machine(name)
+    if machine.phase is not Phase.OUTSIDE or machine.asked is not None or machine.witness:
+        return False
+    # Only what is durable there is handed out, as of the last sync.
+    if not host.commits or not world.wires.open(name, source):
+        return False
+    saved = host.commits[-1]
+    machine.bulk = Copy(dict(saved.application.applied), dict(saved.state.vector))
+    machine.bulks += 1
+    return True
+
+
+def stop(world: "GroupWorld", machine: Machine) -> None:
+    """A process that was told that it is no member: what it has issued is parked, durably, and it ends."""
+    engine = machine.running
+    world.ledger.synced(machine.name)
+    if not machine.witness:
+        machine.parked = Parked.of(engine.state(), machine.me, machine.parked)
+    world.collect(machine)
+    world.disconnect_all(machine)
+    machine.retire((machine.me,))
+    world.counts["stopped"] += 1

@@ -1,0 +1,219 @@
+"""Lets a simulated group settle: the network heals, and an operator does what operators do, until all is quiet.
+
+The operator evicts who is dead for good if the living are a majority, else brings the dead back; lets in who is
+outside; replaces a living victim whose eviction no majority can conclude; and of two sides that have forcibly evicted
+each other keeps one. Then `crdtcast.simulator.verdict` judges.
+"""
+
+from typing import TYPE_CHECKING
+
+from crdtcast.engine.membership import Standing
+from crdtcast.incarnation import base_of
+from crdtcast.simulator import entering
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.member import Machine, Phase
+
+if TYPE_CHECKING:
+    from crdtcast.simulator.group_world import GroupWorld
+
+ROUNDS = 500
+PATIENCE = 60
+"""Rounds after which an eviction that is still open, or a dispute, is the operator's matter."""
+EXCHANGES = 300
+
+
+class Drain:
+    """One settling. `rounds` is how long it took."""
+
+    def __init__(self, world: "GroupWorld") -> None:
+        self.world = world
+        self.rounds = 0
+        self._since = 0  # round since which the same evictions and disputes are open
+        self._open: object = None
+        self._spares = 0
+
+    def run(self) -> None:
+        """Until everything is settled, or nothing more can be expected."""
+        world = self.world
+        for a, b in world.wires.blocked:
+            world.wires.unblock(a, b)
+        for self.rounds in range(1, ROUNDS + 1):
+            self.exchange()
+            self._attend()
+            for machine in self._up():
+                world.apply(("tick", machine.name))
+            self.exchange()
+            if self.settled():
+                break
+
+    def _up(self) -> list[Machine]:
+        return [machine for machine in self.world.machines.values() if machine.up]
+
+    def exchange(self) -> None:
+        """Everything in flight arrives, everything is taken, and what follows, until nothing is in flight."""
+        world = self.world
+        for _ in range(EXCHANGES):
+            for machine in self._up():
+                self._take(machine)
+            busy = world.wires.busy
+            if not busy:
+                return
+            for pair in busy:
+                while pair in world.wires.flights:
+                    world.apply(("net", *pair, 0))
+        raise Failure("noise", f"packets beget packets: {world.wires.flights}")
+
+    def _take(self, machine: Machine) -> None:
+        world, name = self.world, machine.name
+        while machine.up and world.apply(("poll", name)):
+            pass
+        while machine.up and world.apply(("stable", name)):
+            pass
+        while machine.up and world.apply(("reissue", name)):
+            pass
+        if machine.up and (machine.held or machine.running.standing is Standing.LEFT):
+            world.apply(("sync", name))
+
+    # The operator
+
+    def _attend(self) -> None:
+        world = self.world
+        self._dial()
+        active = [m for m in world.living() if m.active]
+        contacts = [m for m in active if not m.witness]
+        if not contacts:
+            self._revive_one()
+            return
+        for machine in list(world.machines.values()):
+            if (machine.stopped and not machine.ghost) or self.wants_in(machine):
+                self._let_in(machine, contacts)
+        self._bury(active)
+        state = [(m.name, sorted(m.running.victims), m.running.standing) for m in active]
+        unsettled = any(
+            m.running.victims or m.running.standing is Standing.DISPUTED for m in active
+        )
+        if state != self._open or not unsettled:
+            self._open, self._since = state, self.rounds
+        elif self.rounds - self._since > PATIENCE:
+            self._since = self.rounds
+            self._decide(active)
+
+    def _dial(self) -> None:
+        world = self.world
+        up = self._up()
+        for place, machine in enumerate(up):
+            if machine.ghost and machine.running.standing in (Standing.EVICTED, Standing.LEFT):
+                world.collect(machine)
+                world.disconnect_all(machine)
+                machine.stop(Phase.LEFT)
+                world.counts["ghosts_told"] += 1
+                continue
+            for other in up[place + 1 :]:
+                if machine.up and other.up and not world.wires.connected(machine.name, other.name):
+                    world.connect(machine.name, other.name)
+
+    @staticmethod
+    def wants_in(machine: Machine) -> bool:
+        """Whether a machine outside has asked, or was in before."""
+        waits = machine.asked or machine.replaces or machine.parked
+        return machine.phase is Phase.OUTSIDE and bool(waits)
+
+    def _let_in(self, machine: Machine, contacts: list[Machine]) -> None:
+        names = [m.name for m in contacts]
+        if machine.asked in names:
+            names.remove(machine.asked)
+            names.insert(0, machine.asked)
+        for name in names:
+            if self.world.apply(("join", machine.name, name)):
+                return
+        if machine.bulk is not None and self.rounds % 20 == 0:
+            machine.bulk = None  # what it was copied from has changed too much: start afresh
+
+    def _revive_one(self) -> None:
+        for name, machine in sorted(self.world.machines.items()):
+            if machine.phase is Phase.DEAD and machine.commits:
+                self.world.apply(("revive", name))
+                return
+
+    def _bury(self, active: list[Machine]) -> None:
+        """Evict members that no process runs for, if the living are a majority; else bring one of them back."""
+        world = self.world
+        first = next((m for m in active if not m.witness and not m.running.victims), None)
+        first = first or next(m for m in active if not m.witness)
+        living = {m.me for m in world.living()}
+        returning_bases = {m.base for m in world.machines.values() if self.wants_in(m)}
+        absent = [
+            member
+            for member in first.running.members
+            if member not in living and base_of(member) not in returning_bases
+        ]
+        replaced = {x for m in world.machines.values() if self.wants_in(m) for x in m.replaces}
+        absent = [member for member in absent if member not in replaced]
+        if not absent:
+            return
+        established = [m for m in active if m.me in first.running.established]
+        if len(established) > len(absent):
+            for member in absent:
+                if member not in first.running.victims:
+                    world.apply(("evict", first.name, member))
+            return
+        if self.rounds % 10:
+            return
+        for name, machine in sorted(world.machines.items()):
+            mine = {machine.me, *filter(None, [machine.base])}
+            if machine.phase is Phase.DEAD and any(
+                base_of(m) in map(base_of, mine) for m in absent
+            ):
+                world.apply(("revive", name))
+                return
+        self._spares += 1
+        world.apply(("replace", f"spare{self._spares}", absent[0], first.name))
+
+    def _decide(self, active: list[Machine]) -> None:
+        """Nothing moves: replace a living victim, or keep the first side of a dispute."""
+        world = self.world
+        victims = set().union(*(m.running.victims for m in active))
+        disputed = [m for m in active if m.running.standing is Standing.DISPUTED]
+        if disputed:
+            chosen = next(m for m in active if not m.witness)
+            members = chosen.running.members
+            world.counts["disputed"] += 1
+            for machine in disputed:
+                if machine.me not in members:
+                    world.apply(("surrender", machine.name))
+            return
+        contacts = [m for m in active if m.me not in victims and not m.witness]
+        living_victims = [m for m in active if m.me in victims]
+        if contacts and living_victims:
+            entering.stop(world, living_victims[0])
+            world.counts["replaced_alive"] += 1
+        elif living_victims and len(living_victims) == len(active):
+            # All of them are victims: by the operator's word the first one goes on.
+            first = next(m for m in active if not m.witness)
+            for machine in living_victims:
+                if machine is not first:
+                    world.apply(("force", first.name, machine.me))
+
+    # The end
+
+    def settled(self) -> bool:
+        """Whether nothing more has to happen."""
+        world = self.world
+        living = world.living()
+        names = {m.me for m in living}
+        return (
+            not world.wires.flights
+            and not any(m.up and m.ghost for m in world.machines.values())
+            and not any(self.wants_in(m) for m in world.machines.values())
+            and all(
+                m.running.quiet
+                and m.active
+                and m.running.standing is Standing.MEMBER
+                and not m.parked
+                and not m.held
+                and not m.running.victims
+                and not m.running.ended
+                and names == m.running.members.keys()
+                for m in living
+            )
+        )

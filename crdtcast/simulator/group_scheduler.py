@@ -1,0 +1,228 @@
+"""Chooses the actions of a run in a group that changes, at random, from a seed, a fault model and limits.
+
+Every run has its own temper, so that one may be all sends and no acknowledgements, and the next one the other way
+round. A seed means the same run anywhere: lists are walked in a fixed order.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from crdtcast.simulator.campaigns import NAMES, Limits
+from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.schedule import Action
+
+RARELY = 0.08
+"""How often a packet on a slow link is taken when it is its turn."""
+
+
+class GroupTemper:
+    """The weights of one run."""
+
+    def __init__(self, chance: random.Random, faults: Faults, limits: Limits) -> None:
+        self._chance = chance
+        self.steps = chance.choice((60, 120, 200, 300))
+        self.sends = chance.choice((3, 8, 20, 40))
+        self.limits = replace(limits, joins=chance.randint(0, limits.joins) if limits.joins else 0)
+        weights = {
+            name: max(int(getattr(faults, name) * chance.choice((0.25, 1, 1, 3))), 1)
+            for name in faults.names
+        }
+        self.faults = Faults(**weights)
+        self._eager: dict[tuple[str, str], int] = {}
+        self._slow: dict[tuple[str, str], bool] = {}
+
+    def eager(self, verb: str, name: str) -> int:
+        """How eager a machine is to do this."""
+        key = verb, name
+        if key not in self._eager:
+            self._eager[key] = self._chance.choice(_EAGER[verb])
+        return self._eager[key]
+
+    def slow(self, pair: tuple[str, str]) -> bool:
+        """Whether a packet has to wait although it is its turn."""
+        if not self.faults.slow:
+            return False
+        key = min(pair), max(pair)
+        if key not in self._slow:
+            self._slow[key] = self._chance.random() * 100 < self.faults.slow
+        return self._slow[key] and self._chance.random() > RARELY
+
+
+_EAGER: dict[str, tuple[int, ...]] = {
+    "send": (0, 2, 10, 10),
+    "poll": (4, 20, 60, 90),
+    "stable": (4, 20),
+    "tick": (1, 4, 10, 25),
+    "sync": (2, 10, 30, 60),
+    "reissue": (4, 20),
+}
+
+
+class GroupScheduler:
+    """The choices of one run; `actions` yields them, each to be applied before the next is asked for."""
+
+    def __init__(
+        self, chance: random.Random, world: GroupWorld, faults: Faults, limits: Limits
+    ) -> None:
+        self.chance = chance
+        self.world = world
+        self.temper = GroupTemper(chance, faults, limits)
+
+    def actions(self) -> Iterator[Action]:
+        """A run's actions. Some turn out to be impossible."""
+        for _ in range(self.temper.steps):
+            options = self._options()
+            verb = self.chance.choices(list(options), list(options.values()))[0]
+            yield from getattr(self, f"_{verb}", self._by_machine)(verb)
+
+    def _options(self) -> dict[str, int]:
+        world, temper, counts = self.world, self.temper, self.world.counts
+        faults, limits = temper.faults, temper.limits
+        busy = bool(world.wires.flights)
+        options = {"net": 100, "drop": faults.loss, "dup": faults.duplicate} if busy else {}
+        living = [m for m in world.living() if not m.ghost]
+        for verb in ("send", "poll", "stable", "tick", "sync"):
+            options[verb] = sum(temper.eager(verb, m.name) for m in living)
+        if counts["sent"] >= temper.sends:
+            options["send"] = 0
+        if any(m.parked for m in living):
+            options["reissue"] = 30
+        outside = [m for m in world.machines.values() if m.phase is Phase.OUTSIDE or m.stopped]
+        options["back"] = 15 * len(outside)
+        options["clock"] = faults.clock
+        options["cut"] = faults.partition
+        options["mute"] = faults.asymmetric
+        options["link"] = 6 * self._missing(living)
+        options["crash"] = faults.restart
+        options["torn"] = faults.torn if counts["torn"] < limits.torn and len(living) > 1 else 0
+        options["die"] = faults.crash if counts["deaths"] < limits.deaths and len(living) > 1 else 0
+        options["enter"] = faults.join if counts["joined"] < limits.joins else 0
+        options["leave"] = faults.leave if len(living) > 2 else 0
+        asked = counts["evict_asked"] + counts["forced"]
+        options["evict"] = faults.evict if asked < limits.evictions else 0
+        options["force"] = faults.force if asked < limits.evictions else 0
+        if any(m.former for m in world.machines.values()):
+            options["ghost"] = faults.ghost
+        if options["leave"] and counts["left"] >= limits.leaves:
+            options["leave"] = 0
+        return options
+
+    def _missing(self, living: list[Machine]) -> int:
+        names = [m.name for m in living]
+        pairs = len(names) * (len(names) - 1) // 2
+        return pairs - sum(
+            self.world.wires.connected(a, b) for i, a in enumerate(names) for b in names[i + 1 :]
+        )
+
+    def _by_machine(self, verb: str) -> Iterator[Action]:
+        living = self.world.living()
+        weights = [self.temper.eager(verb, m.name) for m in living]
+        if any(weights):
+            yield (verb, self.chance.choices(living, weights)[0].name)
+
+    def _net(self, verb: str) -> Iterator[Action]:
+        pair = self.chance.choice(self.world.wires.busy)
+        if self.temper.slow(pair):
+            return
+        length = len(self.world.wires.flights[pair])
+        reorder = self.temper.faults.reorder
+        late = reorder and self.chance.random() * 100 < reorder
+        yield (verb, *pair, self.chance.randrange(length) if late else 0)
+
+    _drop = _dup = _net
+
+    def _pair(self, verb: str) -> Iterator[Action]:
+        names = [m.name for m in self.world.machines.values() if m.up]
+        if len(names) > 1:
+            yield (verb, *self.chance.sample(names, 2))
+
+    _cut = _mute = _pair
+
+    def _link(self, verb: str) -> Iterator[Action]:
+        names = [m.name for m in self.world.machines.values() if m.up]
+        missing = [
+            (a, b)
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+            if not self.world.wires.connected(a, b)
+        ]
+        if missing:
+            yield (verb, *self.chance.choice(missing))
+
+    def _one(self, verb: str) -> Iterator[Action]:
+        living = self.world.living()
+        if living:
+            yield (verb, self.chance.choice(living).name)
+
+    _crash = _leave = _one
+
+    def _die(self, verb: str) -> Iterator[Action]:
+        living = [m for m in self.world.living() if m.active]
+        if len(living) < 2:
+            return
+        victim = self.chance.choice(living).name
+        yield (verb, victim)
+        evicts = self.temper.faults.evict and self.chance.random() < 0.7
+        if evicts and self.world.counts["evict_asked"] < self.temper.limits.evictions:
+            yield (
+                "evict",
+                self.chance.choice([m.name for m in living if m.name != victim]),
+                victim,
+            )
+
+    def _torn(self, verb: str) -> Iterator[Action]:
+        living = [m for m in self.world.living() if m.active]
+        if len(living) > 1:
+            yield (verb, self.chance.choice(living).name, self.chance.randrange(3))
+
+    def _clock(self, verb: str) -> Iterator[Action]:
+        living = self.world.living()
+        if living:
+            name = self.chance.choice(living).name
+            for _ in range(self.chance.choice((3, 10, 30))):
+                yield ("tick", name)
+
+    def _evict(self, verb: str) -> Iterator[Action]:
+        names = [m.name for m in self.world.living() if m.active]
+        targets = [m.name for m in self.world.machines.values() if m.me and not m.ghost]
+        if names and targets:
+            yield (verb, self.chance.choice(names), self.chance.choice(targets))
+
+    _force = _evict
+
+    def _enter(self, verb: str) -> Iterator[Action]:
+        contacts = [m.name for m in self.world.living() if m.active]
+        fresh = [name for name in NAMES if name not in self.world.machines]
+        left = [m.name for m in self.world.machines.values() if m.phase is Phase.LEFT]
+        if not contacts or not fresh:
+            return
+        name = self.chance.choice(left) if left and self.chance.random() < 0.4 else fresh[0]
+        dead = [m.name for m in self.world.machines.values() if m.phase is Phase.DEAD]
+        if dead and self.chance.random() < 0.5:
+            yield ("replace", fresh[0], self.chance.choice(dead), self.chance.choice(contacts))
+        elif self.chance.random() < 0.4:
+            yield ("copy", fresh[0], self.chance.choice(contacts))
+        else:
+            yield ("join", name, self.chance.choice(contacts))
+
+    def _back(self, verb: str) -> Iterator[Action]:
+        """Whoever is outside asks: at the same contact again, mostly."""
+        outside = [m for m in self.world.machines.values() if m.phase is Phase.OUTSIDE or m.stopped]
+        contacts = [m.name for m in self.world.living() if m.active]
+        if not outside or not contacts:
+            return
+        machine = self.chance.choice(outside)
+        if machine.asked is not None and self.chance.random() < 0.7:
+            yield ("join", machine.name, machine.asked)
+        elif self.chance.random() < 0.2:
+            yield ("copy", machine.name, self.chance.choice(contacts))
+        else:
+            yield ("join", machine.name, self.chance.choice(contacts))
+
+    def _ghost(self, verb: str) -> Iterator[Action]:
+        former = [m for m in self.world.machines.values() if m.former]
+        machine = self.chance.choice(former)
+        yield (verb, machine.name, self.chance.randrange(len(machine.former)))

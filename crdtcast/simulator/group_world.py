@@ -1,0 +1,343 @@
+"""A simulated group whose members come and go: `apply` carries out one action, the oracle watches.
+
+Actions (machines by name; a name that is new is a machine outside of the group):
+    send X       X's application broadcasts            poll X       … takes one delivery      stable X  … all notices
+    tick X       X's timer                             sync X       X's journal; what was held leaves
+    net S D n    packet n in flight from S to D arrives             dup S D n  … and stays     drop S D n  is lost
+    link A B     the network between them works, and they connect   cut A B    it fails, and both notice
+    mute A B     what A sends to B is lost, and nobody notices
+    crash X      X goes on from its last sync          torn X n     n syncs are lost too: X must join again
+    die X        X is gone for good                    revive X     … or not
+    copy N C     N fetches a copy of C's application   join N C     N asks C to let it in (again, or elsewhere)
+    replace N X C   … as the operator's word: N replaces X
+    leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
+    surrender X  X's operator gives its side up        reissue X    X sends one operation of its former life again
+    ghost X n    a copy of X's n-th former process is started, long after
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict
+
+from crdtcast.checker import Checker
+from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.membership import Standing
+from crdtcast.engine.operations import How, Kind
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError
+from crdtcast.messages import Ended
+from crdtcast.simulator import entering, returning
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.ledger import Ledger
+from crdtcast.simulator.member import Letter, Machine, Phase
+from crdtcast.simulator.schedule import Action
+from crdtcast.simulator.wires import Parcel, Wires
+from crdtcast.tags import Dot
+
+
+class GroupWorld:
+    """Machines, network and oracle of one run.
+
+    founders: names of the machines that found the group; those in `witnesses` as witnesses.
+    """
+
+    def __init__(
+        self,
+        founders: tuple[str, ...],
+        witnesses: tuple[str, ...] = (),
+        engine_type: type[GroupEngine] = GroupEngine,
+    ) -> None:
+        self.founders = founders
+        self.engine_type = engine_type
+        self.machines = {name: Machine(name, name in witnesses) for name in founders}
+        self.wires = Wires()
+        self.ledger = Ledger()
+        self.counts: Counter[str] = Counter()
+        bases = {name: machine.new_base() for name, machine in self.machines.items()}
+        self.checker = Checker(bases.values())
+        voters = [bases[name] for name in founders if name in witnesses]
+        for name, machine in self.machines.items():
+            engine = engine_type.found(bases[name], list(bases.values()), voters)
+            machine.start(engine, machine.application)
+            machine.save(0, 0)
+        for name in founders:
+            self.connect_all(name)
+
+    # Actions
+
+    def apply(self, action: Action) -> bool:
+        """Carry out one action. False: it was impossible, and nothing has happened. Raises Failure."""
+        try:
+            done = self._do(str(action[0]), action[1:])
+        except Failure:
+            raise
+        except CrdtcastError as error:
+            raise Failure(type(error).__name__, f"{action}: {error}") from error
+        except Exception as error:
+            raise Failure(type(error).__name__, f"{action}: {error!r}") from error
+        if self.checker.findings:
+            finding = self.checker.findings[0]
+            raise Failure(finding.kind.value, str(finding))
+        return done
+
+    def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
+        words = [str(argument) for argument in arguments]
+        if verb in ("net", "dup", "drop"):
+            return self._packet(verb, words[0], words[1], int(arguments[2]))
+        if verb in ("link", "cut", "mute"):
+            return self._wire(verb, words[0], words[1])
+        if verb == "join":
+            return entering.join(self, words[0], words[1])
+        if verb == "copy":
+            return entering.copy(self, words[0], words[1])
+        if verb == "replace":
+            return entering.replace(self, *words)
+        machine = self.machines.get(words[0])
+        if machine is None:
+            return False
+        if verb == "ghost":
+            return returning.ghost(self, machine, int(arguments[1]))
+        if verb == "revive":
+            return returning.revive(self, machine)
+        if not machine.up:
+            return False
+        if verb == "crash":
+            return returning.crash(self, machine)
+        if verb == "torn":
+            return returning.torn(self, machine, int(arguments[1]))
+        if verb == "die":
+            return returning.die(self, machine)
+        done = self._own(verb, machine, words[1:])
+        if done and machine.up:
+            self.after(machine)
+        return done
+
+    def _own(self, verb: str, machine: Machine, words: list[str]) -> bool:
+        engine = machine.running
+        match verb:
+            case "poll":
+                return self._poll(machine)
+            case "stable":
+                return self._stable(machine)
+            case "tick":
+                engine.tick()
+                return True
+            case "sync":
+                return self._sync(machine)
+            case "send":
+                return self._send(machine)
+            case "reissue":
+                return returning.reissue(self, machine)
+            case "leave":
+                if not machine.active or machine.ghost or machine.parked is not None:
+                    return False
+                return self._asks(engine.leave)
+            case "evict" | "force":
+                return self._evict(machine, words[0], force=verb == "force")
+            case "surrender":
+                if engine.standing is not Standing.DISPUTED:
+                    return False
+                engine.surrender()
+                return True
+        raise ValueError(f"unknown action {verb!r}")
+
+    def _send(self, machine: Machine) -> bool:
+        if not machine.active or machine.ghost or machine.witness:
+            return False
+        payload = b"%s:%d" % (machine.name.encode(), self.counts["sent"])
+        tag = machine.running.send(payload)
+        self.counts["sent"] += 1
+        self.checker.sent(machine.me, tag.dot, tag)
+        self.ledger.issue(machine.name, payload)
+        machine.application.apply(payload, tag.dot)
+        return True
+
+    def _poll(self, machine: Machine) -> bool:
+        delivery = machine.running.poll()
+        if delivery is None:
+            return False
+        dot = delivery.tag.dot
+        self.counts["delivered"] += 1
+        if machine.ghost:
+            return True
+        self.checker.delivered(machine.me, dot, delivery.tag)
+        if delivery.kind == Kind.APPLICATION and not machine.witness:
+            self.deliver(machine, delivery.payload, dot)
+        return True
+
+    def deliver(self, machine: Machine, payload: bytes, dot: Dot) -> None:
+        """The application of a machine applies an operation."""
+        if not machine.application.apply(payload, dot):
+            was = machine.application.applied[payload]
+            raise Failure("payload-twice", f"{payload.decode()} at {machine.me}: {was} and {dot}")
+
+    def _stable(self, machine: Machine) -> bool:
+        tags = machine.running.poll_stable()
+        self.counts["stable"] += len(tags)
+        if not machine.ghost:
+            for tag in tags:
+                self.checker.stable(machine.me, tag.dot)
+        return bool(tags)
+
+    def _sync(self, machine: Machine) -> bool:
+        if not machine.ghost:
+            issued = self.ledger.synced(machine.name)
+            machine.save(self.checker.position(machine.me), issued)
+        machine.hold(machine.running.take_outbox())
+        released, machine.held = machine.held, []
+        for to, content in released:
+            self._transmit(machine, to, content)
+        if machine.running.standing is Standing.LEFT:
+            self.disconnect_all(machine)
+            machine.retire(())
+            machine.phase = Phase.LEFT
+            self.counts["left"] += 1
+        return True
+
+    def _evict(self, machine: Machine, victim: str, *, force: bool) -> bool:
+        target = self.machines.get(victim)
+        incarnation = victim if target is None else target.me
+        engine = machine.running
+        if not machine.active or machine.ghost or incarnation not in engine.members:
+            return False
+        if incarnation == machine.me or (incarnation in engine.victims and not force):
+            return False
+        done = self._asks(lambda: engine.evict(incarnation, force=force))
+        self.counts["forced" if force else "evict_asked"] += done
+        return done
+
+    def _asks(self, ask: Callable[[], object]) -> bool:
+        """Whether the engine does what an operator asks for, which it may refuse."""
+        try:
+            ask()
+        except LocalProtocolError:
+            self.counts["refused"] += 1
+            return False
+        return True
+
+    # What follows from an action
+
+    def after(self, machine: Machine) -> None:
+        """Tell the oracle what the engine has sent and whom it has ended; hold what is to leave."""
+        engine = machine.running
+        if not machine.ghost:
+            for tag in engine.take_issued():
+                self.checker.sent(machine.me, tag.dot, tag)
+            for incarnation, cut in engine.ended.items():
+                if machine.told_ended.get(incarnation) != cut.counter:
+                    machine.told_ended[incarnation] = cut.counter
+                    self.checker.ended(machine.me, incarnation, cut.counter)
+                    self.counts["forced_cuts"] += cut.how is How.FORCED
+        machine.hold(engine.take_outbox())
+
+    def _transmit(self, machine: Machine, to: str | None, content: object) -> None:
+        if isinstance(content, Letter):
+            assert to is not None
+            receiver = self.machines[to]
+            self.wires.post(machine.name, to, Parcel(machine.me, receiver.number, content))
+            return
+        for name in self.wires.peers(machine.name):
+            receiver = self.machines[name]
+            if to in (None, receiver.me):
+                parcel = Parcel(machine.me, receiver.number, content)
+                self.counts["muted"] += not self.wires.post(machine.name, name, parcel)
+                if isinstance(content, Ended):
+                    # It is told, and then the link is closed; it may dial again, and is told again.
+                    self.disconnect(machine.name, name)
+
+    def _packet(self, verb: str, sender: str, receiver: str, place: int) -> bool:
+        parcel = self.wires.take(sender, receiver, place, keep=verb == "dup")
+        if parcel is None:
+            return False
+        if verb != "net":
+            self.counts["dropped" if verb == "drop" else "doubled"] += 1
+        elif place:
+            self.counts["reordered"] += 1
+        machine = self.machines[receiver]
+        if verb == "drop" or parcel.process != machine.number:
+            return True
+        if isinstance(parcel.content, Letter):
+            entering.install(self, machine, parcel.content)
+        elif machine.up:
+            machine.running.receive(parcel.sender, parcel.content)
+            self.after(machine)
+        return True
+
+    # Links
+
+    def _wire(self, verb: str, a: str, b: str) -> bool:
+        if a == b or a not in self.machines or b not in self.machines:
+            return False
+        if verb == "mute":
+            done = self.wires.block(a, b)
+            self.counts["mutes"] += done
+        elif verb == "cut":
+            there, back = self.wires.block(a, b), self.wires.block(b, a)
+            done = self.disconnect(a, b) or there or back
+            self.counts["cuts"] += done
+        else:
+            done = self.wires.unblock(a, b)
+            done = self.connect(a, b) or done
+            self.counts["links"] += done
+        return done
+
+    def connect(self, a: str, b: str) -> bool:
+        """Their processes connect, if the network between them works. False: they do not, or have already."""
+        first, second = self.machines[a], self.machines[b]
+        if not (first.up and second.up and self.wires.open(a, b)) or first.me == second.me:
+            return False
+        if self.wires.connected(a, b):
+            return False
+        self.wires.connect(a, b)
+        first.running.connected(second.me)
+        self.after(first)
+        second.running.connected(first.me)
+        self.after(second)
+        return True
+
+    def connect_all(self, name: str) -> None:
+        """A process has started, and dials everybody."""
+        for other in list(self.machines):
+            if other != name:
+                self.connect(name, other)
+
+    def disconnect(self, a: str, b: str) -> bool:
+        """Their link is gone, and both notice. False: there was none."""
+        if not self.wires.disconnect(a, b):
+            return False
+        first, second = self.machines[a], self.machines[b]
+        for machine, other in ((first, second), (second, first)):
+            if machine.up:
+                machine.running.disconnected(other.me)
+        return True
+
+    def disconnect_all(self, machine: Machine) -> None:
+        """The process of a machine goes; what was on its way to it is lost."""
+        for peer in self.wires.peers(machine.name):
+            self.disconnect(machine.name, peer)
+        self.wires.forget(machine.name)
+
+    def collect(self, machine: Machine) -> None:
+        """Add the counters of an engine that ends."""
+        self.counts.update(_totals(machine.running))
+
+    # Looking in
+
+    def living(self) -> list[Machine]:
+        """Machines whose process is up and no ghost, in order of name."""
+        return [m for _, m in sorted(self.machines.items()) if m.up and not m.ghost]
+
+    def totals(self) -> Counter[str]:
+        """What happened in the run, the counters of all engines included."""
+        totals = Counter(self.counts)
+        for machine in self.machines.values():
+            if machine.engine is not None:
+                totals.update(_totals(machine.engine))
+        return totals
+
+
+GAUGES = frozenset({"sent", "delivered", "stable", "pending", "unstable", "store_bytes"})
+
+
+def _totals(engine: GroupEngine) -> dict[str, int]:
+    counters = asdict(engine.counters())
+    return {name: n for name, n in counters.items() if name not in GAUGES}

@@ -1,0 +1,68 @@
+"""What became of every operation that an application has issued: the rule "exactly once", over all dots of a payload.
+
+*Acknowledged* means that the journal had it when the application was told so; then it must end up at everybody, once,
+whatever its node went through. What a node has lost for good (a torn journal, a death) may survive elsewhere or not,
+but the same everywhere. What was rolled back before it was synced never happened.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Operations by the node that issued them, in order of issue."""
+
+    issued: dict[str, list[bytes]] = field(default_factory=dict)
+    _synced: dict[str, int] = field(default_factory=dict)
+    void: set[bytes] = field(default_factory=set)
+    loose: set[bytes] = field(default_factory=set)
+
+    def issue(self, node: str, payload: bytes) -> None:
+        """The application at `node` has sent this."""
+        self.issued.setdefault(node, []).append(payload)
+
+    def synced(self, node: str) -> int:
+        """All that `node` has issued is durable; how many operations these are."""
+        self._synced[node] = len(self.issued.get(node, ()))
+        return self._synced[node]
+
+    def crashed(self, node: str) -> None:
+        """What `node` had issued since its last sync never happened."""
+        issued = self.issued.get(node, [])
+        durable = self._synced.get(node, 0)
+        self.void.update(issued[durable:])
+        del issued[durable:]
+
+    def torn(self, node: str, position: int) -> None:
+        """The journal of `node` is gone beyond its first `position` operations, though they were acknowledged."""
+        self.crashed(node)
+        self.loose.update(self.issued.get(node, [])[position:])
+
+    def wrong(
+        self, states: dict[str, Iterable[bytes]], dead: Iterable[str]
+    ) -> tuple[str, str] | None:
+        """(kind, text) of the first thing wrong with the final states of the living, if any."""
+        sets = {name: set(state) for name, state in states.items()}
+        if not sets:
+            return None
+        union: set[bytes] = set().union(*sets.values())
+        for name, state in sets.items():
+            if lacking := union - state:
+                return "payload-differs", f"{name} lacks {_text(lacking)}, which others have"
+            if never := state & self.void:
+                return "payload-ghost", f"{name} has {_text(never)}, which never was acknowledged"
+        dead = set(dead)
+        due = {
+            payload
+            for node, issued in self.issued.items()
+            if node not in dead
+            for payload in issued
+        } - self.loose
+        if lost := due - union:
+            return "payload-loss", f"acknowledged, and lost: {_text(lost)}"
+        return None
+
+
+def _text(payloads: Iterable[bytes]) -> str:
+    return ", ".join(sorted(payload.decode() for payload in payloads))

@@ -1,0 +1,147 @@
+"""One machine of a group that changes: the process that runs on it, its journal, and who it has been before.
+
+The outbox is held until `sync`, which saves everything at one instant and releases it. A crash loses what came since.
+As nothing of that ever left, the same incarnation goes on from the journal.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from crdtcast.checker import Snapshot as KnownThen
+from crdtcast.engine.group import Admission, GroupEngine
+from crdtcast.engine.membership import GroupState, Standing
+from crdtcast.engine.reissue import Parked
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Transmit
+from crdtcast.simulator.application import Application, Copy
+from crdtcast.tags import Dot
+
+MAX_COMMITS = 4
+
+
+class Phase(enum.Enum):
+    """What a machine is doing."""
+
+    OUTSIDE = "outside"  # no process: it has not joined yet, or has to join again
+    UP = "up"
+    LEFT = "left"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What the journal holds, of one instant."""
+
+    state: GroupState
+    application: Application
+    parked: Parked | None
+    position: int  # events of the application so far, see `Checker.position`
+    issued: int  # operations of this node that are acknowledged with it, see `Ledger`
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What a contact sends to the one that it lets in: one instant of its engine and of its application."""
+
+    admission: Admission
+    base: str
+    application: Mapping[bytes, Dot]
+    known: KnownThen
+    bulk: int | None = None  # the copy which it completes
+
+
+@dataclass(slots=True)
+class Machine:
+    """State of one machine. `number` changes with every process; `me` is the incarnation it runs, or ran last."""
+
+    name: str
+    witness: bool = False
+    ghost: bool = False
+    phase: Phase = Phase.OUTSIDE
+    number: int = 0
+    me: str = ""
+    engine: GroupEngine | None = None
+    application: Application = field(default_factory=Application)
+    held: list[tuple[str | None, object]] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)  # of this incarnation, the newest last
+    parked: Parked | None = None
+    # To get in: a base, at whom it was used, whom it replaces, and a copy that was fetched before.
+    base: str | None = None
+    asked: str | None = None
+    replaces: tuple[str, ...] = ()
+    bulk: Copy | None = None
+    bulks: int = 0
+    bases: int = 0
+    lost: bool = False
+    """Whether the machine is dead for good, so that what only it had may be lost."""
+    former: list[tuple[str, GroupState]] = field(default_factory=list)
+    told_ended: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def running(self) -> GroupEngine:
+        """The engine of the process that runs."""
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def up(self) -> bool:
+        """Whether a process runs."""
+        return self.phase is Phase.UP
+
+    @property
+    def active(self) -> bool:
+        """Whether a process runs that is in the group as far as it knows, and does not leave."""
+        return self.up and self.running.standing in (Standing.MEMBER, Standing.DISPUTED)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the process that runs was told that it is no member any more, by force."""
+        return self.up and self.running.standing is Standing.EVICTED
+
+    def new_base(self) -> str:
+        """A base that this machine has never used."""
+        self.bases += 1
+        return new_incarnation(self.name, self.bases, 0)
+
+    def start(self, engine: GroupEngine, application: Application) -> None:
+        """A process runs."""
+        self.phase = Phase.UP
+        self.number += 1
+        self.engine = engine
+        self.me = engine.me
+        self.application = application
+        self.held = []
+        self.told_ended = {}
+
+    def stop(self, phase: Phase) -> None:
+        """No process runs any more. What was held never leaves."""
+        self.phase = phase
+        self.number += 1
+        self.engine = None
+        self.held = []
+
+    def hold(self, effects: list[Transmit]) -> None:
+        """These may leave with the next sync."""
+        self.held += [(effect.to, effect.message) for effect in effects]
+
+    def save(self, position: int, issued: int) -> None:
+        """The journal holds everything, from here on."""
+        self.commits.append(
+            Commit(self.running.state(), self.application.copy(), self.parked, position, issued)
+        )
+        del self.commits[:-MAX_COMMITS]
+
+    def resumed(self, commit: Commit, engine_type: type[GroupEngine]) -> None:
+        """The same incarnation goes on from what is saved."""
+        self.parked = commit.parked
+        self.start(engine_type(self.me, commit.state), commit.application.copy())
+
+    def retire(self, replaces: tuple[str, ...]) -> None:
+        """This incarnation is over; the machine is to join again under a new one, in the place of those."""
+        if self.commits:
+            self.former.append((self.me, self.commits[0].state))
+        self.stop(Phase.OUTSIDE)
+        self.commits = []
+        self.base = self.asked = self.bulk = None
+        self.replaces = replaces

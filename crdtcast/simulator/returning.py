@@ -1,0 +1,150 @@
+"""Crashes, torn journals, deaths, ghosts, and the way back: a former life's operations are issued again."""
+
+from typing import TYPE_CHECKING
+
+from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.membership import Fate
+from crdtcast.engine.reissue import Parked
+from crdtcast.incarnation import name_of
+from crdtcast.simulator.member import Machine, Phase
+
+if TYPE_CHECKING:
+    from crdtcast.simulator.group_world import GroupWorld
+
+
+def crash(world: "GroupWorld", machine: Machine) -> bool:
+    """The process dies and goes on, as the same incarnation, from its last sync; or outside, if there was none."""
+    if machine.ghost:
+        return False
+    _end_process(world, machine)
+    world.counts["restarts"] += 1
+    if not machine.commits:
+        world.checker.rolled_back(machine.me, 0)
+        world.checker.forget(machine.me)
+        machine.stop(Phase.OUTSIDE)
+        return True
+    commit = machine.commits[-1]
+    position = world.checker.position(machine.me)
+    world.counts["events_lost"] += position - commit.position
+    world.checker.rolled_back(machine.me, commit.position)
+    machine.resumed(commit, world.engine_type)
+    return True
+
+
+def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
+    """The process dies, and its journal lacks the last `lost` syncs: it has to join again, and issue again."""
+    if machine.ghost or not machine.commits:
+        return False
+    commit = machine.commits[max(len(machine.commits) - 1 - lost, 0)]
+    _end_process(world, machine)
+    world.counts["torn"] += 1
+    world.checker.rolled_back(machine.me, machine.commits[-1].position)
+    world.ledger.torn(machine.name, commit.issued)
+    machine.parked = None if machine.witness else Parked.of(commit.state, machine.me, commit.parked)
+    machine.retire((machine.me,))
+    return True
+
+
+def die(world: "GroupWorld", machine: Machine) -> bool:
+    """The machine is gone for good."""
+    if machine.ghost:
+        return False
+    _end_process(world, machine)
+    if machine.commits:
+        world.checker.rolled_back(machine.me, machine.commits[-1].position)
+    else:
+        world.checker.rolled_back(machine.me, 0)
+    machine.stop(Phase.DEAD)
+    machine.lost = True
+    world.counts["deaths"] += 1
+    return True
+
+
+def revive(world: "GroupWorld", machine: Machine) -> bool:
+    """A machine that was given up comes back with its journal."""
+    if machine.phase is not Phase.DEAD:
+        return False
+    machine.lost = False
+    if machine.commits:
+        machine.resumed(machine.commits[-1], world.engine_type)
+        world.connect_all(machine.name)
+    else:
+        if machine.me in world.checker.members:
+            world.checker.forget(machine.me)
+        machine.phase = Phase.OUTSIDE
+    world.counts["revived"] += 1
+    return True
+
+
+def _end_process(world: "GroupWorld", machine: Machine) -> None:
+    world.collect(machine)
+    world.disconnect_all(machine)
+    world.ledger.crashed(machine.name)
+
+
+def reissue(world: "GroupWorld", machine: Machine) -> bool:
+    """One step: send one operation of a former life again, tell the group that this was all, or forget about it."""
+    if machine.ghost or not machine.active:
+        return False
+    parked = machine.parked
+    if parked is None:
+        return _settle_one(world, machine)
+    engine = machine.running
+    if not parked.is_decided(engine):
+        return False
+    again = parked.uncovered(engine)
+    if again:
+        operation = again[0]
+        tag = engine.send(operation.payload)
+        world.checker.sent(machine.me, tag.dot, tag)
+        world.checker.reissued(operation.dot, tag.dot)
+        machine.parked = parked.reissued(operation, tag.dot)
+        world.deliver(machine, operation.payload, tag.dot)
+        world.counts["reissued"] += 1
+        return True
+    if _settle_one(world, machine):
+        return True
+    if all(_is_settled(engine, parked, incarnation) for incarnation in parked.ended):
+        machine.parked = None
+        return True
+    return False
+
+
+def _is_settled(engine: GroupEngine, parked: Parked, incarnation: str) -> bool:
+    """Whether no crash, and nobody's end, can bring the question back what the group has of that incarnation."""
+    dot = parked.settling.get(incarnation)
+    if dot is None or dot.origin not in engine.vector:
+        return engine.fate(incarnation) is Fate.SETTLED
+    return engine.stable.get(dot.origin, 0) >= dot.counter
+
+
+def _settle_one(world: "GroupWorld", machine: Machine) -> bool:
+    """Settle a former life of this machine: all of its operations are with the group, or it had none to save."""
+    engine = machine.running
+    for incarnation in sorted(engine.tombs):
+        if name_of(incarnation) == machine.name:
+            tag = engine.settle(incarnation)
+            if machine.parked is not None:
+                machine.parked = machine.parked.settled(incarnation, tag.dot)
+            world.counts["settled"] += 1
+            return True
+    return False
+
+
+def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
+    """A copy of a process of long ago dials again. It may not exist while anybody takes it for a member."""
+    if not 0 <= which < len(machine.former):
+        return False
+    incarnation, state = machine.former[which]
+    living = [m for m in world.living() if m.active]
+    if not living or any(incarnation in m.running.members for m in living):
+        return False
+    name = f"{name_of(incarnation)}~{which}"
+    double = world.machines.get(name)
+    if double is not None and double.up:
+        return False
+    double = world.machines[name] = Machine(name, ghost=True)
+    double.start(world.engine_type(incarnation, state), double.application)
+    world.counts["ghosts_started"] += 1
+    world.connect_all(name)
+    return True

@@ -1,0 +1,132 @@
+"""What must hold once a group has settled, from the definitions. Raises the first thing that does not."""
+
+from typing import TYPE_CHECKING
+
+from crdtcast.checker import Finding
+from crdtcast.engine.membership import Standing
+from crdtcast.incarnation import name_of
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group_drain import Drain
+from crdtcast.simulator.member import Machine
+
+if TYPE_CHECKING:
+    from crdtcast.simulator.group_world import GroupWorld
+
+LAST_WORDS = 4
+"""Rounds in which what was forgotten last may still be told."""
+
+SILENT_ROUNDS = 40
+
+
+def drain_and_judge(world: "GroupWorld") -> None:
+    """Let everything settle, then judge. Raises Failure."""
+    drain = Drain(world)
+    drain.run()
+    living = world.living()
+    if not any(m.active and not m.witness for m in living):
+        return  # the group has ended: nobody is left who could be asked
+    _everybody_is_where_it_should_be(world, drain, living)
+    _one_group(living)
+    findings = world.checker.finish([m.me for m in living])
+    if findings:
+        raise Failure(findings[0].kind.value, _all(findings))
+    _applications(world, living)
+    for machine in living:
+        _shrunk(world, machine)
+    _silence(world, drain)
+    for machine in living:
+        _restarts(world, machine)
+
+
+def _everybody_is_where_it_should_be(
+    world: "GroupWorld", drain: Drain, living: list[Machine]
+) -> None:
+    for machine in world.machines.values():
+        if machine.up and machine.ghost:
+            raise Failure("ghost-untold", f"{machine.me} dials, and nobody tells it")
+        if drain.wants_in(machine):
+            raise Failure("join-stuck", f"{machine.name} asks in vain, at {machine.asked} last")
+    for machine in living:
+        standing = machine.running.standing
+        if standing is Standing.LEAVING:
+            raise Failure("leave-hang", f"{machine.me} cannot leave")
+        if standing is Standing.EVICTED:
+            raise Failure("return-stuck", f"{machine.me} was evicted and cannot come back")
+        if standing is Standing.DISPUTED:
+            raise Failure("disputed", f"{machine.me} is in dispute")
+    for machine in living:
+        if machine.running.victims:
+            raise Failure(
+                "evict-stuck",
+                f"{machine.me} never ends {sorted(machine.running.victims)};"
+                f" members {sorted(machine.running.members)}",
+            )
+        if machine.parked:
+            raise Failure("reissue-stuck", f"{machine.me} still holds {machine.parked}")
+
+
+def _one_group(living: list[Machine]) -> None:
+    names = {m.me for m in living}
+    for machine in living:
+        members = machine.running.members.keys()
+        if members != names:
+            raise Failure(
+                "split",
+                f"{machine.me}: strangers {sorted(members - names)}, missing {sorted(names - members)}",
+            )
+
+
+def _applications(world: "GroupWorld", living: list[Machine]) -> None:
+    states = {m.name: m.application.applied for m in living if not m.witness}
+    dead = [name for name, machine in world.machines.items() if machine.lost]
+    wrong = world.ledger.wrong({name: list(state) for name, state in states.items()}, dead)
+    if wrong:
+        raise Failure(*wrong)
+
+
+def _shrunk(world: "GroupWorld", machine: Machine) -> None:
+    engine = machine.running
+    if not engine.quiet:
+        raise Failure("not-quiet", f"{machine.me} never falls quiet: {engine.counters()}")
+    members = set(engine.members)
+    state = engine.state()
+    for what, keys in (
+        ("vector", set(state.vector)),
+        ("stable", set(state.stable)),
+        ("context", {dot.origin for dot in state.context}),
+        ("ended", set(engine.ended)),
+        ("swept", set(state.swept)),
+        ("evictions", set(state.evictions)),
+    ):
+        if keys - members:
+            raise Failure("metadata", f"{machine.me} keeps in {what}: {sorted(keys - members)}")
+    back = {m.name for m in world.living()}
+    kept = sorted(x for x in engine.tombs if name_of(x) in back)
+    if kept:
+        raise Failure("metadata", f"{machine.me} keeps tombs of those who are back: {kept}")
+
+
+def _silence(world: "GroupWorld", drain: Drain) -> None:
+    for _ in range(LAST_WORDS):
+        for machine in world.living():
+            world.apply(("tick", machine.name))
+        drain.exchange()
+    for _ in range(SILENT_ROUNDS):
+        for machine in world.living():
+            world.apply(("tick", machine.name))
+            world.apply(("sync", machine.name))
+        if world.wires.flights:
+            pair, parcels = next(iter(world.wires.flights.items()))
+            raise Failure("noise", f"{pair} still talk when all is stable: {parcels[0].content}")
+
+
+def _restarts(world: "GroupWorld", machine: Machine) -> None:
+    state = machine.running.state()
+    again = world.engine_type(machine.me, state).state()
+    if again != state:
+        raise Failure("restart", f"{machine.me} saved {state} and comes back as {again}")
+
+
+def _all(findings: list[Finding]) -> str:
+    shown = [str(finding) for finding in findings[:6]]
+    return "; ".join(shown) + (f"; and {len(findings) - 6} more" if len(findings) > 6 else "")
