@@ -168,6 +168,9 @@ class Core:
             merge_into(past, tag.past)
             merge_into(past, {tag.dot.origin: tag.dot.counter})
         past[self.me] = own
+        past = {
+            origin: n for origin, n in past.items() if origin in self.vector
+        }  # not dropped ones
         # One dot an origin: the last of its past. Those below another one are left out where that is known.
         dots = [Dot(origin, counter) for origin, counter in past.items() if counter]
         stored = [s for s in (self._store.get(*dot) for dot in dots) if s is not None]

@@ -10,7 +10,7 @@ messages from far back (at the end of a partition) is kept as a vector instead.
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from crdtcast.engine.store import Store
+from crdtcast.engine.store import Store, Stored
 from crdtcast.tags import Dot, Vector, merge_into
 
 SEGMENT = 16
@@ -101,13 +101,16 @@ class Past(Mapping[str, int]):
 class Pasts:
     """The order of delivery at one member, and the pasts that follow from it."""
 
-    __slots__ = ("_delivered", "_recent", "_segment", "_store")
+    __slots__ = ("_delivered", "_forgotten", "_forgotten_at", "_recent", "_segment", "_store")
 
     def __init__(self, store: Store, delivered: Vector) -> None:
         self._store = store
         self._delivered = dict(delivered)
         self._segment = Segment(store.sequence + 1, dict(delivered))
         self._recent = [self._segment]
+        # Dropped origins are in every past, though `stable` names them no more. What is stored may still lack them.
+        self._forgotten: dict[str, int] = {}
+        self._forgotten_at = 0
 
     def record(self, dot: Dot) -> None:
         """`dot` was delivered (or sent) just now."""
@@ -122,7 +125,8 @@ class Pasts:
 
     def forget(self, origin: str) -> None:
         """An incarnation was dropped: everything of it is before whatever comes."""
-        self._delivered.pop(origin, None)
+        self._forgotten[origin] = self._delivered.pop(origin, 0)
+        self._forgotten_at = self._store.sequence
         if not self._store.size:
             self._segment = Segment(self._store.sequence + 1, dict(self._delivered))
             self._recent = [self._segment]
@@ -160,7 +164,14 @@ class Pasts:
         if reach > FAR and (missing < 0 or missing.bit_length() > FAR):
             return self._from_vectors(context, stable)
         missing &= (1 << reach) - 1  # what lies before the oldest unstable message is stable
+        if self._forgotten:
+            stable = self._with_forgotten(stable, oldest)
         return self._past(sequence, missing, stable), missing
+
+    def _with_forgotten(self, stable: dict[str, int], oldest: Stored | None) -> dict[str, int]:
+        if oldest is None or oldest.sequence > self._forgotten_at:
+            self._forgotten.clear()  # nothing that is stored can lack them
+        return {**stable, **self._forgotten}
 
     def _past(self, sequence: int, missing: int, stable: dict[str, int]) -> Past:
         segment = self._segment
@@ -173,6 +184,8 @@ class Pasts:
     def _from_vectors(
         self, context: tuple[Dot, ...], stable: dict[str, int]
     ) -> tuple[Past, int | None]:
+        if self._forgotten:
+            stable = self._with_forgotten(stable, self._store.oldest(stable))
         vector = stable.copy()
         for origin, counter in context:
             stored = self._store.get(origin, counter)
