@@ -30,6 +30,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="spark",
         summary="Check the replicas' event logs with Spark and write a report.",
     ),
+    "check": Subcommand(
+        module="crdtcast.logcheck.cli",
+        attribute="check",
+        extra="cli",
+        summary="Check the replicas' event logs one event after the other, from the definitions.",
+    ),
     "conformance": Subcommand(
         module="crdtcast.conformance.cli",
         attribute="conformance",

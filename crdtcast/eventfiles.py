@@ -23,7 +23,11 @@ OPEN = ".jsonl.open"
 
 
 class Kind(enum.StrEnum):
-    """What a line tells. JOIN, LEAVE, EVICT and FROZEN are reserved for dynamic membership."""
+    """What a line tells. FROZEN is reserved.
+
+    An operation on the membership is a message like any other, with a SEND or DELIVER line. JOIN,
+    LEAVE and EVICT come behind the line of the message that brought them about.
+    """
 
     SEND = "SEND"
     DELIVER = "DELIVER"
@@ -47,7 +51,13 @@ class Event:
     for order. `deps` is the transmitted reduced context of a SEND, and of a START or VIEW the
     dots up to which stability had been told. `vector` is what START began from, what had been
     delivered at a VIEW, the cut of a STATE. `op` holds, as JSON text, the operations of a SEND
-    (see `Privacy`) and the member names of a START or VIEW.
+    (see `Privacy`) and the members of a START or VIEW: names, or incarnation ids where members
+    come and go.
+
+    JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the
+    incarnations whose place it takes, if any. LEAVE: `origin` has left, with its message `counter`. EVICT:
+    `origin` is evicted, its messages up to `counter` count. A SEND with `reissues` sends again
+    what an earlier incarnation had sent as that message, and the group has not.
     """
 
     version: int
@@ -67,10 +77,13 @@ class Event:
     bytes_before: int | None = None
     bytes_after: int | None = None
     entries: int | None = None
+    member: str | None = None
+    replaces: tuple[str, ...] | None = None
+    reissues: Dot | None = None
 
     @property
     def dot(self) -> Dot:
-        """The message of a SEND, DELIVER or STABLE."""
+        """The message of a SEND, DELIVER, STABLE, JOIN or LEAVE; of an EVICT the last that counts."""
         assert self.origin is not None and self.counter is not None
         return Dot(self.origin, self.counter)
 
@@ -101,6 +114,10 @@ def parse_line(line: bytes) -> Event | None:
         known = {name: row[name] for name in COLUMNS if name in row}
         if deps is not None:
             known["deps"] = tuple(Dot(dep["origin"], dep["counter"]) for dep in deps)
+        if "replaces" in known:
+            known["replaces"] = tuple(known["replaces"])
+        if "reissues" in known:
+            known["reissues"] = Dot(**known["reissues"])
         return Event(**known)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

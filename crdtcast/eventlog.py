@@ -156,7 +156,9 @@ class EventLog:
     def start(self, vector: Vector, members: Iterable[str], stable: Vector | None = None) -> None:
         """The replica begins, or goes on after a restart, with everything under `vector` delivered.
 
-        `members` are the names of the group. `stable`, if known, is what had been told as stable
+        `members` are the names of the group; where members come and go, the incarnation ids of
+        all that are members in the state begun from, its own included. A member that joins begins
+        with the vector of the snapshot it was given. `stable`, if known, is what had been told as stable
         before: only with it can the audit see that a message from before the start never becomes
         stable.
         """
@@ -174,12 +176,21 @@ class EventLog:
         self.close()
 
     def send(
-        self, tag: Tag, object_ops: Sequence[tuple[str | bytes, object]] | None = None
+        self,
+        tag: Tag,
+        object_ops: Sequence[tuple[str | bytes, object]] | None = None,
+        *,
+        reissues: Dot | None = None,
     ) -> None:
-        """The replica broadcast a message (and so delivered it to itself). `object_ops`: (object,
-        operation) pairs."""
+        """The replica broadcast a message (and so delivered it to itself).
+
+        `object_ops`: (object, operation) pairs. `reissues`: the message of an earlier incarnation
+        whose operations go out again with this one.
+        """
         origin, counter = tag.dot
         told = self._operations(object_ops) if object_ops else ""
+        if reissues is not None:
+            told += f',"reissues":{json.dumps(reissues._asdict())}'
         self._append(
             f'"kind":"SEND",{self._heads.get(origin) or self._head(origin)}{counter}'
             f',"deps":{self._dots(tag.context)}{told}'
@@ -198,6 +209,28 @@ class EventLog:
         origin, counter = dot
         self._append(f'"kind":"STABLE",{self._heads.get(origin) or self._head(origin)}{counter}')
         self._stable[origin] = counter
+
+    def joined(self, member: str, dot: Dot, *, replaces: Iterable[str] = ()) -> None:
+        """The operation `dot`, just delivered or sent here, makes the incarnation `member` a member.
+
+        `replaces`: the incarnations, or the fronts of their ids, whose place it takes.
+        """
+        replaced = list(replaces)
+        told = f',"replaces":{json.dumps(replaced)}' if replaced else ""
+        self._change(Kind.JOIN, dot, f',"member":{json.dumps(member)}{told}')
+        self._members = sorted({*self._members, member})
+
+    def left(self, dot: Dot) -> None:
+        """The operation `dot`, just delivered or sent here, is the last one of its origin, which
+        leaves."""
+        self._change(Kind.LEAVE, dot)
+        self._members = [member for member in self._members if member != dot.origin]
+
+    def evicted(self, incarnation: str, cut: int) -> None:
+        """The eviction of `incarnation` is concluded here: its first `cut` messages count, all of
+        them are delivered here."""
+        self._change(Kind.EVICT, Dot(incarnation, cut))
+        self._members = [member for member in self._members if member != incarnation]
 
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
         """All operations of `object` under the cut `vector`, and none beyond, give a value with
@@ -218,7 +251,7 @@ class EventLog:
         )
 
     def view(self, members: Iterable[str], vector: Vector) -> None:
-        """The members changed, as of `vector`."""
+        """The members are now these, as of `vector`, in a group that does not tell of joins."""
         self._members = sorted(members)
         self._append(self._view(vector))
 
@@ -246,6 +279,10 @@ class EventLog:
                 return
         self._buffer.append(line)
         self._buffered += len(line)
+
+    def _change(self, kind: Kind, dot: Dot, told: str = "") -> None:
+        head = self._heads.get(dot.origin) or self._head(dot.origin)
+        self._append(f'"kind":"{kind}",{head}{dot.counter}{told}')
 
     def _head(self, origin: str) -> str:
         head = self._heads[origin] = f'"origin":{json.dumps(origin)},"counter":'

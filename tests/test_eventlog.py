@@ -82,7 +82,36 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     assert (view.kind, json.loads(view.op or "")) == (Kind.VIEW, ["a", "b", "c"])
     assert (stop.kind, stop.entries) == (Kind.STOP, 2)
     assert names(tmp_path) == [f"g--a--{ME}--000000000001.jsonl"]
-    assert len(COLUMNS) == 17
+    assert len(COLUMNS) == 20
+
+
+def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path) -> None:
+    third = "c.000000000002+b.000000000001+4"
+    log = opened(tmp_path)
+    log.start({}, [ME, OTHER])
+    log.deliver(Dot(OTHER, 4))
+    log.joined(third, Dot(OTHER, 4), replaces=["c.000000000001"])
+    log.send(Tag(Dot(ME, 1)), reissues=Dot("a.000000000000", 7))
+    log.left(Dot(OTHER, 5))
+    log.evicted(third, 3)
+    log.close()
+    log.joined(third, Dot(OTHER, 4))
+    log.close()
+
+    _, start, _, join, send, leave, evict, view, again = events(tmp_path)
+    assert json.loads(start.op or "") == [ME, OTHER]
+    assert (join.kind, join.dot, join.member, join.replaces) == (
+        Kind.JOIN,
+        Dot(OTHER, 4),
+        third,
+        ("c.000000000001",),
+    )
+    assert (send.kind, send.dot, send.reissues) == (Kind.SEND, Dot(ME, 1), ("a.000000000000", 7))
+    assert (leave.kind, leave.dot) == (Kind.LEAVE, Dot(OTHER, 5))
+    assert (evict.kind, evict.dot) == (Kind.EVICT, Dot(third, 3))
+    assert json.loads(view.op or "") == [ME], "a segment begins with the members of that time"
+    assert (again.member, again.replaces) == (third, None)
+    assert EventLog.recover(tmp_path, "a").vector == {OTHER: 4, ME: 1}
 
 
 @pytest.mark.parametrize(

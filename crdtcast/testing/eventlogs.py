@@ -348,6 +348,8 @@ def line(event: Event) -> str:
         value = getattr(event, name)
         if name == "deps" and value is not None:
             row[name] = [dot._asdict() for dot in value]
+        elif name == "reissues" and value is not None:
+            row[name] = value._asdict()
         elif value is not None:
             row[name] = value
     return json.dumps(row, separators=(",", ":"))

@@ -1,0 +1,85 @@
+"""`crdtcast check`: exit code 0 if the logs are right, 1 if something in them is not, 2 if they
+cannot be checked.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from crdtcast.exceptions import UnusableInputError
+from crdtcast.logcheck.check import Checked, check_logs
+from crdtcast.logcheck.report import explained, located
+
+RIGHT, VIOLATED, UNUSABLE = 0, 1, 2
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Last line: counters and first violations.")
+@click.option("--live", is_flag=True, help="The logs are still being written: do not judge ends.")
+def check(logs: tuple[Path, ...], as_json: bool, live: bool) -> None:
+    """Check event logs one event after the other, from the definitions.
+
+    Causal delivery, exactly once, exact tags, stability, membership, equal values. LOGS are
+    directories, searched with their sub-directories, or files. Names the first event that is not
+    as it has to be, and shows the logs around it.
+    """
+    console = Console(stderr=True)
+    try:
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ) as progress:
+            task = progress.add_task("reading")
+
+            def read(events: int) -> None:
+                progress.update(task, description=f"{events:,} events")
+
+            checked = check_logs(logs, live=live, progress=read)
+            text = _text(checked)
+    except UnusableInputError as error:
+        click.echo("crdtcast check: " + " ".join(str(error).split()), err=True)
+        sys.exit(UNUSABLE)
+    click.echo(text)
+    for note in checked.notes:
+        console.print(f"note: {escape(note)}", soft_wrap=True, highlight=False)
+    if as_json:
+        click.echo(json.dumps(_summary(checked)))
+    sys.exit(VIOLATED if checked.violations else RIGHT)
+
+
+def _text(checked: Checked) -> str:
+    counts = checked.counts
+    read = (
+        f"{counts['events']:,} events of {counts['logs']} logs: {counts['messages']:,} messages, "
+        f"{counts['deliveries']:,} deliveries, {counts['stable']:,} stability notices"
+    )
+    if not checked.violations:
+        return f"right: {read}"
+    first = checked.violations[0]
+    lines = [*explained(first, checked.groups[first.group]), ""]
+    more = counts["violations"] - 1
+    if more:
+        lines.append(f"more that does not fit, and may follow from this: {more}")
+    return "\n".join([*lines, f"wrong: {read}"])
+
+
+def _summary(checked: Checked) -> dict[str, object]:
+    names = (
+        *("events", "groups", "logs", "messages", "deliveries", "stable", "values"),
+        *("joins", "leaves", "evictions", "reissues", "unstable", "torn", "violations"),
+    )
+    return {
+        **{name: checked.counts[name] for name in names},
+        "first": [located(v, checked.groups[v.group]) for v in checked.violations[:20]],
+        "notes": list(checked.notes),
+    }

@@ -1,0 +1,575 @@
+"""The checks, from the definitions of causal delivery and stability over what applications did.
+
+Events come in an order that respects each log's own and sending before delivery
+(`crdtcast.logcheck.merge`). Nothing of the engine is used: no digests, rows or vectors from the wire.
+A stability notice of x at i is right iff everybody who was a member there had delivered x, and i
+all that each of them had sent before that. (Younes, dissertation 2023, chapter 3.)
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from crdtcast.eventfiles import Event, Kind
+from crdtcast.incarnation import name_of
+from crdtcast.logcheck.knowledge import Member, Message, Messages, missing, told_stable
+from crdtcast.logcheck.membership import Roll
+from crdtcast.logcheck.segments import Log
+from crdtcast.logcheck.values import Values
+from crdtcast.logcheck.violations import Place, Problem, Violation
+from crdtcast.tags import Dot
+
+_KEPT = 100
+_COLLECT_EVERY = 4096
+
+
+class Wait(NamedTuple):
+    """An event comes after `member` has `dot`."""
+
+    member: str
+    dot: Dot
+
+
+class Definition:
+    """One group. `take` its events, tell of the end of each log by `exhausted`, then `finish`.
+
+    Violations are kept in the order of the events, at most some; `counts` has all of them.
+
+    :param live: logs are still being written: what a log does not tell yet is no violation.
+    """
+
+    def __init__(self, logs: Iterable[Log], *, live: bool = False) -> None:
+        logs = list(logs)
+        newest: dict[str, str] = {}
+        for log in logs:
+            newest[log.replica] = max(newest.get(log.replica, ""), log.incarnation)
+        self.members = {
+            log.incarnation: Member(log, current=newest[log.replica] == log.incarnation)
+            for log in logs
+        }
+        self.messages = Messages()
+        self.roll = Roll(self.members, self._report)
+        self.violations: list[Violation] = []
+        self.counts: Counter[str] = Counter()
+        self._live = live
+        self._values = Values()
+        self._group = logs[0].group
+        self._superseded = [member for member in self.members.values() if not member.current]
+        self._future = set(self.members.values())
+        self._rules: dict[str, Callable[[Member, Event, Place], None]] = {
+            Kind.SEND: self._sent,
+            Kind.DELIVER: self._delivered,
+            Kind.STABLE: self._told_stable,
+            Kind.START: self._started,
+            Kind.STOP: self._stopped,
+            Kind.GC: self._claimed,
+            Kind.STATE: self._valued,
+            Kind.JOIN: self.roll.joined,
+            Kind.LEAVE: self.roll.left,
+            Kind.EVICT: self.roll.evicted,
+        }
+        self._since_collection = 0
+
+    # --- the order of events --------------------------------------------------------------------
+
+    def awaits(self, incarnation: str, event: Event) -> Wait | None:
+        """What has to be read before this event, the next one of its log; None if nothing."""
+        kind = event.kind
+        if kind == Kind.DELIVER:
+            assert event.origin is not None and event.counter is not None
+            return self._until_sent(incarnation, event.origin, event.counter)
+        if kind == Kind.STABLE:
+            me, dot = self.members[incarnation], event.dot
+            message = self.messages.get(*dot)
+            if message is not None and me.vector.get(dot.origin, 0) >= dot.counter:
+                for member in self._lacking(me, dot, message):
+                    if not member.exhausted:
+                        return Wait(member.incarnation, dot)
+        elif kind == Kind.START:
+            for origin, counter in (event.vector or {}).items():
+                if (wait := self._until_sent(incarnation, origin, counter)) is not None:
+                    return wait
+        return None
+
+    def is_next(self, incarnation: str, event: Event) -> bool:
+        """Whether a delivery is at least the next one of its origin there."""
+        if event.kind != Kind.DELIVER:
+            return True
+        vector = self.members[incarnation].vector
+        return event.dot.counter == vector.get(event.dot.origin, 0) + 1
+
+    def _until_sent(self, incarnation: str, origin: str, counter: int) -> Wait | None:
+        sender = self.members.get(origin)
+        if (
+            sender is None
+            or sender.exhausted
+            or origin == incarnation
+            or sender.vector.get(origin, 0) >= counter
+        ):
+            return None
+        return Wait(origin, Dot(origin, counter))
+
+    def take(self, incarnation: str, event: Event, segment: int, line: int) -> None:
+        """Judge one event."""
+        rule = self._rules.get(event.kind)
+        if rule is None:
+            return
+        member = self.members[incarnation]
+        if not member.begun and event.kind != Kind.START:
+            self._begin(member)
+        rule(member, event, Place(incarnation, segment, line, event.ts, event.kind))
+        self._since_collection += 1
+        if self._since_collection >= max(_COLLECT_EVERY, self.messages.held):
+            self._since_collection = 0
+            self.messages.drop_below(self._floors())
+
+    def _floors(self) -> dict[str, int]:
+        going_on = [member for member in self.members.values() if not member.exhausted]
+        stable = [
+            (m, m.stable if m.begun else m.start_stable, m.excused if m.begun else {})
+            for m in going_on
+        ]
+        return {
+            origin: min(
+                (
+                    max(told.get(origin, 0), excused.get(origin, 0), self.roll.past(member, origin))
+                    for member, told, excused in stable
+                ),
+                default=0,
+            )
+            for origin in {origin for _, told, _ in stable for origin in told}
+        }
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def _sent(self, me: Member, event: Event, place: Place) -> None:
+        dot = event.dot
+        origin, counter = dot
+        if origin != me.incarnation:
+            self._report(
+                Problem.FOREIGN,
+                place,
+                f"{me.incarnation} says that it sent {dot}, which is {origin}'s",
+                dot,
+                peers=(origin,) if origin in self.members else (),
+            )
+            self._apply(me, dot, self._known_or_unlogged(dot))
+            return
+        sent = me.vector.get(origin, 0)
+        if counter <= sent:
+            self._report(Problem.DUPLICATE, place, f"{dot} is sent a second time", dot)
+            return
+        if counter > sent + 1:
+            skipped = Dot(origin, sent + 1)
+            text = f"{origin} sends {dot}, but has not sent {skipped}"
+            self._report(Problem.CAUSAL, place, text, dot, (skipped,))
+        if me.left:
+            self._report(Problem.AFTER_END, place, f"{origin} sends {dot} after it has left", dot)
+        if event.deps is not None:
+            self._check_tag(me, dot, event.deps, place)
+        message = self.messages.get(origin, counter) or Message(None)
+        message.truth = dict(me.context)
+        me.vector[origin] = counter
+        me.context = {origin: counter}
+        me.claim = None
+        message.before[origin] = counter
+        self._add(dot, message)
+        self.counts["messages"] += 1
+        if event.reissues is not None:
+            self.roll.reissued(me, dot, event.reissues, place)
+
+    def _add(self, dot: Dot, message: Message) -> None:
+        self.messages.add(*dot, message)
+        for member in self._future:
+            if member.base.get(dot.origin, 0) >= dot.counter:
+                message.before[member.incarnation] = 0
+
+    def _known_or_unlogged(self, dot: Dot) -> Message:
+        message = self.messages.get(*dot)
+        if message is None:
+            message = Message(None)
+            self._add(dot, message)
+        return message
+
+    def _check_tag(self, me: Member, dot: Dot, deps: Iterable[Dot], place: Place) -> None:
+        told = dict(deps)
+        if told == me.context:
+            return
+        invented = [dep for dep in missing(me.vector, deps) if not self.roll.has(me, *dep)]
+        if invented:
+            text = f"{dot} names {_listed(invented)}, which its sender had not delivered"
+            self._report(Problem.TAG, place, text, dot, tuple(invented))
+        elif not any(self._is_unlogged(dep) for dep in deps):
+            # Its own message before is named by the number of this one.
+            omitted = [
+                dep
+                for dep in missing(told, me.context.items())
+                if dep.origin != me.incarnation and not self._is_unlogged(dep)
+            ]
+            if omitted:
+                text = f"{dot} leaves out {_listed(omitted)}, which its sender had delivered"
+                self._report(Problem.TAG, place, text, dot, tuple(omitted))
+
+    def _is_unlogged(self, dot: Dot) -> bool:
+        message = self.messages.get(*dot)
+        return message is not None and message.truth is None
+
+    def _delivered(self, me: Member, event: Event, place: Place) -> None:
+        dot = event.dot
+        origin, counter = dot
+        have = me.vector.get(origin, 0)
+        self.counts["deliveries"] += 1
+        if counter <= have or self.roll.has(me, origin, counter):
+            text = f"{me.incarnation} delivers {dot} a second time"
+            self._report(Problem.DUPLICATE, place, text, dot, peers=(me.incarnation,))
+            return
+        message = self.messages.get(origin, counter)
+        if message is None:
+            if not self._may_be_unlogged(origin):
+                self._report(Problem.GHOST, place, self._ghost(me, dot), dot, peers=(origin,))
+            message = self._known_or_unlogged(dot)
+        if counter != have + 1:
+            before = Dot(origin, have + 1)
+            text = f"{me.incarnation} delivers {dot}, but has not delivered {before}"
+            self._report(Problem.CAUSAL, place, text, dot, (before,))
+        elif message.truth:
+            self._check_past(me, dot, message.truth, place)
+        if counter <= me.barred.get(origin, 0):
+            text = (
+                f"{me.incarnation} delivers {dot} after a message that is concurrent with it was "
+                "told stable there"
+            )
+            self._report(Problem.UNSAFE_STABLE, place, text, dot)
+        self.roll.check_delivery(me, dot, place)
+        self._apply(me, dot, message)
+        if me.promised:
+            self._keep_promises(me, dot)
+
+    def _may_be_unlogged(self, origin: str) -> bool:
+        sender = self.members.get(origin)
+        return sender is None or (self._live and not sender.stopped)
+
+    def _ghost(self, me: Member, dot: Dot) -> str:
+        sender = self.members.get(dot.origin)
+        assert sender is not None
+        if not sender.exhausted:
+            return f"{me.incarnation} delivers {dot} before it is sent"
+        last = sender.vector.get(dot.origin, 0)
+        return (
+            f"{me.incarnation} delivers {dot}, which nobody has sent: the log of {dot.origin} ends "
+            f"after its message {last}"
+        )
+
+    def _check_past(self, me: Member, dot: Dot, truth: dict[str, int], place: Place) -> None:
+        vector = me.vector
+        for origin, counter in truth.items():
+            if vector.get(origin, 0) < counter and not self.roll.has(me, origin, counter):
+                lacking = tuple(missing(vector, truth.items()))
+                text = (
+                    f"{me.incarnation} delivers {dot}, but has not delivered {_listed(lacking)}, "
+                    f"which {dot.origin} had when it sent that"
+                )
+                self._report(Problem.CAUSAL, place, text, dot, lacking, (me.incarnation,))
+                return
+
+    def _apply(self, me: Member, dot: Dot, message: Message) -> None:
+        context = me.context
+        for origin, counter in (message.truth or {}).items():
+            if context.get(origin, counter + 1) <= counter:
+                del context[origin]
+        context[dot.origin] = counter = max(dot.counter, context.get(dot.origin, 0))
+        me.vector[dot.origin] = max(counter, me.vector.get(dot.origin, 0))
+        message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
+        me.claim = None
+
+    # --- stability ------------------------------------------------------------------------------
+
+    def _told_stable(self, me: Member, event: Event, place: Place) -> None:
+        dot = event.dot
+        origin, counter = dot
+        self.counts["stable"] += 1
+        if me.vector.get(origin, 0) < counter and not self.roll.has(me, origin, counter):
+            text = f"{me.incarnation} is told that {dot} is stable, but has not delivered it"
+            self._report(Problem.STABLE_UNDELIVERED, place, text, dot, peers=(me.incarnation,))
+            return
+        told = me.stable.get(origin, 0)
+        if counter <= told:
+            text = f"{me.incarnation} is told a second time that {dot} is stable"
+            self._report(Problem.STABLE_TWICE, place, text, dot)
+            return
+        message = self.messages.get(origin, counter)
+        self._check_stable_order(me, dot, message, place)
+        if message is not None:
+            self._check_safe(me, dot, message, place)
+        me.stable[origin] = counter
+
+    def _check_stable_order(
+        self, me: Member, dot: Dot, message: Message | None, place: Place
+    ) -> None:
+        origin, counter = dot
+        late = [] if me.is_told_stable(origin, counter - 1) else [Dot(origin, counter - 1)]
+        if message is not None and message.truth:
+            late += [
+                dep
+                for dep in missing(me.stable, message.truth.items())
+                if not me.is_told_stable(*dep) and not self.roll.has(me, *dep)
+            ]
+        if late:
+            if late[0].origin == origin:
+                late[0] = Dot(origin, me.stable.get(origin, 0) + 1)
+            text = f"{me.incarnation} is told that {dot} is stable, but not that {_listed(late)} is"
+            self._report(
+                Problem.STABLE_ORDER,
+                place,
+                text,
+                dot,
+                tuple(dict.fromkeys(late)),
+                (me.incarnation,),
+            )
+
+    def _check_safe(self, me: Member, dot: Dot, message: Message, place: Place) -> None:
+        vector = me.vector
+        for incarnation, sent in message.before.items():
+            if sent > vector.get(incarnation, 0) and self._is_to_come(me, incarnation):
+                self._early(me, dot, incarnation, vector.get(incarnation, 0), place)
+                break
+        for member in self._superseded:
+            # What an ended incarnation has sent and nobody has is no message that can still come.
+            if member is not me:
+                before = message.before.get(member.incarnation, float("inf"))
+                if before > me.barred.get(member.incarnation, 0) and member.exhausted:
+                    me.barred[member.incarnation] = before
+        for member in self._lacking(me, dot, message):
+            if not member.exhausted:
+                have = vector.get(member.incarnation, 0)
+                member.promised.append((me, place, dot, have))
+            elif self._owes(member, dot):
+                self._never_delivered(me, member, dot, place)
+
+    def _owes(self, member: Member, dot: Dot) -> bool:
+        """Whether a log that has ended without this message should have it."""
+        open_end = self._live and not member.stopped
+        return member.current and not open_end and not self.roll.has(member, *dot)
+
+    def _is_to_come(self, me: Member, incarnation: str) -> bool:
+        """Whether all that this member has sent reaches `me`: it has not ended there."""
+        if me.members is not None and incarnation not in me.members:
+            return False
+        return self.members[incarnation].current
+
+    def _lacking(self, me: Member, dot: Dot, message: Message) -> Iterator[Member]:
+        """Members, to the knowledge of `me`, that have not delivered this yet."""
+        before = message.before
+        if len(before) == len(self.members):
+            return
+        for member in self._members_of(me):
+            if (
+                member.incarnation not in before
+                and member is not me
+                and not self.roll.has(member, *dot)
+            ):
+                yield member
+
+    def _members_of(self, me: Member) -> Iterable[Member]:
+        if me.members is None:
+            return self.members.values()
+        known = self.members
+        return [known[incarnation] for incarnation in sorted(me.members) if incarnation in known]
+
+    def _keep_promises(self, me: Member, dot: Dot) -> None:
+        kept = [promise for promise in me.promised if promise[2] == dot]
+        me.promised = [promise for promise in me.promised if promise[2] != dot]
+        sent = me.vector.get(me.incarnation, 0)
+        for other, place, _, have in kept:
+            if sent > have and me.current:
+                self._early(other, dot, me.incarnation, have, place)
+
+    def _early(self, me: Member, dot: Dot, sender: str, have: int, place: Place) -> None:
+        to_come = Dot(sender, have + 1)
+        text = (
+            f"{me.incarnation} is told that {dot} is stable, but {to_come} can still come, which "
+            f"{sender} had sent before it delivered {dot}"
+        )
+        self._report(Problem.UNSAFE_STABLE, place, text, dot, (to_come,), (sender,))
+
+    def _never_delivered(self, me: Member, member: Member, dot: Dot, place: Place) -> None:
+        text = (
+            f"{me.incarnation} is told that {dot} is stable, but {member.incarnation} never has it"
+        )
+        self._report(Problem.UNSAFE_STABLE, place, text, dot, peers=(member.incarnation,))
+
+    # --- beginnings and ends --------------------------------------------------------------------
+
+    def _begin(self, me: Member) -> None:
+        me.begun = True
+        self._future.discard(me)
+
+    def _started(self, me: Member, event: Event, place: Place) -> None:
+        vector = {origin: counter for origin, counter in (event.vector or {}).items() if counter}
+        if me.begun:
+            self._check_goes_on(me, vector, place)
+        else:
+            self._begin(me)
+            if event.deps is None:
+                me.excused = dict(vector)
+            self._check_base(me, vector, place)
+        for origin, counter in told_stable(event, {}).items():
+            me.stable[origin] = max(counter, me.stable.get(origin, 0))
+        gained = missing(me.vector, vector.items())
+        for dot in gained:
+            have = me.vector.get(dot.origin, 0)
+            for counter in range(have + 1, dot.counter + 1):
+                self._take_over(me, Dot(dot.origin, counter))
+            me.vector[dot.origin] = dot.counter
+        if gained:
+            me.context = self.messages.maximal(me.vector)
+        self.roll.started(me, event)
+
+    def _take_over(self, me: Member, dot: Dot) -> None:
+        message = self.messages.get(*dot)
+        if dot.origin == me.incarnation and message is None:
+            # Its log lacks the line, the START says that it was sent.
+            message = self._known_or_unlogged(dot)
+            message.before[me.incarnation] = dot.counter
+        elif message is not None:
+            message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
+
+    def _check_goes_on(self, me: Member, vector: dict[str, int], place: Place) -> None:
+        lost = [
+            Dot(origin, vector.get(origin, 0) + 1)
+            for origin, counter in me.vector.items()
+            if vector.get(origin, 0) < counter and not self.roll.is_over(origin, vector)
+        ]
+        if lost:
+            text = f"{me.incarnation} starts again from before {_listed(lost)}, which it had"
+            self._report(
+                Problem.ROLLED_BACK, place, text, lost[0], tuple(lost[1:]), (me.incarnation,)
+            )
+
+    def _check_base(self, me: Member, vector: dict[str, int], place: Place) -> None:
+        for origin, counter in vector.items():
+            dot = Dot(origin, counter)
+            message = self.messages.get(origin, counter)
+            sender = self.members.get(origin)
+            if message is None:
+                if (
+                    sender is not None
+                    and sender is not me
+                    and sender.vector.get(origin, 0) < counter
+                    and not self._may_be_unlogged(origin)
+                ):
+                    text = f"{me.incarnation} begins with {dot}, which nobody has sent"
+                    self._report(Problem.GHOST, place, text, dot, peers=(origin,))
+                continue
+            message.before.setdefault(me.incarnation, 0)
+            lacking = tuple(
+                dep
+                for dep in missing(vector, (message.truth or {}).items())
+                if not self.roll.has(me, *dep)
+            )
+            if lacking:
+                text = (
+                    f"{me.incarnation} begins with {dot}, but without {_listed(lacking)}, which "
+                    f"{origin} had when it sent that"
+                )
+                self._report(Problem.CAUSAL, place, text, dot, lacking)
+
+    def _claimed(self, me: Member, event: Event, place: Place) -> None:
+        if event.entries == 0:
+            me.claim = place
+
+    def _stopped(self, me: Member, event: Event, place: Place) -> None:
+        self._claimed(me, event, place)
+        me.stopped = True
+
+    def exhausted(self, incarnation: str) -> None:
+        """The log of this incarnation has no more events."""
+        me = self.members[incarnation]
+        if not me.begun:
+            self._begin(me)
+        me.exhausted = True
+        for other, place, dot, _ in me.promised:
+            if self._owes(me, dot):
+                self._never_delivered(other, me, dot, place)
+        me.promised.clear()
+        if me.claim is not None:
+            left = [
+                Dot(origin, max(me.stable.get(origin, 0), me.excused.get(origin, 0)) + 1)
+                for origin, counter in sorted(me.vector.items())
+                if not me.is_told_stable(origin, counter)
+            ]
+            if left:
+                text = (
+                    f"{incarnation} says that nothing is left, but was never told that "
+                    f"{_listed(left)} is stable"
+                )
+                self._report(
+                    Problem.STALL, me.claim, text, left[0], tuple(left[1:]), (incarnation,)
+                )
+
+    # --- values, and the log itself -------------------------------------------------------------
+
+    def _valued(self, me: Member, event: Event, place: Place) -> None:
+        self.counts["values"] += 1
+        if event.object is not None and event.digest is not None:
+            self._values.told(event.object, event.vector or {}, event.digest, place)
+
+    def hole(self, incarnation: str, event: Event, segment: int, line: int, last: int) -> None:
+        """`seq` does not go on from `last`."""
+        place = Place(incarnation, segment, line, event.ts, event.kind)
+        if event.seq > last + 1:
+            text = f"the log of {incarnation} lacks its events {last + 1} to {event.seq - 1}"
+        else:
+            text = f"the log of {incarnation} has event {event.seq} behind event {last}"
+        self._report(Problem.LOG, place, text)
+
+    def finish(self) -> list[Violation]:
+        """What can only be said when all logs are read; then all violations."""
+        self.roll.finish()
+        for parted in self._values.parted():
+            names = sorted({name_of(place.incarnation) for place in parted.others})
+            text = (
+                f"{parted.place.incarnation} has another value of {parted.object!r} than "
+                f"{', '.join(names)} after the same operations"
+            )
+            self._report(
+                Problem.DIVERGED,
+                parted.place,
+                text,
+                peers=tuple(dict.fromkeys(place.incarnation for place in parted.others)),
+                object=parted.object,
+            )
+        self.counts["unstable"] = sum(
+            max(0, counter - max(member.stable.get(origin, 0), member.excused.get(origin, 0)))
+            for member in self.members.values()
+            if member.current and member.incarnation not in self.roll.ended
+            for origin, counter in member.vector.items()
+        )
+        return self.violations
+
+    def absent(self) -> set[str]:
+        """Names of members that no log is of."""
+        origins = {origin for member in self.members.values() for origin in member.vector}
+        names = {name_of(origin) for origin in origins - set(self.members)} | self.roll.names
+        return names - {member.log.replica for member in self.members.values()}
+
+    def _report(
+        self,
+        problem: Problem,
+        place: Place,
+        sentence: str,
+        dot: Dot | None = None,
+        others: tuple[Dot, ...] = (),
+        peers: tuple[str, ...] = (),
+        object: str = "",
+    ) -> None:
+        self.counts["violations"] += 1
+        if len(self.violations) < _KEPT:
+            self.violations.append(
+                Violation(problem, self._group, place, sentence, dot, others, peers, object)
+            )
+
+
+def _listed(dots: Iterable[Dot]) -> str:
+    listed = [str(dot) for dot in dots]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

@@ -1,0 +1,211 @@
+"""Who is a member, as each log tells it: joins, leaves, evictions with their cuts, and operations
+that a member sends again after its return.
+
+An id whose end has been swept away is not named by those who join later: they count as having all
+of it (`Roll.has`).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Protocol
+
+from crdtcast.eventfiles import Event
+from crdtcast.incarnation import name_of
+from crdtcast.logcheck.knowledge import Member
+from crdtcast.logcheck.violations import Place, Problem
+from crdtcast.tags import Dot, Vector, covers
+
+
+class Report(Protocol):
+    """Takes a violation apart."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        place: Place,
+        sentence: str,
+        dot: Dot | None = None,
+        others: tuple[Dot, ...] = (),
+        peers: tuple[str, ...] = (),
+    ) -> None: ...
+
+
+class Roll:
+    """The membership of one group. `ended`: incarnation -> the counter of its last message that
+    counts, as the first log to tell of its end says."""
+
+    def __init__(self, members: Mapping[str, Member], report: Report) -> None:
+        self.ended: dict[str, int] = {}
+        self.names: set[str] = set()
+        """Of all that some START lists."""
+        self._members = members
+        self._report = report
+        self._told_by: dict[str, str] = {}  # ended incarnation -> whose log said so first
+        self._joins: dict[str, Dot] = {}
+        self._ended_at: dict[str, dict[str, int]] = {}
+        self._evicted_by: dict[str, set[str]] = {}
+        self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
+        self._first_dot: dict[Dot, Dot] = {}
+        self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
+
+    # --- what a member counts as having ---------------------------------------------------------
+
+    def has(self, member: Member, origin: str, counter: int) -> bool:
+        """Whether `member` has this message although its vector never named the origin: that had
+        ended, and was forgotten, before `member` joined."""
+        return counter <= self.past(member, origin)
+
+    def past(self, member: Member, origin: str) -> int:
+        """How many messages of an origin that was past when `member` joined it has; else 0."""
+        if (
+            origin not in self.ended
+            or origin in member.base
+            or member.incarnation not in self._joins
+        ):
+            return 0
+        while (join := self._joins.get(origin)) is not None and not covers(member.base, join):
+            if join.origin in member.base:
+                return 0  # it joined later than `member`
+            origin = join.origin
+        return self.ended.get(origin, 0)
+
+    def is_over(self, origin: str, vector: Vector) -> bool:
+        """Whether a vector may leave out this origin: it has ended."""
+        return origin in self.ended and origin not in vector
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def started(self, me: Member, event: Event) -> None:
+        """Members are listed as ids where they come and go, as names where they are fixed."""
+        listed = json.loads(event.op) if event.op else []
+        self.names.update(one.partition(".")[0] for one in listed if isinstance(one, str))
+        ids = {one for one in listed if isinstance(one, str) and name_of(one)}
+        if ids:
+            me.members = {*ids, me.incarnation}
+
+    def joined(self, me: Member, event: Event, place: Place) -> None:
+        """A line JOIN."""
+        dot, joiner = event.dot, event.member
+        if joiner is None:
+            return
+        if self._joins.setdefault(joiner, dot) != dot:
+            text = f"{joiner} joins by {dot}, but elsewhere by {self._joins[joiner]}"
+            self._report(Problem.MEMBERSHIP, place, text, dot, (self._joins[joiner],))
+        elif not covers(me.vector, dot):
+            text = f"{joiner} joins by {dot}, which {me.incarnation} has not delivered"
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
+        if dot.origin == me.incarnation:
+            self.counts["joins"] += 1
+        if me.members is not None:
+            me.members.add(joiner)
+        newcomer = self._members.get(joiner)
+        if newcomer is None or newcomer is me:
+            return
+        if not covers(newcomer.base, dot):
+            text = f"{joiner} begins without {dot}, by which it joins"
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(joiner,))
+        lacking = [
+            Dot(origin, newcomer.base.get(origin, 0) + 1)
+            for origin, counter in me.stable.items()
+            if newcomer.base.get(origin, 0) < counter and not self.has(newcomer, origin, counter)
+        ]
+        if lacking:
+            text = (
+                f"{joiner} begins without {lacking[0]}, which is stable at {me.incarnation}: "
+                "what it sends before it has that is concurrent"
+            )
+            self._report(
+                Problem.UNSAFE_STABLE, place, text, lacking[0], tuple(lacking[1:]), (joiner,)
+            )
+
+    def left(self, me: Member, event: Event, place: Place) -> None:
+        """A line LEAVE."""
+        if event.dot.origin == me.incarnation:
+            me.left = True
+            self.counts["leaves"] += 1
+        self._end(me, event.dot, place, "has left with")
+
+    def evicted(self, me: Member, event: Event, place: Place) -> None:
+        """A line EVICT."""
+        victim = event.dot.origin
+        by = self._evicted_by.setdefault(victim, set())
+        self.counts["evictions"] += not by
+        by.add(me.incarnation)
+        if victim in self._evicted_by.get(me.incarnation, ()):
+            text = f"{me.incarnation} evicts {victim}, and {victim} has evicted it: two groups now"
+            self._report(Problem.MEMBERSHIP, place, text, event.dot, peers=(victim,))
+        self._end(me, event.dot, place, "is evicted with")
+
+    def _end(self, me: Member, dot: Dot, place: Place, how: str) -> None:
+        who, cut = dot
+        agreed = self.ended.setdefault(who, cut)
+        first = self._told_by.setdefault(who, me.incarnation)
+        if agreed != cut:
+            text = f"{who} {how} {cut} messages at {me.incarnation}, with {agreed} at {first}"
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(first,))
+        elif me.vector.get(who, 0) != cut and not self.has(me, who, cut):
+            text = (
+                f"{who} {how} {cut} messages at {me.incarnation}, which has delivered "
+                f"{me.vector.get(who, 0)}"
+            )
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
+        self._ended_at.setdefault(me.incarnation, {})[who] = cut
+        if me.members is not None:
+            me.members.discard(who)
+
+    def check_delivery(self, me: Member, dot: Dot, place: Place) -> None:
+        """`me` delivers `dot`: has its origin ended there?"""
+        ended = self._ended_at.get(me.incarnation)
+        if ended and dot.counter > ended.get(dot.origin, dot.counter):
+            text = (
+                f"{me.incarnation} delivers {dot}, but only {ended[dot.origin]} messages of "
+                f"{dot.origin} count there, which has ended"
+            )
+            self._report(Problem.AFTER_END, place, text, dot, peers=(me.incarnation,))
+
+    # --- operations sent again ------------------------------------------------------------------
+
+    def reissued(self, me: Member, dot: Dot, old: Dot, place: Place) -> None:
+        """`me` sends `dot` for what was `old`."""
+        self.counts["reissues"] += 1
+        first = self._first_dot.get(old, old)
+        self._first_dot[dot] = first
+        earlier = [first, *(new for new, _ in self._reissued.get(first, []))]
+        there = [one for one in earlier if covers(me.vector, one) or self.has(me, *one)]
+        if name_of(old.origin) != name_of(me.incarnation):
+            text = f"{dot} sends {old} again, which is not {me.log.replica}'s own"
+            self._report(Problem.REISSUE, place, text, dot, (old,))
+        elif there:
+            text = f"{dot} sends {old} again, but {me.incarnation} has it already as {there[0]}"
+            self._report(Problem.REISSUE, place, text, dot, tuple(there), (me.incarnation,))
+        self._reissued.setdefault(first, []).append((dot, place))
+
+    # --- at the end -----------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """All logs are read: do they agree, and does any operation count twice?"""
+        living = [
+            m for m in self._members.values() if m.current and m.incarnation not in self.ended
+        ]
+        for first, again in self._reissued.items():
+            dots = [(first, again[-1][1]), *again]
+            count = [
+                (dot, place)
+                for dot, place in dots
+                if any(covers(m.vector, dot) or self.has(m, *dot) for m in living)
+            ]
+            if len(count) > 1:
+                dot, place = count[-1]
+                text = f"{dot} sends {first} again, and {count[0][0]} counts as well"
+                self._report(Problem.REISSUE, place, text, dot, (count[0][0],))
+        quiet = [m for m in living if m.members is not None and m.claim is not None]
+        for member in quiet[1:]:
+            if member.members != quiet[0].members:
+                assert member.members is not None and quiet[0].members is not None
+                differ = ", ".join(sorted(member.members ^ quiet[0].members))
+                assert member.claim is not None
+                text = (
+                    f"at rest, {member.incarnation} and {quiet[0].incarnation} differ on whether "
+                    f"these are members: {differ}"
+                )
+                self._report(Problem.MEMBERSHIP, member.claim, text, peers=(quiet[0].incarnation,))

@@ -1,0 +1,56 @@
+"""Convergence: after the same operations an object has the same value everywhere.
+
+Keeps a hash of each (object, cut) that was told, not the cut itself.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from crdtcast.logcheck.violations import Place
+from crdtcast.tags import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The first place where an object has a value that most others with the same operations have
+    not, and the first place of each other value."""
+
+    object: str
+    place: Place
+    others: tuple[Place, ...]
+
+
+class Values:
+    """What STATE lines tell."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, tuple[str, Place, int]] = {}  # digest, where, how often
+        # Only where digests differ: object, and digest -> the places that tell it.
+        self._parted: dict[bytes, tuple[str, defaultdict[str, list[Place]]]] = {}
+
+    def told(self, object: str, cut: Vector, digest: str, place: Place) -> None:
+        """After the operations under `cut`, `object` has a value with this digest."""
+        key = blake2b(repr((object, sorted(cut.items()))).encode(), digest_size=16).digest()
+        known = self._first.get(key)
+        if known is None:
+            self._first[key] = digest, place, 1
+        elif key in self._parted:
+            self._parted[key][1][digest].append(place)
+        elif known[0] == digest:
+            self._first[key] = digest, known[1], known[2] + 1
+        else:
+            told: defaultdict[str, list[Place]] = defaultdict(list)
+            told[known[0]] = [known[1]] * known[2]
+            told[digest].append(place)
+            self._parted[key] = object, told
+
+    def parted(self) -> list[Parted]:
+        """For each object that differs, the first cut where it does and the rarest value there."""
+        found: dict[str, Parted] = {}
+        for object, told in self._parted.values():
+            rarest, *others = sorted(told.values(), key=len)
+            found.setdefault(
+                object, Parted(object, rarest[0], tuple(places[0] for places in others))
+            )
+        return list(found.values())
