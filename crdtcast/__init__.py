@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from crdtcast.node import Node, run_until_signal
     from crdtcast.options import NodeOptions
     from crdtcast.peers import LinkStatus
+    from crdtcast.process import Process, run_process
     from crdtcast.replica import Handle, Replica, open_replica
     from crdtcast.sessions import Token
     from crdtcast.tags import Dot, Tag
@@ -50,6 +51,7 @@ __all__ = [
     "LocalProtocolError",
     "Node",
     "NodeOptions",
+    "Process",
     "RemoteProtocolError",
     "Replica",
     "RolledBackError",
@@ -62,6 +64,7 @@ __all__ = [
     "UnusableInputError",
     "open_node",
     "open_replica",
+    "run_process",
     "run_until_signal",
 ]
 
@@ -84,6 +87,7 @@ _HOMES = {
     ),
     "crdtcast.hlc": ("HLC",),
     "crdtcast.peers": ("LinkStatus",),
+    "crdtcast.process": ("Process", "run_process"),
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.options": ("NodeOptions",),
     "crdtcast.replica": ("Handle", "Replica", "open_replica"),

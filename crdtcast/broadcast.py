@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import trio
@@ -19,8 +20,10 @@ from crdtcast.exceptions import LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
+from crdtcast.process import Process, already_taken
 from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.tags import Tag
+from crdtcast.waits import Notion, Waits
 
 _STABLE_SLICE = 256
 _TURN = 32
@@ -56,9 +59,12 @@ class BroadcastNode:
     ) -> None:
         self.engine = Engine(incarnation, {options.name, *options.named_peers})
         self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
+        self._process: Process | None = None
+        self._waits = Waits(lambda: self.engine)
         self._stable: deque[Tag] = deque()
         self._delivered_since = 0
         self._events = 0
+        self._untold = False  # something was taken that the others have to be told
         self._work = trio.lowlevel.ParkingLot()
 
     @property
@@ -86,11 +92,66 @@ class BroadcastNode:
                 "a frame (max_frame)"
             )
         tag = self.engine.send(payload, after=after)
-        self.node.flush()
+        try:
+            if self._process is not None:
+                self._process.tcdeliver(payload, tag)
+        finally:
+            self._tell()
         return tag
+
+    async def wait_delivered(self, tag: Tag, *, count: int) -> None:
+        """Return when `count` members, this one included, have taken the message, as far as they
+        have acknowledged it here. From then on it survives the loss of any `count` - 1 of them;
+        concurrent messages may still come, from any member.
+
+        LocalProtocolError: so many members are not there.
+        """
+        await self._waits.wait(tag, Notion.DELIVERED, count)
+
+    async def wait_quorum_stable(self, tag: Tag, *, count: int) -> None:
+        """Return when there are `count` members, this one included, from none of which a message
+        concurrent with `tag`'s can be delivered here any more. From the others it still can: this
+        is no ground for dropping what tells the message from concurrent ones.
+
+        LocalProtocolError: so many members are not there.
+        """
+        await self._waits.wait(tag, Notion.QUORUM_STABLE, count)
+
+    async def wait_stable(self, tag: Tag) -> None:
+        """Return when no message concurrent with `tag`'s can be delivered here any more: all
+        members have taken it. The notice (`Stable`, `tcstable`) may come a moment later.
+        """
+        await self._waits.wait(tag, Notion.STABLE)
+
+    @property
+    def waiting(self) -> int:
+        """Waits that have not returned yet."""
+        return len(self._waits)
+
+    async def run(self, process: Process) -> None:
+        """See `crdtcast.run_process`."""
+        if self._process is not None:
+            raise already_taken(self.name)
+        self._process = process
+        try:
+            while True:
+                event = await self._next()
+                if isinstance(event, Delivered):
+                    process.tcdeliver(event.payload, event.tag)
+                else:
+                    process.tcstable(event.tag)
+        finally:
+            self._process = None
 
     def _wake(self) -> None:
         self._work.unpark_all()
+        self._waits.check()
+
+    def _tell(self) -> None:
+        """The engine has got on by what the application did."""
+        self._untold = False
+        self.node.flush()
+        self._waits.check()
 
     def __aiter__(self) -> "BroadcastNode":
         return self
@@ -101,8 +162,14 @@ class BroadcastNode:
         While events are waiting, only every 32nd is a checkpoint: one each would cost more than
         the event itself.
         """
+        if self._process is not None:
+            raise already_taken(self.name)
+        return await self._next()
+
+    async def _next(self) -> Event:
         self._events += 1
         if self._events % _TURN == 0:
+            self._tell()
             await trio.lowlevel.checkpoint()
         while (event := self.next_event()) is None:
             await self._work.park()
@@ -110,6 +177,12 @@ class BroadcastNode:
 
     def next_event(self) -> Event | None:
         """The next event if there is one now."""
+        event = self._take()
+        if event is None and self._untold:
+            self._tell()
+        return event
+
+    def _take(self) -> Event | None:
         # Notices of stability must not starve behind deliveries that keep coming.
         if self._delivered_since >= _STABLE_SLICE and not self._stable:
             self._delivered_since = 0
@@ -118,6 +191,7 @@ class BroadcastNode:
             return Stable(self._stable.popleft())
         if (delivery := self.engine.poll()) is not None:
             self._delivered_since += 1
+            self._untold = True
             return Delivered(delivery.payload, delivery.tag)
         self._stable.extend(self.engine.poll_stable(_STABLE_SLICE))
         return Stable(self._stable.popleft()) if self._stable else None
@@ -130,12 +204,14 @@ async def open_node(
     listen: str = "127.0.0.1:0",
     peers: Mapping[str, str | Address | None],
     group: str = "default",
+    process: Process | None = None,
     logger: logging.Logger | None = None,
     **options: Any,
 ) -> AsyncIterator[BroadcastNode]:
     """A member of the causal broadcast, in memory only, for as long as the `with` block runs.
 
-    Arguments and errors are those of `crdtcast.open_replica`.
+    process: takes all events, in the background; without it, iterate over the node. The other
+        arguments and the errors are those of `crdtcast.open_replica`.
     """
     node_options = NodeOptions(
         name=name,
@@ -145,5 +221,6 @@ async def open_node(
         **options,
     )
     member = BroadcastNode(node_options, fresh_incarnation(name), logger)
-    async with running(member.node):
+    background = () if process is None else (partial(member.run, process),)
+    async with running(member.node, *background):
         yield member

@@ -28,6 +28,7 @@ from crdtcast.messages import Digest, Message
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus
 from crdtcast.running import run_until_signal, running
+from crdtcast.ticking import Ticking
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
@@ -84,6 +85,7 @@ class Node:
         self._links: Links | None = None
         self._early: list[Callable[[Links], None]] = []
         self._backlog = 0
+        self.ticking = Ticking(options.digest_interval, lambda: self.engine, self._tick)
 
     @property
     def name(self) -> str:
@@ -131,7 +133,7 @@ class Node:
                     for peer in links.dialled:
                         nursery.start_soon(links.keep_linked, peer)
                     nursery.start_soon(links.maintain)
-                    nursery.start_soon(self._tick)
+                    nursery.start_soon(self.ticking.run)
                     self._logger.info(
                         "node %s (%s) listens on %s",
                         self.name,
@@ -158,12 +160,10 @@ class Node:
             self._failure = error
         self._scope.cancel()
 
-    async def _tick(self) -> None:
-        while True:
-            await trio.sleep(self.options.digest_interval)
-            if not self._ended:
-                self.engine.tick()
-                self._after()
+    def _tick(self) -> None:
+        if not self._ended:
+            self.engine.tick()
+            self._offer_work()
 
     # The application's side
 
@@ -171,6 +171,10 @@ class Node:
         """Move what the engine wants sent to the links' queues. Never blocks; does nothing while
         `hold` is set.
         """
+        self.ticking.stir()
+        self._flush()
+
+    def _flush(self) -> None:
         self._relieve()
         if self.hold or self._ended or self._links is None:
             return
@@ -287,6 +291,7 @@ class Node:
     def link_down(self, link: Link) -> None:
         """(For links.)"""
         self.engine.disconnected(link.incarnation)
+        self.ticking.gone(link.incarnation)
 
     def received(self, link: Link, frames: list[Frame]) -> None:
         """(For links.) Everything that one piece of a stream held, in order."""
@@ -298,6 +303,7 @@ class Node:
                     receive(sender, frame)
                     self._backlog += len(frame.payload) + 64
                 elif type(frame) is Digest:
+                    self.ticking.heard(sender, frame)
                     receive(sender, frame)
                 elif type(frame) is Refusal:
                     link.refused(frame.text)
@@ -325,7 +331,11 @@ class Node:
 
     def _after(self) -> None:
         """The engine has changed: answers out, then the application's turn."""
-        self.flush()
+        self.ticking.stir()
+        self._offer_work()
+
+    def _offer_work(self) -> None:
+        self._flush()
         try:
             self._on_work()
         except Exception as error:

@@ -24,7 +24,8 @@ class NodeOptions:
     peers: the other members, name -> address. None instead of an address: it will dial us, or
         `Node.set_address` will tell. A bare sequence of addresses is allowed, too: their names are
         learned when they answer.
-    digest_interval: between two ticks; the one knob between stability lag and bytes.
+    digest_interval: between two ticks; the one knob between stability lag and bytes. None adapts it
+        to load and round trips (`crdtcast.pacing`).
     keepalive_interval: after so long without a frame a keep-alive is sent; a peer silent for three
         is taken for dead.
     queue_bytes: what may wait for one peer; beyond, frames for it are dropped and repaired later.
@@ -40,7 +41,7 @@ class NodeOptions:
     group: str = "default"
     peers: Mapping[str, Address | None] | Sequence[Address] = field(default_factory=dict)
     cut: frozenset[str] = frozenset()
-    digest_interval: float = 0.05
+    digest_interval: float | None = None
     keepalive_interval: float = 5.0
     connect_timeout: float = 5.0
     handshake_timeout: float = 5.0
@@ -73,7 +74,7 @@ class NodeOptions:
         if not MIN_FRAME <= self.max_frame < 2**31:
             raise ConfigurationError(f"max_frame must be at least {MIN_FRAME:,} bytes")
         for option in ("digest_interval", "keepalive_interval", "connect_timeout"):
-            if getattr(self, option) <= 0:
+            if (seconds := getattr(self, option)) is not None and seconds <= 0:
                 raise ConfigurationError(f"{option} must be above zero seconds")
 
     @property

@@ -74,9 +74,8 @@ def parse_peer(text: str) -> tuple[str, Address]:
 )
 @click.option(
     "--digest-interval",
-    default=0.05,
-    show_default=True,
-    help="Seconds between two digests under load: stability lag against traffic.",
+    type=float,
+    help="Seconds between two digests: stability lag against traffic. Without it, adaptive.",
 )
 @click.option("--cut", multiple=True, help="Start with the link to this peer cut.")
 @click.option("--admin", is_flag=True, help="Allow CRDTCAST CUT, HEAL and ADVANCE: for tests.")
@@ -93,7 +92,7 @@ def gateway(
     log_dir: Path | None,
     metadata_db: int,
     password: str | None,
-    digest_interval: float,
+    digest_interval: float | None,
     cut: tuple[str, ...],
     admin: bool,
     clock_offset: int,

@@ -1,0 +1,50 @@
+"""What the other members are known to have delivered: for notices that are weaker than stability.
+
+Two questions, one list each. *Delivered*: who has the message, as its newest digest says. *Settled*: from whom can
+nothing concurrent with it come any more; that takes a digest before which all that its sender had sent has been
+delivered here (late adoption). Stability is the second, of all members.
+"""
+
+from collections.abc import Collection
+
+from crdtcast.engine.core import Core
+from crdtcast.engine.engine import Engine
+from crdtcast.tags import Vector
+
+
+def delivered(engine: Core, origin: str) -> list[int]:
+    """For each member, this one included, how many messages of `origin` it has delivered for all that is known here;
+    the largest number first.
+    """
+    told = (peer.row if peer.aside is None else peer.aside for peer in engine._peers.values())
+    counters = [0 if vector is None else vector.get(origin, 0) for vector in told]
+    return _with_own(engine, origin, counters)
+
+
+def settled(engine: Core, origin: str) -> list[int]:
+    """The same with the digests only that count for stability."""
+    rows = (peer.row for peer in engine._peers.values())
+    return _with_own(engine, origin, [0 if row is None else row.get(origin, 0) for row in rows])
+
+
+def _with_own(engine: Core, origin: str, counters: list[int]) -> list[int]:
+    counters.append(engine._own_row.get(origin, 0))
+    counters.sort(reverse=True)
+    return counters
+
+
+def stable(engine: Core) -> Vector:
+    """Up to where everything is stable here; the notices for it may still have to be taken by `poll_stable`."""
+    if engine._evaluate_now:
+        engine._evaluate()
+    return engine._stability.stable
+
+
+def size(engine: Core) -> int:
+    """The number of members, this one included, also of those that have not been heard of yet."""
+    return len(engine.names) if isinstance(engine, Engine) else len(engine._peers) + 1
+
+
+def linked(engine: Core) -> Collection[str]:
+    """The other members to which there is a link."""
+    return [peer.incarnation for peer in engine._peers.values() if peer.linked]

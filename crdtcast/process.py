@@ -1,0 +1,64 @@
+"""A replicated state machine on the causal broadcast: what happens to it, as callbacks."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.tags import Dot, Tag
+
+
+class Process(ABC):
+    """Subclass it, and give it to `open_node`, `open_group` or `run_process`.
+
+    All methods are synchronous and are called in the Trio thread, one at a time but for one case:
+    `tcdeliver` and `tcstable` may themselves call `tcbroadcast`, which delivers the new message to
+    the same process before it returns. An exception out of any of them ends the node.
+    """
+
+    @abstractmethod
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        """A message, in causal order, exactly once. Own ones, too: inside `tcbroadcast`."""
+
+    def tcstable(self, tag: Tag) -> None:  # noqa: B027 (to be overridden by those who need it)
+        """No message concurrent with `tag`'s can be delivered here any more. In causal order."""
+
+    def get_state(self) -> bytes:
+        """All that the messages delivered so far amount to, for a member that joins here. It goes
+        with the tags that are not stable yet: whatever is kept for telling those from concurrent
+        ones belongs into it.
+        """
+        return b""
+
+    def set_state(self, state: bytes) -> None:  # noqa: B027
+        """Become what another member's `get_state` has returned. What was here before is gone."""
+
+    def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
+        """An own message that the group does not have: this member was evicted, and is back with
+        the group's state (`set_state` came before). What to send in its place, or None for nothing.
+        `dot` is the one it had; by default it goes out as it was.
+        """
+        return payload
+
+
+class Taker(Protocol):
+    """What `run_process` needs of a member."""
+
+    @property
+    def name(self) -> str: ...
+    async def run(self, process: Process) -> None: ...
+
+
+async def run_process(node: Taker, process: Process) -> None:
+    """Let `process` take all events of `node`, until cancelled.
+
+    Messages that this member has sent before are not delivered to it again. LocalProtocolError if
+    the node has a process already.
+    """
+    await node.run(process)
+
+
+def already_taken(name: str) -> LocalProtocolError:
+    """The error of a second taker."""
+    return LocalProtocolError(
+        f"the process of node {name!r} takes its events: iterate over it, or give it a process"
+    )

@@ -1,0 +1,135 @@
+"""Three notions kept apart: delivered by k members, stable over k members, stable. This file knows
+no links.
+
+- *Delivered by k*: k members, this one included, have taken the message, as far as it is
+  acknowledged here. It is in k memories then; concurrent messages may still come from any of them.
+- *Quorum-stable over k*: from k members, this one included, nothing concurrent with the message can
+  be delivered here any more: stability, evaluated over those k. The others may not even have it.
+- *Stable*: the same over all members. Only then is the message in the past of all that will ever be
+  delivered here; so only then metadata that tells it from concurrent ones may be dropped.
+
+Each follows from the next one, for the same k.
+"""
+
+import enum
+import heapq
+from collections.abc import Callable
+
+import trio
+
+from crdtcast.engine import acknowledged
+from crdtcast.engine.core import Core
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.tags import Tag
+
+
+class Notion(enum.Enum):
+    """What is waited for."""
+
+    DELIVERED = "delivered"
+    QUORUM_STABLE = "quorum-stable"
+    STABLE = "stable"
+
+
+class _Waiter:
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.error: Exception | None = None
+
+
+_Kind = tuple[Notion, int, str]
+
+
+class Waits:
+    """Who waits for what, by notion, number of members and origin.
+
+    engine: the present one; `check` is to be called whenever it may have got on. A check costs one
+    look at the members for each kind of wait, however many tags are waited for.
+    """
+
+    def __init__(self, engine: Callable[[], Core]) -> None:
+        self._engine = engine
+        self._waiting: dict[_Kind, list[tuple[int, int, _Waiter]]] = {}
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    async def wait(self, tag: Tag, notion: Notion, count: int = 0) -> None:
+        """Return when it holds for `tag`.
+
+        LocalProtocolError: `count` is below 1, or above the number of members.
+        """
+        await trio.lowlevel.checkpoint()
+        engine = self._engine()
+        if notion is not Notion.STABLE:
+            members = acknowledged.size(engine)
+            if not 1 <= count <= members:
+                raise LocalProtocolError(
+                    f"waiting for {count} members, in a group that has {members}: "
+                    f"choose a count from 1 to {members}"
+                )
+        kind = notion, count, tag.dot.origin
+        if self._reached(engine, kind) >= tag.dot.counter:
+            return
+        waiter = _Waiter()
+        self._serial += 1
+        heapq.heappush(self._waiting.setdefault(kind, []), (tag.dot.counter, self._serial, waiter))
+        try:
+            await waiter.done.wait()
+        finally:
+            if not waiter.done.is_set():
+                self._forget(kind, waiter)
+        if waiter.error is not None:
+            raise waiter.error
+
+    def _forget(self, kind: _Kind, waiter: _Waiter) -> None:
+        left = [entry for entry in self._waiting[kind] if entry[2] is not waiter]
+        heapq.heapify(left)
+        if left:
+            self._waiting[kind] = left
+        else:
+            del self._waiting[kind]
+
+    def check(self) -> None:
+        """Wake those for whom it holds now."""
+        if not self._waiting:
+            return
+        engine = self._engine()
+        for kind, heap in list(self._waiting.items()):
+            reached = self._reached(engine, kind)
+            while heap and heap[0][0] <= reached:
+                heapq.heappop(heap)[2].done.set()
+            if not heap:
+                del self._waiting[kind]
+
+    def fail(self, origin: str, beyond: int, error: Exception) -> None:
+        """`origin` has ended: nothing of it with a counter above `beyond` will ever be delivered."""
+        for kind, heap in list(self._waiting.items()):
+            if kind[2] != origin:
+                continue
+            for counter, _, waiter in heap:
+                if counter > beyond:
+                    waiter.error = error
+                    waiter.done.set()
+            left = [entry for entry in heap if not entry[2].done.is_set()]
+            heapq.heapify(left)
+            if left:
+                self._waiting[kind] = left
+            else:
+                del self._waiting[kind]
+
+    @staticmethod
+    def _reached(engine: Core, kind: _Kind) -> int:
+        """The highest counter of the origin for which it holds."""
+        notion, count, origin = kind
+        everywhere = acknowledged.stable(engine).get(origin, 0)
+        if notion is Notion.STABLE:
+            return everywhere
+        levels = acknowledged.delivered if notion is Notion.DELIVERED else acknowledged.settled
+        counters = levels(engine, origin)
+        reached = counters[count - 1] if count <= len(counters) else 0
+        # What is not delivered here can be acknowledged by others, but nothing follows for us.
+        return max(everywhere, min(reached, engine.vector.get(origin, 0)))

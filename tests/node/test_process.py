@@ -1,0 +1,99 @@
+"""A state machine of callbacks: what it gets, in which order, and what its errors do."""
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast import BroadcastNode, LocalProtocolError, Process, Tag, open_node, run_process
+
+
+class Journal(Process):
+    """Notes everything; answers each question once."""
+
+    def __init__(self) -> None:
+        self.node: BroadcastNode | None = None
+        self.delivered: list[bytes] = []
+        self.tags: list[Tag] = []
+        self.stable: list[Tag] = []
+        self.progress = trio.lowlevel.ParkingLot()
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        self.delivered.append(payload)
+        self.tags.append(tag)
+        if payload == b"break":
+            raise RuntimeError("broken by a message")
+        if payload.endswith(b"?") and self.node is not None and tag.dot.origin[0] != "b":
+            answer = self.node.tcbroadcast(payload[:-1] + b"!")
+            assert tag < answer
+            assert self.delivered[-1] == payload[:-1] + b"!", "own message not delivered at once"
+        self.progress.unpark_all()
+
+    def tcstable(self, tag: Tag) -> None:
+        self.stable.append(tag)
+        self.progress.unpark_all()
+
+
+def test_all_messages_own_ones_too_reach_every_process_and_become_stable_in_causal_order() -> None:
+    async def main() -> None:
+        first, second = Journal(), Journal()
+        async with (
+            open_node("a", peers={"b": None}, process=first) as a,
+            open_node("b", peers={"a": a.address}, process=second) as b,
+        ):
+            second.node = b
+            question = a.tcbroadcast(b"how?")
+            assert first.delivered == [b"how?"]
+            with trio.fail_after(30):
+                while len(first.stable) < 2 or len(second.stable) < 2:
+                    await (first if len(first.stable) < 2 else second).progress.park()
+            for journal in (first, second):
+                assert journal.delivered == [b"how?", b"how!"]
+                assert journal.stable == journal.tags
+                assert journal.tags[0] == question < journal.tags[1]
+
+    trio.run(main)
+
+
+def test_the_error_of_a_process_ends_the_node_and_comes_out_as_it_is() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="broken by a message"), trio.fail_after(30):
+            async with (
+                open_node("a", peers={"b": None}) as a,
+                open_node("b", peers={"a": a.address}, process=Journal()),
+            ):
+                a.tcbroadcast(b"break")
+                await trio.sleep_forever()
+
+    trio.run(main)
+
+
+def test_events_have_one_taker() -> None:
+    async def main() -> None:
+        async with open_node("a", peers={}, process=Journal()) as a:
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(LocalProtocolError, match="iterate over it, or give it a process"):
+                await anext(a)
+            with pytest.raises(LocalProtocolError, match="takes its events"):
+                await run_process(a, Journal())
+
+    trio.run(main)
+
+
+def test_a_process_can_be_run_later_and_gets_what_is_waiting() -> None:
+    async def main() -> None:
+        journal = Journal()
+        async with (
+            open_node("a", peers={"b": None}) as a,
+            open_node("b", peers={"a": a.address}) as b,
+            trio.open_nursery() as nursery,
+        ):
+            a.tcbroadcast(b"one")
+            nursery.start_soon(run_process, b, journal)
+            with trio.fail_after(30):
+                while not journal.delivered:
+                    await journal.progress.park()
+                await a.wait_stable(a.tcbroadcast(b"two", after=[]))
+            assert journal.delivered == [b"one", b"two"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)

@@ -1,0 +1,129 @@
+"""Delivered by k, quorum-stable over k, stable: three notices, each with its own meaning."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast import BroadcastNode, Delivered, LocalProtocolError, Tag, open_node
+
+Wait = Callable[[], Awaitable[None]]
+
+
+@asynccontextmanager
+async def three() -> AsyncIterator[tuple[BroadcastNode, BroadcastNode, BroadcastNode]]:
+    async with AsyncExitStack() as stack:
+        nodes: dict[str, BroadcastNode] = {}
+        for name in "abc":
+            peers = {n: nodes[n].address if n in nodes else None for n in "abc" if n != name}
+            opened = open_node(name, peers=peers, digest_interval=0.01)
+            nodes[name] = await stack.enter_async_context(opened)
+        with trio.fail_after(60):
+            yield nodes["a"], nodes["b"], nodes["c"]
+
+
+async def drain(node: BroadcastNode) -> None:
+    async for _ in node:
+        pass
+
+
+async def take(node: BroadcastNode, payload: bytes) -> Tag:
+    async for event in node:
+        if isinstance(event, Delivered) and event.payload == payload:
+            return event.tag
+    raise AssertionError("the events ended")
+
+
+class Notices:
+    """Which of several waits have returned."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.come: set[str] = set()
+        self._nursery = nursery
+
+    def expect(self, name: str, wait: Wait) -> trio.Event:
+        done = trio.Event()
+
+        async def run() -> None:
+            await wait()
+            self.come.add(name)
+            done.set()
+
+        self._nursery.start_soon(run)
+        return done
+
+
+def test_a_member_that_is_away_holds_up_what_needs_it_and_nothing_else() -> None:
+    async def main() -> None:
+        async with three() as (a, b, c), trio.open_nursery() as nursery:
+            for other in "ab":
+                c.node.cut(other)
+            nursery.start_soon(drain, b)
+            tag = a.tcbroadcast(b"x")
+            notices = Notices(nursery)
+            all_took = notices.expect("3 delivered", lambda: a.wait_delivered(tag, count=3))
+            over_all = notices.expect("3 stable", lambda: a.wait_quorum_stable(tag, count=3))
+            stable = notices.expect("stable", lambda: a.wait_stable(tag))
+            await a.wait_delivered(tag, count=1)
+            await a.wait_delivered(tag, count=2)
+            await a.wait_quorum_stable(tag, count=2)
+            assert notices.come == set()
+            for other in "ab":
+                c.node.heal(other)
+            nursery.start_soon(drain, c)
+            for event in (all_took, over_all, stable):
+                await event.wait()
+            await a.wait_stable(tag)  # what holds already is said at once
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_taken_by_two_is_not_stable_over_two_while_something_concurrent_is_on_its_way() -> None:
+    async def main() -> None:
+        async with three() as (a, b, _), trio.open_nursery() as nursery:
+            b.tcbroadcast(b"y")
+            tag = a.tcbroadcast(b"x")
+            notices = Notices(nursery)
+            over_two = notices.expect("stable over 2", lambda: a.wait_quorum_stable(tag, count=2))
+            assert tag == await take(b, b"x")
+            # a has not taken y yet, which b had sent before it took x.
+            await a.wait_delivered(tag, count=2)
+            assert notices.come == set()
+            assert (await take(a, b"y")).concurrent(tag)
+            await over_two.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_count_that_no_group_of_this_size_has_is_refused() -> None:
+    async def main() -> None:
+        async with open_node("a", peers={}) as a:
+            tag = a.tcbroadcast(b"x")
+            for count in (0, 2):
+                with pytest.raises(LocalProtocolError, match="choose a count from 1 to 1"):
+                    await a.wait_delivered(tag, count=count)
+                with pytest.raises(LocalProtocolError, match="choose a count from 1 to 1"):
+                    await a.wait_quorum_stable(tag, count=count)
+            await a.wait_delivered(tag, count=1)
+            await a.wait_stable(tag)
+
+    trio.run(main)
+
+
+def test_a_wait_that_is_cancelled_is_forgotten() -> None:
+    async def main() -> None:
+        async with open_node("a", peers={"b": None}) as a:
+            tags = [a.tcbroadcast(b"x") for _ in range(3)]
+            async with trio.open_nursery() as nursery:
+                for tag in tags:
+                    nursery.start_soon(a.wait_stable, tag)
+                await trio.testing.wait_all_tasks_blocked()
+                assert a.waiting == 3
+                nursery.cancel_scope.cancel()
+            assert a.waiting == 0
+
+    trio.run(main)
