@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.interface import Measures
+from crdtcast.engine.measures import measure
 from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.repair import repairs, should_ask
@@ -397,6 +399,24 @@ class Core:
             context=tuple(self._context.values()),
             stable=dict(self.stable),
             unstable=tuple(stored.message for stored in self._store.in_order()),
+        )
+
+    @property
+    def delivered(self) -> Vector:
+        """Origin -> highest counter delivered here."""
+        return self.vector
+
+    def measures(self) -> Measures:
+        """Work and metadata, for comparisons; walks everything that is held."""
+        vectors = (self.vector, self.stable, self._context, self._acknowledged)
+        return measure(
+            vectors,
+            self._peers,
+            self._store,
+            self._inbox,
+            self._stability,
+            self._pasts,
+            self._digests_in,
         )
 
     def held_back_by(self) -> list[str]:

@@ -23,6 +23,7 @@ class Stability:
         "_vector",
         "adopted",
         "blocker",
+        "entries",
         "held",
         "stable",
         "waiting",
@@ -40,6 +41,7 @@ class Stability:
         )
         self.waiting = 0  # digests kept aside now
         self.held = 0  # digests that had to wait, in all
+        self.entries = 0  # entries of rows looked at in all evaluations, at most
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
         """Late adoption."""
@@ -112,6 +114,7 @@ class Stability:
         if len(self.stable) != len(self._vector):
             self.stable = {origin: self.stable.get(origin, 0) for origin in self._vector}
         few = len(unstable) * len(self._peers) <= FEW
+        self.entries += (len(unstable) if few else len(self.stable)) * len(self._peers)
         risen = self._few(own, unstable) if few else self._all(own)
         if not risen:
             return None
