@@ -100,6 +100,9 @@ class GroupEngine(Core):
         self._members_changed()
         if me in self._membership.ended:
             self._say_farewell(alone=not self._peers)
+        for victim, reports in list(self._membership.evictions.items()):
+            if victim != me and me not in reports:
+                self._report(victim)  # delivered by whoever gave us this state, after our join
 
     @classmethod
     def found(
@@ -225,10 +228,18 @@ class GroupEngine(Core):
         """Start to cut a dead or unreachable member off. It is done when the others have said what they have of it,
         and are a majority; `force` does without the majority, and may split the group in two for good.
         """
+        self._refuse_if_ending()
         if incarnation not in self._membership.members:
             raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
         if incarnation == self.me:
             raise LocalProtocolError(f"{incarnation} is this node itself: let it leave")
+        if not force and not any(
+            other != incarnation and other not in self._membership.evictions and not member.witness
+            for other, member in self._membership.members.items()
+        ):
+            raise LocalProtocolError(
+                f"without {incarnation} no member would hold data that is not to be evicted itself"
+            )
         return self._issue(Evict(incarnation, force))
 
     def settle(self, incarnation: str) -> Tag:
@@ -240,11 +251,10 @@ class GroupEngine(Core):
 
     def fate(self, incarnation: str) -> int | Fate:
         """How many messages of a former incarnation the group has; a `Fate` if there is no such number."""
-        membership = self._membership
-        cut = membership.tombs.get(incarnation) or membership.ended.get(incarnation)
+        cut = self._membership.cut_of(incarnation)
         if cut is not None:
-            return cut.counter
-        return Fate.SETTLED if membership.is_past(incarnation) else Fate.MEMBER
+            return cut
+        return Fate.SETTLED if self._membership.is_past(incarnation) else Fate.MEMBER
 
     def surrender(self) -> None:
         """By the operator's word, after a mutual forced eviction: the other side goes on, this incarnation ends."""
@@ -377,6 +387,9 @@ class GroupEngine(Core):
         membership, vector, bound = self._membership, self.vector, self._vouching.bound
         if self._farewell is not None:
             return
+        if len(membership.members) == 1 and self.me in membership.evictions:
+            self._close_eviction(self.me)  # nobody is left who could conclude it
+            del membership.evictions[self.me]
         for victim in sorted(membership.evictions):
             if victim not in membership.evictions:
                 continue  # in a set that was concluded just now
@@ -512,13 +525,9 @@ class GroupEngine(Core):
     def _tell_ended(self, peer: str) -> bool:
         """Whether this incarnation has ended; it is told so then, now and whenever it comes again."""
         membership = self._membership
-        cut = membership.ended.get(peer)
-        if cut is not None and cut.how is How.LEFT:
+        if self._has_left(peer) or not (peer in membership.ended or membership.is_past(peer)):
             return False
-        if cut is None and not membership.is_past(peer):
-            return False
-        cut = cut or membership.tombs.get(peer)
-        self._outbox.append(Transmit(peer, Ended(peer, None if cut is None else cut.counter)))
+        self._outbox.append(Transmit(peer, Ended(peer, membership.cut_of(peer))))
         self._ghosts += 1
         return True
 
@@ -617,14 +626,11 @@ class GroupEngine(Core):
     def _answer(self, to: str, asked: Digest) -> None:
         """A reply that says, too, what has ended here of what the asker knows."""
         membership = self._membership
-        ended: dict[str, int | None] = {}
-        for incarnation in asked.vector:
-            cut = membership.ended.get(incarnation)
-            if cut is not None:
-                ended[incarnation] = cut.counter
-            elif membership.is_past(incarnation):
-                tomb = membership.tombs.get(incarnation)
-                ended[incarnation] = None if tomb is None else tomb.counter
+        ended = {
+            incarnation: membership.cut_of(incarnation)
+            for incarnation in asked.vector
+            if incarnation in membership.ended or membership.is_past(incarnation)
+        }
         self._outbox.append(Transmit(to, replace(self._digest(DigestKind.REPLY), ended=ended)))
         self._digests_out += 1
 
@@ -712,10 +718,10 @@ class GroupEngine(Core):
         super()._ask()
         if self._farewell is None:
             return
-        for incarnation in self._farewell.waiting_for(self._membership.members, self._lacking):
-            peer = self._peers.get(incarnation) or self._strangers.get(incarnation)
-            if peer is not None and peer.linked and self._tick >= peer.ask_at:
-                self._tell(incarnation, DigestKind.ASK)
+        # All it knows, not only those it waits for: somebody has to tell that one of these has ended.
+        for peer in (*self._peers.values(), *self._strangers.values()):
+            if peer.linked and self._tick >= peer.ask_at:
+                self._tell(peer.incarnation, DigestKind.ASK)
                 peer.ask_at = self._tick + peer.ask_delay
                 peer.ask_delay = min(2 * peer.ask_delay, BACKOFF_MAX)
 

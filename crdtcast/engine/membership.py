@@ -98,6 +98,22 @@ class Membership:
         cut = self.ended.get(contact)
         return cut is not None and join[1] > cut.counter
 
+    def cut_of(self, incarnation: str) -> int | None:
+        """How many messages of an ended incarnation count; None if it has not ended, or that is forgotten.
+
+        None of one that was let in beyond the cut of its contact: it never was a member for anybody else.
+        """
+        cut = self.ended.get(incarnation) or self.tombs.get(incarnation)
+        if cut is not None:
+            return cut.counter
+        join = joined_by(incarnation)
+        if join is None or incarnation in self.members:
+            return None
+        for contact, ended in (*self.ended.items(), *self.tombs.items()):
+            if base_of(contact) == join[0] and join[1] > ended.counter:
+                return 0
+        return None
+
     def is_replaced(self, incarnation: str) -> bool:
         """Whether a delivered join replaces it."""
         return base_of(incarnation) in self.replaced

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from crdtcast.engine.membership import Fate, GroupState
+from crdtcast.engine.membership import Fate, GroupState, Membership
 from crdtcast.tags import Dot, Vector
 
 
@@ -36,12 +36,15 @@ class Parked:
     """Own operations of ended incarnations, in their order. A value: what changes is a new one, to be saved.
 
     copies: first dot -> the dots under which it was sent again. ended: the incarnations that sent any of them, oldest
-    first. settling: the dot of the last `settle` of each, by the incarnation that it settles.
+    first. strangers: those of them that did not know their join to be stable, so that it may have been cut off together
+    with their contact: if nobody knows them, they never were members. settling: the dot of the last `settle` of each,
+    by the incarnation that it settles.
     """
 
     operations: tuple[ParkedOperation, ...] = ()
     copies: Mapping[Dot, tuple[Dot, ...]] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
+    strangers: frozenset[str] = frozenset()
     settling: Mapping[str, Dot] = field(default_factory=dict)
 
     @classmethod
@@ -56,7 +59,13 @@ class Parked:
             for message in state.unstable
             if message.dot.origin == me and message.kind == 0 and message.dot not in known
         )
-        return replace(earlier, operations=earlier.operations + own, ended=(*earlier.ended, me))
+        known_everywhere = Membership(me, state.vector, state).is_established(me, state.stable)
+        return replace(
+            earlier,
+            operations=earlier.operations + own,
+            ended=(*earlier.ended, me),
+            strangers=earlier.strangers if known_everywhere else earlier.strangers | {me},
+        )
 
     def is_decided(self, group: Group) -> bool:
         """Whether all these incarnations have ended for the group, so that it is certain how much of them it has."""
@@ -67,12 +76,28 @@ class Parked:
         return tuple(
             operation
             for operation in self.operations
-            if not any(_has(group, dot) for dot in self._dots(operation))
+            if not any(self._has(group, dot) for dot in self._dots(operation))
         )
 
     def _dots(self, operation: ParkedOperation) -> Iterator[Dot]:
         yield operation.dot
         yield from self.copies.get(operation.dot, ())
+
+    def _has(self, group: Group, dot: Dot) -> bool:
+        """Whether the group has that message: of an incarnation that has settled and is forgotten, everything."""
+        incarnation = dot.origin
+        delivered = group.vector.get(incarnation)
+        if delivered is not None:
+            return delivered >= dot.counter
+        fate = group.fate(incarnation)
+        if isinstance(fate, int):
+            return fate >= dot.counter
+        if fate is Fate.MEMBER:
+            return False
+        settling = self.settling.get(incarnation)
+        return incarnation not in self.strangers or (
+            settling is not None and self._has(group, settling)
+        )
 
     def reissued(self, operation: ParkedOperation, dot: Dot) -> "Parked":
         """It is about to go out again as `dot`. Save this before that leaves."""
@@ -90,15 +115,3 @@ class Parked:
             and stable.get(dot.origin, 0) >= dot.counter
             for incarnation in self.ended
         )
-
-
-def _has(group: Group, dot: Dot) -> bool:
-    """Whether the group has that message: of an incarnation that has settled and is forgotten, everything."""
-    delivered = group.vector.get(dot.origin)
-    if delivered is not None:
-        return delivered >= dot.counter
-    fate = group.fate(dot.origin)
-    return fate is Fate.SETTLED or (isinstance(fate, int) and fate >= dot.counter)
-
-
-__all__ = ["Parked", "ParkedOperation"]

@@ -131,12 +131,22 @@ def test_two_regions_and_a_witness() -> None:
 
 
 def test_witnesses_alone_conclude_nothing() -> None:
-    town = Town("avw", witnesses="vw")
-    dead = town.take_down("a")
-    assert dead is not None
-    town.engines["v"].evict(dead.me)
+    town = Town("abvwz", witnesses="vwz")
+    gone = [town.take_down(name) for name in "ab"]
+    for by, dead in zip("vw", gone, strict=True):  # each of which takes the other one for alive
+        assert dead is not None
+        town.engines[by].evict(dead.me)
     town.run(60)
-    assert town.engines["v"].victims
+    assert len(town.engines["v"].victims) == 2
+    assert not town.engines["v"].ended
+
+
+def test_the_last_member_with_data_is_not_evicted_by_mistake() -> None:
+    town = Town("aw", witnesses="w")
+    before = town.engines["w"].state()
+    with pytest.raises(LocalProtocolError, match="no member would hold data"):
+        town.engines["w"].evict(town.id("a"))
+    assert town.engines["w"].state() == before
 
 
 def test_a_leaver_that_is_a_victim() -> None:
