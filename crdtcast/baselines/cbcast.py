@@ -70,6 +70,9 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
         self._held_up: dict[int, set[int]] = {}  # origin that lacks messages -> whose notices wait
         self._entries = 0
 
+    def _fits(self, position: int, message: CbcastMessage) -> bool:
+        return super()._fits(position, message) and message.stable < message.dot.counter
+
     def _stamp(self, dot: Dot, payload: bytes) -> CbcastMessage:
         return CbcastMessage(dot, tuple(self._delivered), self._own_stable, payload)
 
@@ -120,7 +123,11 @@ class CbcastEngine(DelayQueueEngine[CbcastMessage]):
         if type(message) is Acknowledgement and message.counter <= self._delivered[self._own]:
             if self._stability:
                 self._take_acknowledgement(position, message)
-        elif type(message) is StabilityNotice and len(message.vector) == self._size:
+        elif (
+            type(message) is StabilityNotice
+            and len(message.vector) == self._size
+            and message.stable <= message.vector[position]
+        ):
             if self._stability and message.stable > self._stable[position]:
                 self._take_notice(position, message)
         else:

@@ -43,16 +43,21 @@ class StabilityMatrix:
         rose = []
         for column in columns:
             old = stable[column]
-            self.entries += 1
             if row[column] == old:
+                self.entries += 1
                 stay.append(column)
                 continue
-            values = [other[column] for other in rows]
-            self.entries += len(values)
-            least = min(values)
-            self._held[values.index(least)].append(column)
-            if least > old:
-                stable[column] = least
+            # The holder is the first row with the least entry, so those above it have risen already, and never fall.
+            for other in range(place + 1, len(rows)):
+                if rows[other][column] == old:
+                    self.entries += other - place + 1
+                    self._held[other].append(column)
+                    break
+            else:
+                values = [other_row[column] for other_row in rows]
+                self.entries += len(rows) - place + len(values)
+                least = stable[column] = min(values)
+                self._held[values.index(least)].append(column)
                 rose.append((column, old, least))
         return rose
 

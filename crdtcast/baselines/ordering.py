@@ -102,10 +102,14 @@ class DelayQueueEngine(ABC, Generic[M]):
         if kind is not self.message_type:
             self._receive_control(position, message)
             return
-        vector = message.vector
-        if len(vector) != self._size or message.dot != (sender, vector[position]):
+        if message.dot.origin != sender or not self._fits(position, message):
             raise RemoteProtocolError(f"{sender} sent {message.dot}, whose vector does not fit")
         self._arrived(position, message)
+
+    def _fits(self, position: int, message: M) -> bool:
+        """Whether the message is well-formed, as one of the member at `position`."""
+        vector = message.vector
+        return len(vector) == self._size and message.dot.counter == vector[position] > 0
 
     def _arrived(self, position: int, message: M) -> None:
         """Order it, and what has waited for it; or let it wait. Duplicates are known by their dot."""

@@ -38,6 +38,14 @@ class TwoLevelEngine(MatrixEngine[TwoLevelMessage]):
     def _stamp(self, dot: Dot, payload: bytes) -> TwoLevelMessage:
         return TwoLevelMessage(dot, tuple(self._ordered), tuple(self._delivered), payload)
 
+    def _fits(self, position: int, message: TwoLevelMessage) -> bool:
+        application_vector = message.application_vector
+        return (
+            super()._fits(position, message)
+            and len(application_vector) == self._size
+            and application_vector[position] == message.dot.counter
+        )
+
     def _application_vector(self, message: TwoLevelMessage) -> tuple[int, ...]:
         return message.application_vector
 

@@ -1,0 +1,74 @@
+"""Two-level tagging, repaired; and the pitfalls of it, which the checker finds."""
+
+import pytest
+
+from crdtcast.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
+from crdtcast.baselines.vectors import VectorEngine
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.tags import Dot
+
+from .contract import (
+    assert_correct,
+    assert_correct_without_stability,
+    assert_fails_only_with,
+)
+from .defects_vectors import DEFECTS
+from .driver import group
+from .traces import TracedRun, runs
+
+
+def test_random_schedules_are_correct() -> None:
+    assert_correct(TwoLevelEngine, range(400))
+
+
+def test_without_stability_nothing_is_reported_or_told() -> None:
+    assert_correct_without_stability(
+        lambda me, members: TwoLevelEngine(me, members, stability=False), range(1000, 1200)
+    )
+
+
+@pytest.mark.slow
+def test_many_random_schedules_are_correct() -> None:
+    assert_correct(TwoLevelEngine, range(100_000, 110_000))
+
+
+@pytest.mark.parametrize("run", runs("two-level-"), ids=str)
+def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> None:
+    assert_fails_only_with(DEFECTS[run.flag], TwoLevelEngine, run)
+
+
+def test_the_middleware_orders_by_what_the_application_has_not_taken() -> None:
+    """The over-ordering of internal tags: B:1 has arrived at A, so A:1 waits for it elsewhere, though concurrent."""
+    for build, waits in ((TwoLevelEngine, True), (VectorEngine, False)):
+        made = group(build, 3)
+        for action in (("send", "B"), ("arrive", "B", "A", 0), ("send", "A")):
+            made.apply(action)
+        made.apply(("arrive", "A", "C", 0))
+        assert made.apply(("poll", "C")) is not waits
+        assert not made.drain()
+
+
+def test_tags_are_the_applications_although_the_middlewares_vector_is_larger() -> None:
+    engine = TwoLevelEngine("A", ("A", "B"))
+    engine.receive("B", TwoLevelMessage(Dot("B", 1), (0, 1), (0, 1), b""))
+    tag = engine.send(b"")
+    [transmit] = engine.take_outbox()
+    assert transmit.message == TwoLevelMessage(Dot("A", 1), (1, 1), (1, 0), b"")
+    taken = engine.poll()
+    assert taken is not None and taken.tag.concurrent(tag)
+
+
+def test_both_vectors_travel_and_are_held() -> None:
+    message = TwoLevelMessage(Dot("B", 2), (3, 2), (1, 2), b"x")
+    assert message.wire_fields() == [0, "B", b"x", [3, 2], [1, 2]]
+    engine = TwoLevelEngine("A", ("A", "B"), stability=False)
+    engine.receive("B", message)
+    assert engine.measures().metadata_words == 2 * 2 + 1 + 2 * 2
+
+
+def test_an_application_vector_that_does_not_fit_is_refused() -> None:
+    engine = TwoLevelEngine("A", ("A", "B"))
+    for vector in ((0, 1, 0), (0, 2)):
+        with pytest.raises(RemoteProtocolError):
+            engine.receive("B", TwoLevelMessage(Dot("B", 1), (0, 1), vector, b""))
+    assert engine.quiet
