@@ -1,0 +1,297 @@
+"""Graph-based tagged causal delivery with dots, bit strings and phantoms, for a fixed group over reliable links.
+
+G. Younes, *Dynamic End-to-End Reliable Causal Delivery Middleware for Geo-Replicated Services*, 2023: Algorithms 10 and
+11 with stability, 4 and 5 without; repaired as docs/baselines.md lists. Its client and middleware have two notions of
+delivered; here there is one, what `poll` handed over.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crdtcast.baselines.dag import CausalDag, Stage, Vertex
+from crdtcast.baselines.sizes import metadata_bytes
+from crdtcast.engine.interface import Measures
+from crdtcast.engine.pasts import Past, Pasts
+from crdtcast.engine.store import Store
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
+from crdtcast.messages import Delivery, Message, Transmit
+from crdtcast.tags import Dot, Tag, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Phantom:
+    """What its sender has delivered, without a message (5.4): the dot of its next message, and its reduced context."""
+
+    dot: Dot
+    context: tuple[Dot, ...]
+
+    def wire_fields(self) -> list[Any]:
+        """What travels."""
+        return [1, *self.dot, [list(dot) for dot in self.context]]
+
+
+class GraphEngine:
+    """One member. `members` are the ids of all; those of its peers need no introduction, links no attention.
+
+    Links may reorder and duplicate, and must not lose. Without `stability` a message is forgotten when delivered.
+    """
+
+    dag_type: type[CausalDag] = CausalDag
+
+    def __init__(self, me: str, members: Sequence[str], *, stability: bool = True) -> None:
+        if me not in members or len(set(members)) < len(members):
+            raise ConfigurationError(
+                f"{me} has to be one of the members, each of them given once: {', '.join(members)}"
+            )
+        self.me = me
+        self._stability = stability
+        self.vector: dict[str, int] = dict.fromkeys(sorted(members), 0)
+        self._bit: dict[str, int] = {}
+        self._everyone = 0
+        self._set_positions(self.vector)
+        self._dag = self.dag_type()
+        self._ready: deque[Vertex] = deque()
+        self._context: dict[str, Dot] = {}
+        self._outbox: list[Transmit] = []
+        self._news = False
+        self._early: dict[Dot, dict[Dot, None]] = {}
+        """Phantoms that came before their sender's last message of then: that message -> the dots they name."""
+        self._owed: dict[Dot, dict[str, None]] = {}
+        """Members whose phantoms name a dot that is not delivered here yet."""
+        self._tags = Store()
+        self._floor: dict[str, int] = {}
+        self._pasts = Pasts(self._tags, self._floor)
+
+    def _set_positions(self, members: Sequence[str] | Vector) -> None:
+        """The bit of a member is its place among all, in order of their ids (4.4.3)."""
+        self._bit = {member: 1 << place for place, member in enumerate(sorted(members))}
+        self._everyone = (1 << len(self._bit)) - 1
+
+    # Links and the timer
+
+    def connected(self, peer: str) -> None:
+        """Links are taken to be there always."""
+
+    def disconnected(self, peer: str) -> None:
+        """What a link loses is lost here: nothing repairs it."""
+
+    def tick(self) -> None:
+        """Broadcast a phantom, if something was delivered since the last message or phantom of this member."""
+        if self._news and self._stability:
+            self._news = False
+            self._send_phantom(self._phantom())
+
+    def _phantom(self) -> Phantom:
+        return Phantom(self._next_dot(), tuple(self._context.values()))
+
+    def _send_phantom(self, phantom: Phantom) -> None:
+        self._broadcast(phantom)
+
+    def _broadcast(self, message: Message | Phantom) -> None:
+        self._outbox.append(Transmit(None, message))
+
+    def take_outbox(self) -> list[Transmit]:
+        """The effects since the last call, in order."""
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    # Sending
+
+    def _next_dot(self) -> Dot:
+        return Dot(self.me, self.vector[self.me] + 1)
+
+    def send(self, payload: bytes) -> Tag:
+        """tcbroadcast."""
+        return self._send(payload, 0)
+
+    def _send(self, payload: bytes, kind: int) -> Tag:
+        message = Message(self._next_dot(), tuple(self._context.values()), payload, kind)
+        self._broadcast(message)
+        vertex = self._dag.insert(message, self.vector, self._bit)
+        tag = self._remember(message, self._pasts.everything(), 0)
+        self._deliver(vertex, message)
+        self._news = False  # the message tells it all
+        return tag
+
+    # Receiving
+
+    def receive(self, sender: str, message: Any) -> None:
+        """Take a message or a phantom. Raises RemoteProtocolError, the state unchanged, for what names strangers."""
+        if type(message) is Message:
+            self._receive_message(sender, message)
+        elif type(message) is Phantom:
+            self._receive_phantom(sender, message)
+        else:
+            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor phantom")
+
+    def _check(self, sender: str, message: Message | Phantom) -> None:
+        vector = self.vector
+        if message.dot.origin not in vector:
+            raise RemoteProtocolError(f"{sender} sent {message.dot}, whose origin is no member")
+        for dot in message.context:
+            if dot.origin not in vector:
+                raise RemoteProtocolError(
+                    f"{sender} sent {message.dot}, which depends on {dot} of no member"
+                )
+
+    def _receive_message(self, sender: str, message: Message) -> None:
+        self._check(sender, message)
+        dot = message.dot
+        if dot.counter <= self.vector[dot.origin]:
+            return
+        known = self._dag.vertices.get(dot)
+        if known is not None and known.stage is not Stage.SLOT:
+            return
+        self._receive_new(message)
+
+    def _receive_new(self, message: Message) -> None:
+        dag, dot = self._dag, message.dot
+        vertex = dag.insert(message, self.vector, self._bit)
+        if not vertex.bits:
+            self._ready.append(vertex)
+        elif self._stability and dot.counter == self.vector[dot.origin] + 1:
+            # It has to wait. That its sender has delivered what it depends on is known already.
+            mask = self._bit[dot.origin]
+            for pred in vertex.pred.values():
+                if pred.stage is Stage.DELIVERED:
+                    dag.acknowledge(pred, mask)
+
+    def _receive_phantom(self, sender: str, phantom: Phantom) -> None:
+        self._check(sender, phantom)
+        if not self._stability:
+            return
+        origin, counter = phantom.dot
+        delivered = self.vector.get(origin, -1)  # nothing of it counts before its join
+        if counter > delivered + 1:
+            early = self._early.setdefault(Dot(origin, counter - 1), {})
+            early.update(dict.fromkeys(phantom.context))
+        elif counter == delivered + 1:
+            self._take_phantom(origin, phantom.context)
+        # An earlier one says less than what was delivered of its sender since.
+
+    def _take_phantom(self, member: str, context: Sequence[Dot] | dict[Dot, None]) -> None:
+        """`member` has delivered these, and all it had sent before is delivered here."""
+        vertices, vector = self._dag.vertices, self.vector
+        mask = self._bit.get(member, 0)  # none: it has left
+        if not mask:
+            return
+        for dot in context:
+            if vector.get(dot.origin, 0) < dot.counter:
+                self._owed.setdefault(dot, {})[member] = None
+            elif (vertex := vertices.get(dot)) is not None:
+                self._dag.acknowledge(vertex, mask)
+
+    # Delivery and stability
+
+    def poll(self) -> Delivery | None:
+        """tcdeliver: the next deliverable message of another member."""
+        if not self._ready:
+            return None
+        vertex = self._ready.popleft()
+        message = vertex.message
+        assert message is not None, "a vertex keeps its message until it is delivered"
+        past, missing = self._pasts.of(message.context, self._floor)
+        tag = self._remember(message, past, missing)
+        self._deliver(vertex, message)
+        self._news = True
+        return Delivery(message.payload, tag, message.kind)
+
+    def _remember(self, message: Message, past: Past, missing: int | None) -> Tag:
+        """Keep what the tags of later messages need: the published algorithm tells no more than the context."""
+        tag = Tag(message.dot, message.context, past)
+        if not self._stability:
+            message = Message(message.dot, message.context, b"")
+        self._tags.add(message, tag, missing, 0)
+        self._pasts.record(message.dot)
+        return tag
+
+    def _deliver(self, vertex: Vertex, message: Message) -> None:
+        """It counts as delivered from here on, and its sender, like this member, has acknowledged what it follows."""
+        dot = vertex.dot
+        self.vector[dot.origin] = dot.counter
+        self._advance_context(dot, message.context)
+        freed = self._dag.deliver(vertex, self._bit[dot.origin], self._everyone)
+        if self._stability:
+            self._await_acknowledgements(vertex, message)
+        else:
+            self._dag.delete(vertex)
+        self._ready.extend(freed)
+        if self._owed and (members := self._owed.pop(dot, None)) is not None:
+            for member in members:
+                self._dag.acknowledge(vertex, self._bit.get(member, 0))
+        self._take_early(dot)
+
+    def _take_early(self, dot: Dot) -> None:
+        """Phantoms that came too early, by what they had to wait for."""
+        if self._early and (context := self._early.pop(dot, None)) is not None:
+            self._take_phantom(dot.origin, context)
+
+    def _advance_context(self, dot: Dot, context: tuple[Dot, ...]) -> None:
+        """The maximal delivered dots: this one instead of those that it follows."""
+        maximal = self._context
+        for depended in context:
+            if maximal.get(depended.origin) == depended:
+                del maximal[depended.origin]
+        maximal[dot.origin] = dot
+
+    def _await_acknowledgements(self, vertex: Vertex, message: Message) -> None:
+        self._dag.acknowledge(vertex, self._bit[self.me] | self._bit[message.dot.origin])
+
+    def has_stable(self) -> bool:
+        """Whether `poll_stable` would return something."""
+        return bool(self._dag.ripe)
+
+    def poll_stable(self, limit: int = 1000) -> list[Tag]:
+        """tcstable: tags that have become stable. Their vertices leave the graph as this returns."""
+        dag, store = self._dag, self._tags
+        tags: list[Tag] = []
+        floor = self._floor.copy()
+        while dag.ripe and len(tags) < limit:
+            vertex = dag.ripe.popleft()
+            dag.delete(vertex)
+            stored = store.get(*vertex.dot)
+            assert stored is not None, "a delivered message is remembered until it is stable"
+            store.remove(stored)
+            floor[vertex.dot.origin] = vertex.dot.counter
+            tags.append(stored.tag)
+        if tags:
+            self._floor = floor
+        return tags
+
+    # Looking in
+
+    @property
+    def delivered(self) -> Vector:
+        """Origin -> highest counter delivered here."""
+        return self.vector
+
+    @property
+    def context(self) -> tuple[Dot, ...]:
+        """The reduced context, which the next message will carry."""
+        return tuple(self._context.values())
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing waits here and nothing is unstable."""
+        return not self._dag.vertices and not self._early
+
+    def measures(self) -> Measures:
+        """The graph by the thesis's count of words; in bytes also the vector, contexts and phantoms that wait.
+
+        What exact pasts of tags need (see `engine.pasts`) is left out: the published tags have none.
+        """
+        dag = self._dag
+        return Measures(
+            work={
+                "edge_visits": dag.edge_visits,
+                "bit_operations": dag.bit_operations,
+                "queue_scans": 0,
+                "vector_entries": 0,
+            },
+            metadata_words=dag.words(len(self._bit)),
+            metadata_bytes=metadata_bytes(
+                dag.vertices, self.vector, self._bit, self._context, self._early, self._owed
+            ),
+        )

@@ -1,0 +1,352 @@
+"""Graph-based tagged causal delivery with members that come and go, over reliable links and without any crash.
+
+G. Younes, *Dynamic End-to-End Reliable Causal Delivery Middleware for Geo-Replicated Services*, 2023: chapter 6,
+Algorithms 12 and 13; repaired as docs/baselines.md lists. A member that crashes, or a contact that does so while it
+lets somebody in, stops stability (and the joiner) for good: nothing here replaces what only it could send.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from crdtcast.baselines.dag import Stage, Vertex
+from crdtcast.baselines.graph import GraphEngine, Phantom
+from crdtcast.engine.pasts import Pasts
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from crdtcast.messages import Delivery, Message, Transmit
+from crdtcast.tags import Dot, Tag, Vector
+
+
+class Operation(enum.IntEnum):
+    """Kinds of messages that change the group. The payload of a JOIN is the id of who comes."""
+
+    JOIN = 1
+    LEAVE = 2
+
+
+class Standing(enum.Enum):
+    """Where a member is on its way: JOINING delivers already, and may send when ACTIVE."""
+
+    OUTSIDE = enum.auto()
+    ASKING = enum.auto()
+    JOINING = enum.auto()
+    ACTIVE = enum.auto()
+    LEAVING = enum.auto()
+    LEFT = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """Asks a contact to let `joiner` in."""
+
+    joiner: str
+
+    def wire_fields(self) -> list[Any]:
+        """What travels."""
+        return [2, self.joiner]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRefused:
+    """Who leaves, or is no member itself, lets nobody in: ask one of the `members`."""
+
+    members: tuple[str, ...]
+
+    def wire_fields(self) -> list[Any]:
+        """What travels."""
+        return [3, list(self.members)]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a contact holds when it has just let somebody in: all of one instant.
+
+    unstable: delivered messages in order of delivery, each with its bit string over `members`, which has the joiner.
+    """
+
+    entry: Dot
+    members: tuple[str, ...]
+    vector: Vector
+    context: tuple[Dot, ...]
+    unstable: tuple[tuple[Message, int], ...]
+    application: bytes
+
+    def wire_fields(self) -> list[Any]:
+        """What travels."""
+        unstable = [
+            [*m.dot, [list(dot) for dot in m.context], m.payload, m.kind, _string(bits)]
+            for m, bits in self.unstable
+        ]
+        vector = [[origin, counter] for origin, counter in self.vector.items()]
+        context = [list(dot) for dot in self.context]
+        members = list(self.members)
+        return [4, list(self.entry), members, vector, context, unstable, self.application]
+
+
+def _string(bits: int) -> bytes:
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+class DynamicGraphEngine(GraphEngine):
+    """One member of a group that changes. A founder is among `members`; any other is outside until it has joined.
+
+    `application` gives the state for a joiner, at the instant of its join operation; the joiner finds it in
+    `application_state`. Ids are never used again. Stability cannot be switched off: joins and leaves rest on it.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        members: Sequence[str],
+        *,
+        stability: bool = True,
+        application: Callable[[], bytes] = bytes,
+    ) -> None:
+        if not stability:
+            raise ConfigurationError("joins and leaves rest on stability: use GraphEngine without")
+        founder = me in members
+        super().__init__(me, members if founder else [me])
+        self._standing = Standing.ACTIVE if founder else Standing.OUTSIDE
+        self._application = application
+        self.application_state = b""
+        self.entry: Dot | None = None
+        """The join operation that let this member in."""
+        self._own_join: Vertex | None = None
+        self._own_leave: Vertex | None = None
+        self._contact = ""
+        self._asked: set[str] = set()
+        self._too_early: list[tuple[str, Any]] = []
+        self._requests: deque[str] = deque()
+        self._joiners: dict[str, Vertex] = {}
+        """Whom this member has let in and still forwards to: joiner -> join operation."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who counts as a member here, this one included."""
+        return tuple(self._bit)
+
+    @property
+    def standing(self) -> Standing:
+        """A join, or a leave, is complete when its operation is stable at who joins, or leaves."""
+        if self._standing is Standing.JOINING and _is_stable(self._own_join):
+            self._standing = Standing.ACTIVE
+        elif self._standing is Standing.LEAVING and _is_stable(self._own_leave):
+            self._standing = Standing.LEFT
+        return self._standing
+
+    def _broadcast(self, message: Message | Phantom) -> None:
+        for member in self._bit:
+            if member != self.me:
+                self._outbox.append(Transmit(member, message))
+
+    def tick(self) -> None:
+        """Broadcast a phantom if something is new. A leaver's would be of no use to anybody."""
+        if self.standing in (Standing.JOINING, Standing.ACTIVE):
+            super().tick()
+
+    def send(self, payload: bytes) -> Tag:
+        """tcbroadcast. Raises LocalProtocolError before the join is stable here, and after `leave`."""
+        if self.standing is not Standing.ACTIVE:
+            raise LocalProtocolError(
+                f"{self.me} is {self._standing.name.lower()}: only an active member may send"
+            )
+        return super().send(payload)
+
+    # Joining
+
+    def join(self, contact: str) -> None:
+        """Ask a member to be let in. One that leaves names others, who are asked then; OUTSIDE again if none is left."""
+        if self._standing is not Standing.OUTSIDE:
+            raise LocalProtocolError(
+                f"{self.me} is {self.standing.name.lower()}: a second join would need a fresh id"
+            )
+        self._standing = Standing.ASKING
+        self._ask(contact)
+
+    def _ask(self, contact: str) -> None:
+        self._contact = contact
+        self._asked.add(contact)
+        self._outbox.append(Transmit(contact, JoinRequest(self.me)))
+
+    def _refused(self, sender: str, refusal: JoinRefused) -> None:
+        if self._standing is not Standing.ASKING or sender != self._contact:
+            return
+        for member in refusal.members:
+            if member not in self._asked:
+                self._ask(member)
+                return
+        self._standing = Standing.OUTSIDE
+        self._asked.clear()
+        self._refuse_all()
+
+    def _requested(self, joiner: str) -> None:
+        if self.standing in (Standing.OUTSIDE, Standing.LEAVING, Standing.LEFT):
+            self._refuse(joiner)
+        elif joiner not in self.vector and joiner not in self._requests:
+            self._requests.append(joiner)
+
+    def _refuse(self, joiner: str) -> None:
+        others = tuple(member for member in self._bit if member != self.me)
+        self._outbox.append(Transmit(joiner, JoinRefused(others)))
+
+    def _refuse_all(self) -> None:
+        while self._requests:
+            self._refuse(self._requests.popleft())
+
+    def poll(self) -> Delivery | None:
+        """tcdeliver. A join that this member has to issue is a `local` delivery: it follows what was delivered here."""
+        if self._requests and self.standing is Standing.ACTIVE:
+            return self._admit(self._requests.popleft())
+        return super().poll()
+
+    def _admit(self, joiner: str) -> Delivery:
+        """Let it in: the operation for all others, a snapshot for the joiner, and what is not delivered here yet."""
+        pending = [v for v in self._dag.vertices.values() if v.stage is Stage.RECEIVED]
+        tag = self._send(joiner.encode(), Operation.JOIN)
+        self._joiners[joiner] = self._dag.vertices[tag.dot]
+        self._outbox.append(Transmit(joiner, self._snapshot(tag.dot)))
+        for vertex in pending:
+            if vertex.message is not None:
+                self._forward(vertex.message, joiner)
+        return Delivery(joiner.encode(), tag, Operation.JOIN, local=True)
+
+    def _snapshot(self, entry: Dot) -> Snapshot:
+        vertices = self._dag.vertices
+        return Snapshot(
+            entry,
+            self.members,
+            dict(self.vector),
+            tuple(self._context.values()),
+            tuple((s.message, vertices[s.message.dot].bits) for s in self._tags.in_order()),
+            self._application(),
+        )
+
+    def _forward(self, message: Message, joiner: str) -> None:
+        """With its whole context: what is stable here need not be so at the joiner."""
+        if message.dot.origin != joiner:
+            self._outbox.append(Transmit(joiner, message))
+
+    def _install(self, snapshot: Snapshot) -> None:
+        if self._standing not in (Standing.OUTSIDE, Standing.ASKING):
+            return
+        self._standing = Standing.JOINING
+        self.entry = snapshot.entry
+        self.application_state = snapshot.application
+        self.vector = dict(snapshot.vector)
+        self._set_positions(snapshot.members)
+        self._context = {dot.origin: dot for dot in snapshot.context}
+        self._floor = floor = dict(snapshot.vector)
+        for message, _ in snapshot.unstable:
+            floor[message.dot.origin] -= 1
+        self._pasts = Pasts(self._tags, floor)
+        for message, bits in snapshot.unstable:
+            vertex = self._dag.insert(message, self.vector, self._bit)
+            self._dag.deliver(vertex, 0, bits)
+            self._remember(message, *self._pasts.of(message.context, floor))
+        self._own_join = self._dag.vertices[snapshot.entry]
+        self._settle_copied()
+        self._news = True
+        early, self._too_early = self._too_early, []
+        for sender, content in early:
+            self.receive(sender, content)
+
+    def _settle_copied(self) -> None:
+        """What was stable at the contact, though not taken yet by its application, is so here."""
+        self._dag.settle()
+
+    # Leaving
+
+    def leave(self) -> Tag:
+        """Issue the last message of this member. It may stop when its `standing` is LEFT and its outbox empty."""
+        if self.standing is not Standing.ACTIVE:
+            raise LocalProtocolError(
+                f"{self.me} is {self._standing.name.lower()}: only an active member can leave"
+            )
+        self._refuse_all()
+        self._standing = Standing.LEAVING
+        return self._send(b"", Operation.LEAVE)
+
+    # Receiving
+
+    def receive(self, sender: str, message: Any) -> None:
+        """Take what somebody sent. Raises RemoteProtocolError, the state unchanged, for what names strangers."""
+        if type(message) is JoinRequest:
+            self._requested(message.joiner)
+        elif type(message) is JoinRefused:
+            self._refused(sender, message)
+        elif type(message) is Snapshot:
+            self._install(message)
+        elif self._standing in (Standing.OUTSIDE, Standing.ASKING):
+            self._too_early.append((sender, message))
+        elif self.standing is not Standing.LEFT:
+            super().receive(sender, message)
+
+    def _check(self, sender: str, message: Message | Phantom) -> None:
+        """A phantom may come from, or name, a member whose join is still on its way here; a message may not."""
+        if type(message) is Phantom:
+            return
+        origins, vector = self._bit, self.vector
+        for dot in (message.dot, *message.context):
+            if dot.origin not in origins and dot.counter > vector.get(dot.origin, 0):
+                raise RemoteProtocolError(
+                    f"{sender} sent {message.dot}, and {dot.origin} is no member here"
+                )
+
+    def _receive_new(self, message: Message) -> None:
+        super()._receive_new(message)
+        for joiner, operation in list(self._joiners.items()):
+            if operation.stage is Stage.STABLE:
+                del self._joiners[joiner]  # everybody sends to it by now
+            else:
+                self._forward(message, joiner)
+
+    # Membership operations
+
+    def _deliver(self, vertex: Vertex, message: Message) -> None:
+        if message.kind == Operation.JOIN:
+            self._add(message.payload.decode())
+        super()._deliver(vertex, message)
+        if message.kind == Operation.JOIN:
+            self._take_early(Dot(message.payload.decode(), 0))
+        elif message.kind == Operation.LEAVE:
+            self._deliver_leave(vertex)
+
+    def _await_acknowledgements(self, vertex: Vertex, message: Message) -> None:
+        super()._await_acknowledgements(vertex, message)
+        if message.kind == Operation.JOIN:
+            # Whatever the joiner will send comes after this.
+            self._dag.acknowledge(vertex, self._bit[message.payload.decode()])
+
+    def _deliver_leave(self, vertex: Vertex) -> None:
+        leaver = vertex.dot.origin
+        if leaver == self.me:
+            self._own_leave = vertex
+            return
+        if self.standing in (Standing.JOINING, Standing.ACTIVE):
+            # Its acknowledgement, while the leaver has everything that was sent before.
+            self._outbox.append(Transmit(leaver, self._phantom()))
+        self._remove(leaver)
+
+    def _add(self, joiner: str) -> None:
+        if joiner in self._bit:
+            return
+        self.vector[joiner] = 0
+        self._set_positions([*self._bit, joiner])
+        self._dag.open_position(self._position(joiner))
+
+    def _remove(self, leaver: str) -> None:
+        """Nothing more can come of it. What waited for it alone is stable now."""
+        position = self._position(leaver)
+        self._set_positions([member for member in self._bit if member != leaver])
+        self._dag.close_position(position)
+        self._dag.settle()
+        self._joiners.pop(leaver, None)
+
+    def _position(self, member: str) -> int:
+        return self._bit[member].bit_length() - 1
+
+
+def _is_stable(operation: Vertex | None) -> bool:
+    return operation is not None and operation.stage is Stage.STABLE
