@@ -1,9 +1,9 @@
 """A group of any engine on a simulated clock: who sent, delivered and found stable what, and when; what went out.
 
 A discrete-event run, fixed by its setup. Who sends when, and how long a message takes to whom, is drawn apart from all
-else and no message waits for another engine's digests, so engines of all kinds live through the same history of sends
-and deliveries. Applications take what is deliverable at once. Real time enters only if a clock is given, and changes
-nothing.
+else and no message waits for an engine's other traffic, so engines of all kinds live through the same history of sends
+and deliveries (unless they repair: then what others hand on may be there first). Applications take what is deliverable
+at once. Real time enters only if a clock is given, and changes nothing.
 """
 
 import heapq
@@ -104,7 +104,6 @@ class TimedRun:
     delivery_ns: list[Spans]
     stable_ns: list[Spans]
     engine_ns: int = 0
-    transmissions: list[Sent] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     final: dict[int, Measures] = field(default_factory=dict)
@@ -152,6 +151,7 @@ class _Group:
         build: Build,
         clock: Callable[[], int] | None,
         recorded: int | None,
+        transmitted: Callable[[Sent], None] | None,
     ) -> None:
         if len(ids) != setup.members:
             raise ConfigurationError(f"{len(ids)} ids for {setup.members} members")
@@ -172,6 +172,7 @@ class _Group:
         )
         self.clock = clock
         self.recorded = recorded
+        self.transmitted = transmitted
         self.now = 0.0
         self._serial = 0
         self._events: list[tuple[float, int, int, Input]] = []
@@ -261,8 +262,9 @@ class _Group:
         is_message = broadcast and effect.to is None
         chance = (self._latencies if is_message else self._others)[sender]
         lane = self._messages if is_message else self._anything
-        sent = Sent(sender, len(receivers), self.now, effect.message, effect.to is not None)
-        self.run.transmissions.append(sent)
+        if self.transmitted is not None:
+            relayed = effect.to is not None
+            self.transmitted(Sent(sender, len(receivers), self.now, effect.message, relayed))
         packet = Input("receive", self.ids[sender], effect.message)
         draw, anything = self.setup.latency.draw, self._anything
         for receiver in receivers:
@@ -286,17 +288,19 @@ def run_timed(
     stability: bool = True,
     clock: Callable[[], int] | None = None,
     recorded: int | None = None,
+    transmitted: Callable[[Sent], None] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> TimedRun:
     """Run a group until everything has been delivered (and is stable, with `stability`), or patience is over.
 
     ids: of the members, in the order of their numbers. build: makes an engine that has met all others.
     stability: whether members tick, and whether the run waits for notices. clock: real time in ns, to measure engines
-    by. recorded: the member whose inputs are kept in `inputs`. progress: called now and then with the share done.
+    by. recorded: the member whose inputs are kept in `inputs`. transmitted: gets everything that goes out. progress: is
+    called now and then with the share done.
 
     Raises ConfigurationError for as many ids as members do not fit.
     """
-    group = _Group(setup, ids, build, clock, recorded)
+    group = _Group(setup, ids, build, clock, recorded, transmitted)
     run = group.run
     last = group.schedule(stability)
     step_ms = last / (setup.samples + 1) if setup.samples else math.inf
