@@ -9,6 +9,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, StrMethodFormatter
 
 from .cpu import CpuRow
 from .engines import ENGINES
@@ -97,10 +98,7 @@ def _plot(axis: Any, name: str, rows: Sequence[Row], panel: Panel, title: str) -
                 published.members, published.value, "x", color=COLOURS[published.engine], ms=7
             )
     axis.set_title(title, fontsize=8)
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.tick_params(labelsize=7)
-    axis.grid(alpha=0.3)
+    _log_axes(axis, 2)
 
 
 def _sweep(rows: Sequence[Row], out: Path) -> Path:
@@ -118,10 +116,7 @@ def _sweep(rows: Sequence[Row], out: Path) -> Path:
                 if points:
                     axis.plot(*zip(*points, strict=True), color=COLOURS[engine], marker=".", ms=4)
             axis.set_title(f"{title}; {members} members, by tick in ms", fontsize=8)
-            axis.set_xscale("log")
-            axis.set_yscale("log")
-            axis.tick_params(labelsize=7)
-            axis.grid(alpha=0.3)
+            _log_axes(axis, 10)
     return _save(figure, axes, out / "sweep.png")
 
 
@@ -137,16 +132,24 @@ def _cpu(rows: Sequence[CpuRow], out: Path) -> Path:
             if points:
                 axis.plot(*zip(*points, strict=True), color=COLOURS[engine], marker=".", ms=4)
         axis.set_title(title, fontsize=8)
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.tick_params(labelsize=7)
-        axis.grid(alpha=0.3)
+        _log_axes(axis, 2)
     return _save(figure, axes, out / "cpu.png")
+
+
+def _log_axes(axis: Any, base: int) -> None:
+    axis.set_xscale("log", base=base)
+    axis.set_yscale("log")
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.tick_params(labelsize=6)
+    axis.grid(alpha=0.3)
 
 
 def _grid(lines: int, columns: int) -> tuple[Any, Any]:
     return plt.subplots(
-        lines, columns, figsize=(3.4 * columns, 2.3 * lines + 0.5), squeeze=False, layout="tight"
+        lines, columns, figsize=(3.3 * columns, 2.2 * lines + 0.4), squeeze=False, layout="tight"
     )
 
 
@@ -154,6 +157,6 @@ def _save(figure: Any, axes: Any, path: Path) -> Path:
     for engine, kind in ENGINES.items():
         axes.flat[0].plot([], [], color=COLOURS[engine], marker=".", ms=4, label=kind.label)
     axes.flat[0].legend(fontsize=6)
-    figure.savefig(path, dpi=75)
+    figure.savefig(path, dpi=72)
     plt.close(figure)
     return path
