@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TypeClashError,
         UnusableInputError,
     )
+    from crdtcast.groups import GroupLinks, GroupNode, open_links
     from crdtcast.hlc import HLC
     from crdtcast.node import Node, run_until_signal
     from crdtcast.options import NodeOptions
@@ -44,6 +45,8 @@ __all__ = [
     "Engine",
     "EngineState",
     "EventLog",
+    "GroupLinks",
+    "GroupNode",
     "Handle",
     "HandshakeError",
     "InvalidOperationError",
@@ -62,6 +65,7 @@ __all__ = [
     "Token",
     "TypeClashError",
     "UnusableInputError",
+    "open_links",
     "open_node",
     "open_replica",
     "run_process",
@@ -85,6 +89,7 @@ _HOMES = {
         "TypeClashError",
         "UnusableInputError",
     ),
+    "crdtcast.groups": ("GroupLinks", "GroupNode", "open_links"),
     "crdtcast.hlc": ("HLC",),
     "crdtcast.peers": ("LinkStatus",),
     "crdtcast.process": ("Process", "run_process"),

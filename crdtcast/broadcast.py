@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from crdtcast.engine import Engine
+from crdtcast.engine import Engine, GroupEngine, Kind
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
 from crdtcast.process import Process, already_taken
 from crdtcast.replica import fresh_incarnation, peer_addresses
-from crdtcast.tags import Tag
+from crdtcast.tags import Dot, Tag
 from crdtcast.waits import Notion, Waits
 
 _STABLE_SLICE = 256
@@ -49,36 +49,50 @@ class Stable:
 Event: TypeAlias = Delivered | Stable
 
 
-class BroadcastNode:
-    """One member. Iterate over it for events (one task at a time); all of it belongs to the Trio
-    thread.
+class Runtime(Protocol):
+    """What moves the engine's messages: a `Node`, or a group's channel on shared links."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> Address: ...
+    @property
+    def max_payload(self) -> int: ...
+    def flush(self) -> None: ...
+    def status(self) -> dict[str, LinkStatus]: ...
+
+
+class Broadcasting:
+    """One member's tcbroadcast, tcdeliver and tcstable, whatever moves its messages. Iterate over it
+    for events (one task at a time); all of it belongs to the Trio thread.
     """
 
-    def __init__(
-        self, options: NodeOptions, incarnation: str, logger: logging.Logger | None = None
-    ) -> None:
-        self.engine = Engine(incarnation, {options.name, *options.named_peers})
-        self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
+    engine: Engine | GroupEngine
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self._process: Process | None = None
         self._waits = Waits(lambda: self.engine)
         self._stable: deque[Tag] = deque()
+        self._operations: set[Dot] = set()  # of the membership; their stability is no news
         self._delivered_since = 0
         self._events = 0
         self._untold = False  # something was taken that the others have to be told
+        self._closed = False
         self._work = trio.lowlevel.ParkingLot()
 
     @property
     def name(self) -> str:
-        return self.node.name
+        return self.runtime.name
 
     @property
     def address(self) -> Address:
         """Host and port where the other members reach this one."""
-        return self.node.address
+        return self.runtime.address
 
     def links(self) -> dict[str, LinkStatus]:
         """State of the link with each other member."""
-        return self.node.status()
+        return self.runtime.status()
 
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
         """Send `payload` to all; never waits. It counts as delivered here when this returns.
@@ -86,18 +100,26 @@ class BroadcastNode:
         after: explicit causality; None means after everything delivered or sent here so far.
         `LocalProtocolError`: longer than `node.max_payload`; nothing was sent.
         """
-        if len(payload) > self.node.max_payload:
+        most = self.runtime.max_payload
+        if len(payload) > most:
             raise LocalProtocolError(
-                f"a payload of {len(payload):,} bytes; at most {self.node.max_payload:,} fit into "
-                "a frame (max_frame)"
+                f"a payload of {len(payload):,} bytes; at most {most:,} fit into a frame (max_frame)"
             )
         tag = self.engine.send(payload, after=after)
         try:
-            if self._process is not None:
-                self._process.tcdeliver(payload, tag)
+            self._happened(Delivered(payload, tag))
         finally:
             self._tell()
         return tag
+
+    def _happened(self, event: Event) -> None:
+        """Let the process have it, if there is one."""
+        if self._process is None:
+            return
+        if isinstance(event, Delivered):
+            self._process.tcdeliver(event.payload, event.tag)
+        else:
+            self._process.tcstable(event.tag)
 
     async def wait_delivered(self, tag: Tag, *, count: int) -> None:
         """Return when `count` members, this one included, have taken the message, as far as they
@@ -134,12 +156,8 @@ class BroadcastNode:
             raise already_taken(self.name)
         self._process = process
         try:
-            while True:
-                event = await self._next()
-                if isinstance(event, Delivered):
-                    process.tcdeliver(event.payload, event.tag)
-                else:
-                    process.tcstable(event.tag)
+            while (event := await self._next()) is not None:
+                self._happened(event)
         finally:
             self._process = None
 
@@ -150,28 +168,37 @@ class BroadcastNode:
     def _tell(self) -> None:
         """The engine has got on by what the application did."""
         self._untold = False
-        self.node.flush()
+        self.runtime.flush()
         self._waits.check()
 
-    def __aiter__(self) -> "BroadcastNode":
+    def _close(self) -> None:
+        """There is nothing more to come."""
+        self._closed = True
+        self._work.unpark_all()
+
+    def __aiter__(self) -> "Broadcasting":
         return self
 
     async def __anext__(self) -> Event:
-        """The next event; waits for it. Ends when the node is closed, by cancellation.
+        """The next event; waits for it. Ends when this member has left its group, and by
+        cancellation when the node is closed.
 
         While events are waiting, only every 32nd is a checkpoint: one each would cost more than
         the event itself.
         """
         if self._process is not None:
             raise already_taken(self.name)
-        return await self._next()
+        event = await self._next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
 
-    async def _next(self) -> Event:
+    async def _next(self) -> Event | None:
         self._events += 1
         if self._events % _TURN == 0:
             self._tell()
             await trio.lowlevel.checkpoint()
-        while (event := self.next_event()) is None:
+        while (event := self.next_event()) is None and not self._closed:
             await self._work.park()
         return event
 
@@ -186,15 +213,45 @@ class BroadcastNode:
         # Notices of stability must not starve behind deliveries that keep coming.
         if self._delivered_since >= _STABLE_SLICE and not self._stable:
             self._delivered_since = 0
-            self._stable.extend(self.engine.poll_stable(_STABLE_SLICE))
+            self._poll_stable()
         if self._stable:
             return Stable(self._stable.popleft())
-        if (delivery := self.engine.poll()) is not None:
+        while (delivery := self.engine.poll()) is not None:
             self._delivered_since += 1
             self._untold = True
-            return Delivered(delivery.payload, delivery.tag)
-        self._stable.extend(self.engine.poll_stable(_STABLE_SLICE))
+            if delivery.kind == Kind.APPLICATION:
+                return Delivered(delivery.payload, delivery.tag)
+            self._operations.add(delivery.tag.dot)
+        while not self._stable and self.engine.has_stable():
+            self._poll_stable()
         return Stable(self._stable.popleft()) if self._stable else None
+
+    def _poll_stable(self) -> None:
+        tags = self.engine.poll_stable(_STABLE_SLICE)
+        operations = self._operations
+        if isinstance(self.engine, GroupEngine):
+            operations.update(tag.dot for tag in self.engine.take_issued())
+        if not operations:
+            self._stable.extend(tags)
+            return
+        for tag in tags:
+            if tag.dot in operations:
+                operations.discard(tag.dot)
+            else:
+                self._stable.append(tag)
+
+
+class BroadcastNode(Broadcasting):
+    """One member of a group whose members are fixed, on links of its own."""
+
+    engine: Engine
+
+    def __init__(
+        self, options: NodeOptions, incarnation: str, logger: logging.Logger | None = None
+    ) -> None:
+        self.engine = Engine(incarnation, {options.name, *options.named_peers})
+        self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
+        super().__init__(self.node)
 
 
 @asynccontextmanager

@@ -94,6 +94,13 @@ def judge(
             f"node {peer.name!r} belongs to group {peer.group!r}, node {own.name!r} to "
             f"{own.group!r}: one of them has a wrong peer address or group",
         )
+    if peer.shared != own.shared:
+        several, one = (peer, own) if peer.shared else (own, peer)
+        return Refusal(
+            Reason.GROUP,
+            f"the links of node {several.name!r} carry several groups, those of {one.name!r} just one: "
+            "open all members of a group in the same way",
+        )
     if peer.name == own.name:
         return Refusal(
             Reason.NAME_CLASH,

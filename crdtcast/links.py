@@ -20,7 +20,6 @@ import trio
 
 from crdtcast.backoff import Backoff
 from crdtcast.exceptions import (
-    CrdtcastError,
     RemoteProtocolError,
     SupersededError,
 )
@@ -58,7 +57,7 @@ class LinkHost(Protocol):
     def link_up(self, link: Link) -> None: ...
     def link_down(self, link: Link) -> None: ...
     def received(self, link: Link, frames: list[Frame]) -> None: ...
-    def ended(self, error: CrdtcastError) -> None: ...
+    def ended(self, error: Exception) -> None: ...
 
 
 class _Refused(Exception):
@@ -129,6 +128,19 @@ class Links:
         self.dialled.append(peer)
         return peer
 
+    def add_address(self, address: Address) -> Peer:
+        """Dial whoever is at `address` from now on; the caller runs `keep_linked`."""
+        peer = self._new_peer(None, address)
+        self.dialled.append(peer)
+        return peer
+
+    def forget(self, name: str) -> None:
+        """Dial `name` no more. A link that is up stays."""
+        for peer in [peer for peer in self.dialled if peer.name == name]:
+            self.dialled.remove(peer)
+            peer.nudge()
+            self.peer(name).changed.unpark_all()
+
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
         self.cut_names.add(name)
@@ -192,10 +204,11 @@ class Links:
                 link.watch(now, interval)
 
     async def keep_linked(self, peer: Peer) -> None:
-        """Dial `peer` whenever there is no link with it."""
-        while True:
-            while peer.name is not None and (peer.name in self.up or peer.name in self.cut_names):
+        """Dial `peer` whenever there is no link with it, until it is to be forgotten."""
+        while peer in self.dialled:
+            if peer.name is not None and (peer.name in self.up or peer.name in self.cut_names):
                 await self.peer(peer.name).changed.park()
+                continue
             nudged = peer.nudged
             verdict = await self._dial(peer)
             delay = peer.backoff.next_delay()

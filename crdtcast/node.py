@@ -1,4 +1,4 @@
-"""The Trio runtime of one member: its engine, its links and its timer. It stores nothing and
+"""The Trio runtime of one member: its engine and its timer, on links of its own. It stores nothing and
 applies nothing.
 
 The application pulls deliveries from the engine itself; the node tells it when to look (`on_work`),
@@ -7,14 +7,13 @@ holds back until it has synced.
 """
 
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
 
 import trio
 
+from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
 from crdtcast.exceptions import (
-    CrdtcastError,
     LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
@@ -22,11 +21,9 @@ from crdtcast.exceptions import (
 )
 from crdtcast.handshake import Reason, admit
 from crdtcast.link import Link
-from crdtcast.links import Connect, Links
-from crdtcast.logs import Throttle
+from crdtcast.links import Connect
 from crdtcast.messages import Digest, Message
-from crdtcast.options import Address, NodeOptions, format_address
-from crdtcast.peers import LinkStatus
+from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
 from crdtcast.ticking import Ticking
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
@@ -38,7 +35,7 @@ def _nothing() -> None:
     pass
 
 
-class Node:
+class Node(Endpoint):
     """One member on the network. All methods are synchronous, but `run`, and belong to the Trio
     thread.
 
@@ -65,100 +62,30 @@ class Node:
         connect: Connect = trio.open_tcp_stream,
         logger: logging.Logger | None = None,
     ) -> None:
-        self.options = options
+        super().__init__(options, connect, logger or logging.getLogger("crdtcast.node"))
         self.engine = engine
         self.fence_epoch = fence_epoch
         self.hold = False
         self._on_work = on_work
         self._on_rolled_back = on_rolled_back
         self._clock_ms = clock_ms
-        self._connect = connect
-        self._logger = logger or logging.getLogger("crdtcast.node")
-        self._throttle = Throttle(self._logger)
-        self._process = secrets.token_bytes(8)
         self._fences: dict[str, tuple[str, int]] = {}
         self._ended = False
-        self._failure: BaseException | None = None
-        self._scope = trio.CancelScope()
-        self._nursery: trio.Nursery | None = None
-        self._address: Address | None = None
-        self._links: Links | None = None
-        self._early: list[Callable[[Links], None]] = []
         self._backlog = 0
         self.ticking = Ticking(options.digest_interval, lambda: self.engine, self._tick)
-
-    @property
-    def name(self) -> str:
-        return self.options.name
-
-    @property
-    def address(self) -> Address:
-        """Host and port that the node listens on; the port is the one bound if 0 was asked for."""
-        if self._address is None:
-            raise LocalProtocolError(f"node {self.name!r} does not listen yet: start `run` first")
-        return self._address
-
-    @property
-    def listening(self) -> bool:
-        """Whether `run` has bound the address."""
-        return self._address is not None
 
     @property
     def max_payload(self) -> int:
         """The longest payload that may be given to `Engine.send`, in bytes."""
         return self.options.max_payload
 
-    # Life
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """(For `run`.)"""
+        return [self.ticking.run]
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        """Listen, dial and tick until cancelled or `stop`ped. With `nursery.start`, returns the
-        address once bound.
-
-        Raises `SupersededError` when a peer proves that this incarnation has ended,
-        `RolledBackError` (without `on_rolled_back`), and OSError when it cannot listen. No error of
-        a peer ends it.
-        """
-        listeners = await _listen(self.options.listen)
-        self._address = listeners[0].socket.getsockname()[:2]
-        self._links = links = Links(self, self.options, self._connect, self._logger)
-        try:
-            for step in self._early:
-                step(links)
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    nursery.start_soon(_serve, links.accept, listeners)
-                    for peer in links.dialled:
-                        nursery.start_soon(links.keep_linked, peer)
-                    nursery.start_soon(links.maintain)
-                    nursery.start_soon(self.ticking.run)
-                    self._logger.info(
-                        "node %s (%s) listens on %s",
-                        self.name,
-                        self.engine.me,
-                        format_address(self.address),
-                    )
-                    task_status.started(self.address)
-        finally:
-            self._nursery = None
-            for listener in listeners:
-                listener.socket.close()
-        if self._failure is not None:
-            raise self._failure
-
-    def stop(self) -> None:
-        """Let `run` return. What is queued for peers and not yet written is repaired at the next
-        start.
-        """
-        self._scope.cancel()
-
-    def ended(self, error: CrdtcastError) -> None:
-        """(For links.) Let `run` raise `error`."""
-        if self._failure is None:
-            self._failure = error
-        self._scope.cancel()
+    def describe(self) -> str:
+        """(For `run`.)"""
+        return f"node {self.name} ({self.engine.me})"
 
     def _tick(self) -> None:
         if not self._ended:
@@ -198,15 +125,7 @@ class Node:
             return
         kind = FrameKind.MESSAGE if type(message) is Message else FrameKind.DIGEST
         for link in links:
-            if not link.offer(kind, frame) and link.closed is None:
-                self._throttle.log(
-                    trio.current_time(),
-                    ("full", link.name),
-                    logging.WARNING,
-                    f"{link.name} does not keep up ({link.queue.queued_bytes:,} bytes wait for "
-                    "it): frames are dropped, and repaired later",
-                    peer=link.name,
-                )
+            self.offer(link, kind, frame)
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
         """Go on with another engine: state was read again, or a new incarnation begun. All links
@@ -227,42 +146,6 @@ class Node:
         """
         return self._links is not None and self._links.gate.closed
 
-    # Operators
-
-    def status(self) -> dict[str, LinkStatus]:
-        """State of the link with each peer, by name."""
-        return self._links.status() if self._links is not None else {}
-
-    def links(self) -> Links:
-        """The table of links; for tests and metrics."""
-        if self._links is None:
-            raise LocalProtocolError(f"node {self.name!r} does not run")
-        return self._links
-
-    def cut(self, name: str) -> None:
-        """Drop the link with peer `name` and refuse it, in both directions, until `heal`."""
-        self._with_links(lambda links: links.cut(name))
-
-    def heal(self, name: str) -> None:
-        """Undo `cut`; the peer is dialled at once."""
-        self._with_links(lambda links: links.heal(name))
-
-    def set_address(self, name: str, address: Address) -> None:
-        """Dial peer `name` at `address` from now on."""
-
-        def dial(links: Links) -> None:
-            peer = links.set_address(name, address)
-            if peer is not None and self._nursery is not None:
-                self._nursery.start_soon(links.keep_linked, peer)
-
-        self._with_links(dial)
-
-    def _with_links(self, step: Callable[[Links], None]) -> None:
-        if self._links is None:
-            self._early.append(step)
-        else:
-            step(self._links)
-
     # The links' side (LinkHost)
 
     def hello(self) -> Hello:
@@ -271,7 +154,7 @@ class Node:
             group=self.options.group,
             name=self.name,
             incarnation=self.engine.me,
-            process=self._process,
+            process=self.process,
             fence=self.fence_epoch,
             max_frame=self.options.max_frame,
             clock_ms=self._clock_ms() if self._clock_ms is not None else None,
@@ -340,8 +223,7 @@ class Node:
             self._on_work()
         except Exception as error:
             # The application's error, not the peer's whose frame we happen to be at.
-            self._failure = self._failure or error
-            self._scope.cancel()
+            self.ended(error)
         self._relieve()
 
     def _relieve(self) -> None:
@@ -356,21 +238,3 @@ class Node:
                 self._links.gate.open()
         elif self._backlog > self.options.backlog_bytes:
             self._links.gate.close()
-
-
-async def _listen(address: Address) -> list[trio.SocketListener]:
-    host, port = address
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    if port == 0:
-        # A name with several addresses would get as many ports.
-        for listener in listeners[1:]:
-            listener.socket.close()
-        del listeners[1:]
-    return listeners
-
-
-async def _serve(
-    handler: Callable[[trio.abc.Stream], Awaitable[None]], listeners: list[trio.SocketListener]
-) -> None:
-    async with trio.open_nursery() as nursery:
-        await trio.serve_listeners(handler, listeners, handler_nursery=nursery)

@@ -10,11 +10,13 @@ import trio
 from crdtcast.options import Address
 
 if TYPE_CHECKING:
-    from crdtcast.node import Node
+    from crdtcast.endpoint import Endpoint
 
 
 @asynccontextmanager
-async def running(node: "Node", *others: Callable[[], Awaitable[None]]) -> AsyncIterator["Node"]:
+async def running(
+    node: "Endpoint", *others: Callable[[], Awaitable[None]]
+) -> AsyncIterator["Endpoint"]:
     """Run `node` (and other tasks) in the background of a `with` block; it listens when that
     begins.
 

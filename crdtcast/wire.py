@@ -7,7 +7,6 @@ body is kept, and whatever is not exactly a frame is a `RemoteProtocolError`. A 
 depend on the link it goes out on, so a broadcast is encoded once for all peers.
 """
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +14,26 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from crdtcast import wire_groups
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
-from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
+from crdtcast.messages import Digest, Message
+from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire_values import (
+    MAX_COUNTER,
+    MAX_IDENTIFIER,
+    MAX_ORIGINS,
+    digest_fields,
+    message_fields,
+    printable,
+    read_digest,
+    read_message,
+)
+from crdtcast.wire_values import FrameKind as FrameKind
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
-it.
+it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
 """
 OLDEST_VERSION = 1
 
@@ -30,24 +41,8 @@ MAX_FRAME = 16 * 2**20
 """Bytes of a frame's body, unless a node is told otherwise."""
 MAX_HANDSHAKE_FRAME = 4096
 """The limit for a peer that has not yet said who it is."""
-MAX_ORIGINS = 65_536
-"""Entries of a vector, and dots of a context. (msgpack reserves room for what a header claims.)"""
-MAX_IDENTIFIER = 64
-MAX_COUNTER = 2**63 - 1
+MAX_ADDRESS = 300
 _PREFIX = 4
-
-
-class FrameKind(enum.IntEnum):
-    """First element of a frame's list. Numbers are for ever; a new kind needs a new protocol
-    version.
-    """
-
-    KEEPALIVE = 0
-    HELLO = 1
-    WELCOME = 2
-    REFUSAL = 3
-    MESSAGE = 4
-    DIGEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,9 @@ class Hello:
     `process` is drawn anew by each running node, and tells a reconnect from another process under
     the same name, and a node from itself. `fence` is the epoch of whoever owns the server beside a
     gateway (0 without one); between two owners the higher one is right. `max_frame` is what the
-    sender accepts. `clock_ms` is its wall clock, when drift is watched.
+    sender accepts. `clock_ms` is its wall clock, when drift is watched. `shared`: its links carry
+    several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process.
+    `address` is where others can dial it, if it says so.
     """
 
     group: str
@@ -74,6 +71,8 @@ class Hello:
     clock_ms: int | None = None
     version: int = PROTOCOL_VERSION
     oldest: int = OLDEST_VERSION
+    shared: bool = False
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Refusal:
     text: str
 
 
-Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Message | Digest
+Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Message | Digest | GroupFrame
 
 _pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
 _unpack: Callable[..., Any] = partial(
@@ -120,14 +119,8 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
     """The bytes of `frame`, its length in front; `LocalProtocolError` if its body is longer than
     `max_frame` bytes.
     """
-    fields: list[object]
-    if type(frame) is Message:  # first, and without a match: this is the hot path
-        dot = frame.dot
-        fields = [4, dot[0], dot[1], frame.kind, frame.payload]
-        for dependency in frame.context:
-            fields += dependency
-    else:
-        fields = _fields_of(frame)
+    # Messages first, and without a match: this is the hot path.
+    fields = message_fields(frame) if type(frame) is Message else _fields_of(frame)
     encoded = _framed(fields)
     if len(encoded) - _PREFIX > max_frame:
         raise LocalProtocolError(
@@ -139,8 +132,10 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
 
 def _fields_of(frame: Frame) -> list[object]:
     match frame:
-        case Digest(digest_kind, vector):
-            return [int(FrameKind.DIGEST), int(digest_kind), dict(vector)]
+        case Digest():
+            return digest_fields(frame)
+        case Grouped() | Here() | Apart() | Known():
+            return wire_groups.fields_of(frame)
         case Hello():
             return [int(FrameKind.HELLO), _hello_fields(frame)]
         case Welcome(number):
@@ -152,7 +147,7 @@ def _fields_of(frame: Frame) -> list[object]:
 
 
 def _hello_fields(hello: Hello) -> dict[str, object]:
-    return {
+    fields: dict[str, object] = {
         "version": hello.version,
         "oldest": hello.oldest,
         "group": hello.group,
@@ -163,6 +158,9 @@ def _hello_fields(hello: Hello) -> dict[str, object]:
         "max_frame": hello.max_frame,
         "clock_ms": hello.clock_ms,
     }
+    if hello.shared:
+        fields.update(shared=True, address=hello.address)
+    return fields
 
 
 def decode(body: bytes | memoryview) -> Frame:
@@ -186,48 +184,6 @@ def decode(body: bytes | memoryview) -> Frame:
     raise RemoteProtocolError(f"a frame of an unknown kind: {kind!r:.40}")
 
 
-def _decode_message(fields: list[Any]) -> Message:
-    if len(fields) < 5 or len(fields) % 2 == 0:
-        raise RemoteProtocolError(f"a message frame of {len(fields)} fields")
-    kind, payload = fields[3], fields[4]
-    if type(payload) is not bytes or type(kind) is not int or not 0 <= kind < 256:
-        raise RemoteProtocolError("a message frame with a payload or kind of the wrong type")
-    dots = iter(fields[5:])
-    context = tuple([_dot(origin, counter) for origin, counter in zip(dots, dots, strict=True)])
-    return Message(_dot(fields[1], fields[2]), context, payload, kind)
-
-
-def _dot(origin: object, counter: object) -> Dot:
-    if (
-        type(origin) is str
-        and type(counter) is int
-        and 0 < len(origin) <= MAX_IDENTIFIER
-        and 0 < counter <= MAX_COUNTER
-    ):
-        return Dot(origin, counter)
-    raise RemoteProtocolError(f"not a dot: {origin!r:.80}, {counter!r:.40}")
-
-
-_DIGEST_KINDS = {int(kind): kind for kind in DigestKind}
-
-
-def _decode_digest(fields: list[Any]) -> Digest:
-    if len(fields) != 3 or type(fields[1]) is not int or fields[1] not in _DIGEST_KINDS:
-        raise RemoteProtocolError("a digest frame of the wrong shape or kind")
-    vector = fields[2]
-    if type(vector) is not dict:
-        raise RemoteProtocolError("a digest frame without a vector")
-    for origin, counter in vector.items():
-        if (
-            type(origin) is not str
-            or not 0 < len(origin) <= MAX_IDENTIFIER
-            or type(counter) is not int
-            or not 0 <= counter <= MAX_COUNTER
-        ):
-            raise RemoteProtocolError(f"not a vector's entry: {origin!r:.80}: {counter!r:.40}")
-    return Digest(_DIGEST_KINDS[fields[1]], vector)
-
-
 def _decode_keepalive(fields: list[Any]) -> KeepAlive:
     if len(fields) != 1:
         raise RemoteProtocolError("a keep-alive frame with something in it")
@@ -243,12 +199,7 @@ def _decode_welcome(fields: list[Any]) -> Welcome:
 def _decode_refusal(fields: list[Any]) -> Refusal:
     if len(fields) != 3 or type(fields[1]) is not str or type(fields[2]) is not str:
         raise RemoteProtocolError("a refusal frame without a reason and a text")
-    return Refusal(_printable(fields[1][:64]), _printable(fields[2][:1000]))
-
-
-def _printable(text: str) -> str:
-    """What a stranger says goes into our log: one line of it, and no terminal's commands."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return Refusal(printable(fields[1][:64]), printable(fields[2][:1000]))
 
 
 def _decode_hello(fields: list[Any]) -> Hello:
@@ -282,7 +233,13 @@ def _decode_hello(fields: list[Any]) -> Hello:
         clock_ms=None if said.get("clock_ms") is None else number("clock_ms"),
         version=number("version"),
         oldest=number("oldest"),
+        shared=said.get("shared") is True,
+        address=text("address", _valid_address) if said.get("shared") is True else "",
     )
+
+
+def _valid_address(text: str) -> bool:
+    return len(text) <= MAX_ADDRESS and text.isprintable()
 
 
 _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
@@ -290,8 +247,9 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.HELLO): _decode_hello,
     int(FrameKind.WELCOME): _decode_welcome,
     int(FrameKind.REFUSAL): _decode_refusal,
-    int(FrameKind.MESSAGE): _decode_message,
-    int(FrameKind.DIGEST): _decode_digest,
+    int(FrameKind.MESSAGE): read_message,
+    int(FrameKind.DIGEST): read_digest,
+    **wire_groups.DECODERS,
 }
 
 

@@ -25,6 +25,7 @@ def test_two_members_of_one_group_have_nothing_against_each_other() -> None:
         (replace(PEER, version=7, oldest=6), Reason.VERSION, "upgrade the older one"),
         (replace(PEER, version=0, oldest=0), Reason.VERSION, "versions 0 to 0"),
         (replace(PEER, group="other"), Reason.GROUP, "'other'"),
+        (replace(PEER, shared=True), Reason.GROUP, "links of node 'b' carry several groups"),
         (replace(OWN), Reason.OWN_ADDRESS, "its own address is among its peers"),
         (replace(OWN, process=b"pc"), Reason.NAME_CLASH, "two nodes call themselves 'a'"),
         (replace(PEER, name="c"), Reason.WRONG_NAME, "expects 'b'"),
@@ -40,7 +41,8 @@ def test_each_objection_in_one_clear_sentence(peer: Hello, reason: Reason, words
 
 
 def test_a_version_that_still_knows_ours_is_welcome() -> None:
-    assert judge(OWN, replace(PEER, version=2, oldest=1)) is None
+    assert judge(OWN, replace(PEER, version=3, oldest=2)) is None
+    assert judge(OWN, replace(PEER, version=1, oldest=1)) is None
 
 
 def test_a_clock_behind_is_welcome() -> None:

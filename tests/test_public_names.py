@@ -9,10 +9,10 @@ import crdtcast
 
 PUBLIC = """
     BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability Engine EngineState
-    EventLog HLC Handle HandshakeError InvalidOperationError LinkStatus LocalProtocolError Node
-    NodeOptions Process RemoteProtocolError Replica RolledBackError ServerError Stable
-    SupersededError Tag Token TypeClashError UnusableInputError open_node open_replica
-    run_process run_until_signal
+    EventLog GroupLinks GroupNode HLC Handle HandshakeError InvalidOperationError LinkStatus
+    LocalProtocolError Node NodeOptions Process RemoteProtocolError Replica RolledBackError
+    ServerError Stable SupersededError Tag Token TypeClashError UnusableInputError open_links
+    open_node open_replica run_process run_until_signal
 """
 
 PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")

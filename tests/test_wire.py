@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
-from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.tags import Dot
 from crdtcast.wire import (
     KEEPALIVE_FRAME,
@@ -23,40 +23,85 @@ from crdtcast.wire import (
     decode,
     encode,
 )
+from crdtcast.wire_groups import (
+    Admit,
+    Apart,
+    Copy,
+    Fetch,
+    Grouped,
+    Here,
+    Known,
+    Offer,
+    Part,
+    Unable,
+)
 
 identifiers = st.text(min_size=1, max_size=64)
 names = st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True)
 printable = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=64)
 counters = st.integers(1, MAX_COUNTER)
 dots = st.builds(Dot, identifiers, counters)
-frames = st.one_of(
-    st.builds(
-        Message,
-        dots,
-        st.lists(dots, max_size=5).map(tuple),
-        st.binary(max_size=200),
-        st.integers(0, 255),
-    ),
+incarnations = st.builds("{}.{:017x}".format, names, st.integers(0, 2**68 - 1))
+joined = incarnations | st.builds("{}+{}+{}".format, incarnations, incarnations, counters)
+numbers = st.integers(0, MAX_COUNTER)
+messages = st.builds(
+    Message,
+    dots,
+    st.lists(dots, max_size=5).map(tuple),
+    st.binary(max_size=200),
+    st.integers(0, 255),
+)
+vectors = st.dictionaries(identifiers, numbers, max_size=5)
+digests = st.builds(Digest, st.sampled_from(DigestKind), vectors)
+in_group = st.one_of(
+    messages,
+    digests,
     st.builds(
         Digest,
         st.sampled_from(DigestKind),
-        st.dictionaries(identifiers, st.integers(0, MAX_COUNTER), max_size=5),
+        vectors,
+        st.dictionaries(identifiers, st.none() | numbers, max_size=3),
+        numbers,
     ),
+    st.builds(Ended, joined, st.none() | numbers),
+    st.builds(Copy),
+    st.builds(Admit, joined, st.lists(joined | names, max_size=3).map(tuple), st.booleans()),
+    st.builds(Offer, numbers, numbers),
+    st.builds(Unable, st.booleans(), printable),
+    st.builds(Fetch, numbers, numbers),
+    st.builds(Part, numbers, numbers, st.binary(max_size=50)),
+)
+frames = st.one_of(
+    messages,
+    digests,
     st.builds(KeepAlive),
-    st.builds(Welcome, st.integers(0, MAX_COUNTER)),
+    st.builds(Welcome, numbers),
     st.builds(Refusal, printable, printable),
     st.builds(
         Hello,
         group=names,
         name=names,
-        incarnation=st.builds("{}.{:017x}".format, names, st.integers(0, 2**68 - 1)),
+        incarnation=incarnations,
         process=st.binary(min_size=1, max_size=8),
-        fence=st.integers(0, MAX_COUNTER),
-        max_frame=st.integers(0, MAX_COUNTER),
-        clock_ms=st.none() | st.integers(0, MAX_COUNTER),
+        fence=numbers,
+        max_frame=numbers,
+        clock_ms=st.none() | numbers,
         version=st.integers(0, 9),
         oldest=st.integers(0, 9),
     ),
+    st.builds(
+        Hello,
+        group=names,
+        name=names,
+        incarnation=incarnations,
+        process=st.binary(min_size=1, max_size=8),
+        shared=st.just(True),
+        address=printable,
+    ),
+    st.builds(Here, numbers, names, st.none() | joined),
+    st.builds(Apart, names, printable, printable),
+    st.builds(Known, st.dictionaries(names, printable, max_size=3)),
+    st.builds(Grouped, numbers, in_group),
 )
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text() | st.binary(),
@@ -122,7 +167,7 @@ def test_any_body_is_a_frame_or_a_protocol_error(body: bytes) -> None:
     assert decode(encode(frame)[4:]) == frame
 
 
-@given(st.sampled_from(range(6)), st.lists(anything, max_size=8))
+@given(st.sampled_from(range(9)), st.lists(anything, max_size=8))
 def test_any_fields_under_a_known_kind_are_a_frame_or_a_protocol_error(
     kind: int, fields: list[object]
 ) -> None:
@@ -210,3 +255,21 @@ def test_a_name_with_a_line_break_is_no_name() -> None:
     hello = Hello(group="g", name="a\nERROR", incarnation="a.1", process=b"p")
     with pytest.raises(RemoteProtocolError, match="'name' is not one"):
         decode(encode(hello)[4:])
+
+
+@given(st.sampled_from(range(4, 18)), st.lists(anything, max_size=6))
+def test_any_fields_inside_a_group_are_a_frame_or_a_protocol_error(
+    kind: int, fields: list[object]
+) -> None:
+    try:
+        frame = decode(msgpack.packb([9, 1, kind, *fields]))
+    except RemoteProtocolError:
+        return
+    assert decode(encode(frame)[4:]) == frame
+
+
+def test_what_only_shared_links_need_is_never_told_to_version_1() -> None:
+    hello = Hello(group="g", name="a", incarnation="a.0001", process=b"p")
+    told = msgpack.unpackb(encode(hello)[4:])[1]
+    assert not {"shared", "address"} & set(told)
+    assert len(msgpack.unpackb(encode(Digest(DigestKind.NEWS, {"a.0001": 1}))[4:])) == 3

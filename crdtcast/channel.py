@@ -1,0 +1,280 @@
+"""One group on shared links: moves what its engine wants sent to those who are in it, and what they
+send to the engine. Stores nothing, applies nothing, decides nothing about members.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from crdtcast.engine import Engine, GroupEngine
+from crdtcast.exceptions import (
+    CrdtcastError,
+    HandshakeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RolledBackError,
+    SupersededError,
+)
+from crdtcast.handshake import Reason
+from crdtcast.incarnation import name_of
+from crdtcast.link import Link
+from crdtcast.messages import Digest, Ended, Message
+from crdtcast.options import Address, NodeOptions
+from crdtcast.peers import LinkStatus
+from crdtcast.ticking import Ticking
+from crdtcast.wire import encode
+from crdtcast.wire_groups import Apart, Grouped, InGroup
+from crdtcast.wire_values import FrameKind
+
+if TYPE_CHECKING:
+    from crdtcast.shared import SharedLinks
+
+AnyEngine: TypeAlias = Engine | GroupEngine
+
+
+def _nothing() -> None:
+    pass
+
+
+def _not_asked(link: Link, frame: InGroup) -> None:
+    raise RemoteProtocolError(f"a {type(frame).__name__} in a group whose members are fixed")
+
+
+class Channel:
+    """A group of one process. Made by `SharedLinks`.
+
+    engine: None until there is one; set it by `start`, and another one by `start` again.
+    on_work: called whenever something may be deliverable or stable, or a tick has passed.
+    on_asked: takes frames of the dialogue by which members join.
+    """
+
+    def __init__(self, shared: "SharedLinks", group: str, number: int) -> None:
+        self.shared = shared
+        self.group = group
+        self.number = number
+        self.engine: AnyEngine | None = None
+        self.hold = False
+        self.on_work: Callable[[], None] = _nothing
+        self.on_asked: Callable[[Link, InGroup], None] = _not_asked
+        self.on_gone: Callable[[Link], None] = _nothing_of_it
+        self.closed = False
+        self.here: dict[str, str] = {}
+        """Name -> incarnation, of those who are linked and say that they are in the group."""
+        self._backlog = 0
+        self._scope = trio.CancelScope()
+        self.ticking = Ticking(shared.options.digest_interval, self._engine, self._tick)
+
+    def _engine(self) -> AnyEngine:
+        assert self.engine is not None
+        return self.engine
+
+    # What a member of the group sees of its runtime
+
+    @property
+    def name(self) -> str:
+        return self.shared.name
+
+    @property
+    def options(self) -> NodeOptions:
+        return self.shared.options
+
+    @property
+    def address(self) -> Address:
+        """Host and port where the links' other processes reach this one."""
+        return self.shared.address
+
+    @property
+    def max_payload(self) -> int:
+        """The longest payload that may be given to `Engine.send`, in bytes."""
+        return self.shared.options.max_payload
+
+    def status(self) -> dict[str, LinkStatus]:
+        """State of the links with those who are in the group."""
+        return {name: link for name, link in self.shared.status().items() if name in self.here}
+
+    # Life
+
+    def start(self, engine: AnyEngine) -> None:
+        """Take part as `engine.me` from now on."""
+        before, self.engine = self.engine, engine
+        self._backlog = 0
+        self.shared.announce(self)
+        self.here.clear()
+        for link, incarnation in self.shared.present(self.group).items():
+            self.heard_here(link, incarnation)
+        if before is None:
+            self.shared.spawn(self._run)
+        self.after()
+
+    async def _run(self) -> None:
+        with self._scope:
+            await self.ticking.run()
+
+    def close(self) -> None:
+        """Take part no more. The links stay."""
+        if not self.closed:
+            self.closed = True
+            self._scope.cancel()
+            self.shared.closed(self)
+
+    def _tick(self) -> None:
+        self._engine().tick()
+        self._offer_work()
+
+    # Sending
+
+    def flush(self) -> None:
+        """Move what the engine wants sent to the links' queues. Never blocks; does nothing while
+        `hold` is set.
+        """
+        self.ticking.stir()
+        self._flush()
+
+    def _flush(self) -> None:
+        self._relieve()
+        if self.hold or self.closed or self.engine is None:
+            return
+        for effect in self.engine.take_outbox():
+            if effect.to is None:
+                names = list(self.here)
+            else:
+                name = name_of(effect.to)
+                names = [name] if self.here.get(name) == effect.to else []
+            self.send_to(names, effect.message)
+
+    def send_to(self, names: list[str], frame: InGroup) -> None:
+        """Queue a frame for those of these names that are linked."""
+        up = self.shared.links().up
+        links = [link for name in names if (link := up.get(name)) is not None]
+        if not links:
+            return
+        try:
+            encoded = encode(Grouped(self.number, frame), self.shared.options.max_frame)
+        except LocalProtocolError as error:
+            self.shared.say("too long", logging.ERROR, str(error))
+            return
+        kind = _KINDS.get(type(frame), FrameKind.GROUPED)
+        for link in links:
+            self.shared.offer(link, kind, encoded)
+
+    # Peers
+
+    def heard_here(self, link: Link, incarnation: str | None) -> None:
+        """The peer has said who it is in this group."""
+        engine = self.engine
+        if engine is None:
+            return  # `start` looks at who is there
+        before = self.here.get(link.name)
+        if before is not None and before != incarnation:
+            self._leave(link.name)
+        if incarnation is None or before == incarnation:
+            return
+        if name_of(incarnation) != link.name:
+            text = f"incarnation {incarnation} does not belong to a node called {link.name}"
+            self._part(link, Reason.WRONG_NAME, text)
+        elif self._is_welcome(engine, link, incarnation):
+            self.here[link.name] = incarnation
+            engine.connected(incarnation)
+            self.after()
+
+    def _is_welcome(self, engine: AnyEngine, link: Link, incarnation: str) -> bool:
+        if isinstance(engine, GroupEngine):
+            return True  # it judges by ids
+        try:
+            if engine.introduce(incarnation):
+                return True
+        except HandshakeError as error:
+            self._part(link, Reason.UNKNOWN_NAME, str(error))
+        except SupersededError as error:
+            self.shared.ended(error)
+        else:
+            text = f"{incarnation} has ended: a newer incarnation of that name is known"
+            self._part(link, Reason.SUPERSEDED, text)
+        return False
+
+    def _part(self, link: Link, reason: str, text: str) -> None:
+        """Have nothing to do with a peer in this group, and let it know."""
+        self._leave(link.name)
+        self.shared.tell(link, Apart(self.group, reason, text))
+        line = f"group {self.group!r}: {link.name} is kept out: {text}"
+        self.shared.say(line, logging.ERROR, line)
+
+    def heard_apart(self, link: Link, apart: Apart) -> None:
+        """The peer has nothing to do with us in this group."""
+        self._leave(link.name)
+        if apart.reason == Reason.SUPERSEDED and isinstance(self.engine, Engine):
+            self.shared.ended(SupersededError(apart.text))
+            return
+        text = f"group {self.group!r}: {link.name} keeps us out: {apart.text}"
+        self.shared.say(text, logging.ERROR, text)
+
+    def link_down(self, link: Link) -> None:
+        """The link is gone, and the group with it."""
+        self._leave(link.name)
+        self.on_gone(link)
+
+    def _leave(self, name: str) -> None:
+        incarnation = self.here.pop(name, None)
+        if incarnation is not None and self.engine is not None:
+            self.engine.disconnected(incarnation)
+            self.ticking.gone(incarnation)
+
+    # Receiving
+
+    def received(self, link: Link, frame: InGroup) -> None:
+        """(For `SharedLinks`.) The caller calls `after` when there is nothing more."""
+        if type(frame) is not Message and type(frame) is not Digest and type(frame) is not Ended:
+            self.on_asked(link, frame)
+            return
+        sender = self.here.get(link.name)
+        engine = self.engine
+        if sender is None or engine is None:
+            return  # it does not know yet that we have parted, or are no member yet
+        if type(frame) is Message:
+            self._backlog += len(frame.payload) + 64
+        elif type(frame) is Digest:
+            self.ticking.heard(sender, frame)
+        try:
+            if isinstance(engine, GroupEngine):
+                engine.receive(sender, frame)
+            elif isinstance(frame, Ended):
+                raise RemoteProtocolError(f"{sender} sent {frame!r} in a group of fixed members")
+            else:
+                engine.receive(sender, frame)
+        except (RolledBackError, SupersededError) as error:
+            self.shared.ended(error)
+        except CrdtcastError as error:
+            self._part(link, Reason.PROTOCOL, str(error))
+
+    def after(self) -> None:
+        """The engine has changed: answers out, then the application's turn."""
+        if self.engine is not None:
+            self.ticking.stir()
+            self._offer_work()
+
+    def _offer_work(self) -> None:
+        self._flush()
+        try:
+            self.on_work()
+        except Exception as error:
+            # The application's error, not the peer's whose frame we happen to be at.
+            self.shared.ended(error)
+        self._relieve()
+
+    def congested(self) -> bool:
+        """Whether too much waits for the application."""
+        return self._backlog > self.shared.options.backlog_bytes and not self.closed
+
+    def _relieve(self) -> None:
+        if self.engine is not None and not self.engine.has_deliverable():
+            self._backlog = 0
+        self.shared.relieve()
+
+
+def _nothing_of_it(link: Link) -> None:
+    pass
+
+
+_KINDS: dict[type, FrameKind] = {Message: FrameKind.MESSAGE, Digest: FrameKind.DIGEST}

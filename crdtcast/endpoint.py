@@ -1,0 +1,195 @@
+"""Where a process listens and dials: the life of its links, and what operators do with them."""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.link import Link
+from crdtcast.links import Connect, LinkHost, Links
+from crdtcast.logs import Throttle
+from crdtcast.options import Address, NodeOptions, format_address
+from crdtcast.peers import LinkStatus, Peer
+from crdtcast.wire import Frame, FrameKind, Hello, Refusal
+
+
+class Endpoint(LinkHost):
+    """Listens under one name, and keeps links with others. Subclasses say what is told on them.
+
+    connect: opens a stream to a host and port; tests give streams in memory.
+    """
+
+    def __init__(self, options: NodeOptions, connect: Connect, logger: logging.Logger) -> None:
+        self.options = options
+        self.process = secrets.token_bytes(8)
+        self._connect = connect
+        self._logger = logger
+        self._throttle = Throttle(logger)
+        self._failure: BaseException | None = None
+        self._scope = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+        self._address: Address | None = None
+        self._links: Links | None = None
+        self._early: list[Callable[[Links], None]] = []
+
+    @property
+    def name(self) -> str:
+        return self.options.name
+
+    @property
+    def address(self) -> Address:
+        """Host and port that the node listens on; the port is the one bound if 0 was asked for."""
+        if self._address is None:
+            raise LocalProtocolError(f"node {self.name!r} does not listen yet: start `run` first")
+        return self._address
+
+    @property
+    def listening(self) -> bool:
+        """Whether `run` has bound the address."""
+        return self._address is not None
+
+    # Life
+
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """(For subclasses.) What runs beside the links."""
+        return []
+
+    def describe(self) -> str:
+        """(For subclasses.) Who listens, for the log."""
+        return f"node {self.name}"
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Listen, dial and tick until cancelled or `stop`ped. With `nursery.start`, returns the
+        address once bound.
+
+        Raises `SupersededError` when a peer proves that this incarnation has ended,
+        `RolledBackError` (without `on_rolled_back`), and OSError when it cannot listen. No error of
+        a peer ends it.
+        """
+        listeners = await _listen(self.options.listen)
+        self._address = listeners[0].socket.getsockname()[:2]
+        self._links = links = Links(self, self.options, self._connect, self._logger)
+        try:
+            for step in self._early:
+                step(links)
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    nursery.start_soon(_serve, links.accept, listeners)
+                    for peer in links.dialled:
+                        nursery.start_soon(links.keep_linked, peer)
+                    nursery.start_soon(links.maintain)
+                    for task in self.tasks():
+                        nursery.start_soon(task)
+                    self._logger.info(
+                        "%s listens on %s", self.describe(), format_address(self.address)
+                    )
+                    task_status.started(self.address)
+        finally:
+            self._nursery = None
+            for listener in listeners:
+                listener.socket.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Let `run` return. What is queued for peers and not yet written is repaired at the next
+        start.
+        """
+        self._scope.cancel()
+
+    def ended(self, error: Exception) -> None:
+        """(For links.) Let `run` raise `error`."""
+        if self._failure is None:
+            self._failure = error
+        self._scope.cancel()
+
+    def offer(self, link: Link, kind: FrameKind, frame: bytes) -> None:
+        """Queue an encoded frame, and say so if the link drops it."""
+        if not link.offer(kind, frame) and link.closed is None:
+            self._throttle.log(
+                trio.current_time(),
+                ("full", link.name),
+                logging.WARNING,
+                f"{link.name} does not keep up ({link.queue.queued_bytes:,} bytes wait for "
+                "it): frames are dropped, and repaired later",
+                peer=link.name,
+            )
+
+    # Operators
+
+    def status(self) -> dict[str, LinkStatus]:
+        """State of the link with each peer, by name."""
+        return self._links.status() if self._links is not None else {}
+
+    def links(self) -> Links:
+        """The table of links; for tests and metrics."""
+        if self._links is None:
+            raise LocalProtocolError(f"node {self.name!r} does not run")
+        return self._links
+
+    def cut(self, name: str) -> None:
+        """Drop the link with peer `name` and refuse it, in both directions, until `heal`."""
+        self._with_links(lambda links: links.cut(name))
+
+    def heal(self, name: str) -> None:
+        """Undo `cut`; the peer is dialled at once."""
+        self._with_links(lambda links: links.heal(name))
+
+    def set_address(self, name: str, address: Address) -> None:
+        """Dial peer `name` at `address` from now on."""
+        self._with_links(lambda links: self._keep(links, links.set_address(name, address)))
+
+    def _keep(self, links: Links, peer: Peer | None) -> None:
+        if peer is not None and self._nursery is not None:
+            self._nursery.start_soon(links.keep_linked, peer)
+
+    def _with_links(self, step: Callable[[Links], None]) -> None:
+        if self._links is None:
+            self._early.append(step)
+        else:
+            step(self._links)
+
+    # What the links ask (LinkHost)
+
+    def hello(self) -> Hello:
+        """(For links.) Who this is, now."""
+        raise NotImplementedError
+
+    def admit(self, peer: Hello) -> Refusal | None:
+        """(For links.) What there is against a peer that the handshake has no objection to."""
+        raise NotImplementedError
+
+    def link_up(self, link: Link) -> None:
+        """(For links.)"""
+        raise NotImplementedError
+
+    def link_down(self, link: Link) -> None:
+        """(For links.)"""
+        raise NotImplementedError
+
+    def received(self, link: Link, frames: list[Frame]) -> None:
+        """(For links.) Everything that one piece of a stream held, in order."""
+        raise NotImplementedError
+
+
+async def _listen(address: Address) -> list[trio.SocketListener]:
+    host, port = address
+    listeners = await trio.open_tcp_listeners(port, host=host)
+    if port == 0:
+        # A name with several addresses would get as many ports.
+        for listener in listeners[1:]:
+            listener.socket.close()
+        del listeners[1:]
+    return listeners
+
+
+async def _serve(
+    handler: Callable[[trio.abc.Stream], Awaitable[None]], listeners: list[trio.SocketListener]
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await trio.serve_listeners(handler, listeners, handler_nursery=nursery)

@@ -1,0 +1,273 @@
+"""Links that several groups share: one connection for each pair of processes, whatever groups they
+have in common.
+
+Each process says which groups it has (`wire_groups`); what belongs to a group goes only to those who
+have it, too. Processes tell each other where others can be dialled.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from crdtcast.channel import Channel
+from crdtcast.endpoint import Endpoint
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from crdtcast.handshake import Reason
+from crdtcast.incarnation import name_of, new_incarnation, valid_name
+from crdtcast.link import Link
+from crdtcast.links import Connect
+from crdtcast.logs import Throttle
+from crdtcast.options import Address, NodeOptions, format_address, parse_address
+from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
+from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
+
+_REPEAT = 600.0
+"""Seconds between two log lines about the same lasting trouble."""
+_WILDCARDS = {"", "0.0.0.0", "::"}
+
+
+class SharedLinks(Endpoint):
+    """The links of one process, and its groups. All methods are synchronous, but `run`.
+
+    options: `group` names the set of links: only processes with the same one are linked. `peers` are
+        whom to dial at first; more are learned from them.
+    advertise: where the others can dial this process; by default where it listens, unless that is a
+        wildcard.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        *,
+        advertise: Address | None = None,
+        connect: Connect = trio.open_tcp_stream,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        super().__init__(options, connect, logger or logging.getLogger("crdtcast.links"))
+        self.channels: dict[str, Channel] = {}
+        self.known: dict[str, Address] = {}
+        """Where processes can be dialled, by name."""
+        now_us = time.time_ns() // 1000
+        self._incarnation = new_incarnation(options.name, now_us, secrets.randbits(16))
+        self._advertise = advertise
+        self._rarely = Throttle(self._logger, _REPEAT)
+        self._numbers = 0
+        self._said: dict[Link, dict[int, Here]] = {}
+        self._waiting: list[Callable[[], Awaitable[None]]] = []
+        self._news = trio.lowlevel.ParkingLot()
+
+    # Groups
+
+    def open(self, group: str) -> Channel:
+        """A channel for a group of that name; it is announced when it has an engine.
+
+        ConfigurationError for what is no name, LocalProtocolError if the group is open already.
+        """
+        if not valid_name(group):
+            raise ConfigurationError(
+                f"{group!r} is no name for a group: 1 to 32 letters, digits, - or _"
+            )
+        if group in self.channels:
+            raise LocalProtocolError(
+                f"node {self.name!r} has opened group {group!r} already: use what that returned"
+            )
+        self._numbers += 1
+        channel = self.channels[group] = Channel(self, group, self._numbers)
+        self._tell_all(self._here(channel))
+        return channel
+
+    def closed(self, channel: Channel) -> None:
+        """(For channels.) A group is not here any more."""
+        del self.channels[channel.group]
+        self._tell_all(Here(channel.number, channel.group, None))
+        self.relieve()
+
+    def announce(self, channel: Channel) -> None:
+        """(For channels.) Say to everybody who this process is in a group."""
+        self._tell_all(self._here(channel))
+
+    def present(self, group: str) -> dict[Link, str]:
+        """The links with those who are in a group, and their incarnations there."""
+        return {
+            link: here.incarnation
+            for link, said in self._said.items()
+            for here in said.values()
+            if here.group == group and here.incarnation is not None
+        }
+
+    def _here(self, channel: Channel) -> Here:
+        me = None if channel.engine is None else channel.engine.me
+        return Here(channel.number, channel.group, me)
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """(For groups.) Run something beside the links. An exception of it ends them."""
+        if self._nursery is None:
+            self._waiting.append(work)
+        else:
+            self._nursery.start_soon(self._guarded, work)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            self.ended(error)
+
+    def tasks(self) -> list[Callable[[], Awaitable[None]]]:
+        """(For `run`.)"""
+        waiting, self._waiting = self._waiting, []
+        return [lambda work=work: self._guarded(work) for work in waiting]  # type: ignore[misc]
+
+    # Whom to dial
+
+    def dial(self, address: Address) -> None:
+        """Dial whoever is there, until it is known who that is; then keep the link."""
+        self._with_links(lambda links: self._keep(links, links.add_address(address)))
+
+    def want(self, name: str) -> None:
+        """Keep a link with that process, if it is known where it is."""
+        address = self.known.get(name)
+        if name != self.name and address is not None and not self._is_dialled(name):
+            self.set_address(name, address)
+
+    def unwant(self, name: str) -> None:
+        """Dial that process no more, unless the options say so."""
+        if name not in self.options.named_peers:
+            self._with_links(lambda links: links.forget(name))
+
+    def _is_dialled(self, name: str) -> bool:
+        links = self._links
+        return links is not None and any(peer.name == name for peer in links.dialled)
+
+    async def news(self) -> None:
+        """Return when a link has come or gone, or a peer has said something about its groups."""
+        await self._news.park()
+
+    # What the links ask
+
+    def hello(self) -> Hello:
+        """(For links.) Which process this is."""
+        return Hello(
+            group=self.options.group,
+            name=self.name,
+            incarnation=self._incarnation,
+            process=self.process,
+            max_frame=self.options.max_frame,
+            shared=True,
+            address=self._own_address(),
+        )
+
+    def _own_address(self) -> str:
+        if self._advertise is not None:
+            return format_address(self._advertise)
+        host, _ = self.options.listen
+        return "" if host in _WILDCARDS else format_address((host, self.address[1]))
+
+    def admit(self, peer: Hello) -> Refusal | None:
+        """(For links.) Anybody may link whose handshake is in order; groups decide for themselves."""
+        if name_of(peer.incarnation) == peer.name:
+            return None
+        return Refusal(
+            Reason.UNKNOWN_NAME,
+            f"process {peer.incarnation!r} does not belong to a node called {peer.name!r}",
+        )
+
+    def link_up(self, link: Link) -> None:
+        """(For links.)"""
+        self._said[link] = {}
+        for channel in self.channels.values():
+            self.tell(link, self._here(channel))
+        self._learn(link.name, link.peer.address)
+        self.tell(link, Known({name: format_address(a) for name, a in self.known.items()}))
+        if link.peer.address:
+            newcomer = Known({link.name: link.peer.address})
+            for other in self.links().up.values():
+                if other is not link:
+                    self.tell(other, newcomer)
+        self._news.unpark_all()
+
+    def link_down(self, link: Link) -> None:
+        """(For links.)"""
+        self._said.pop(link, None)
+        for channel in list(self.channels.values()):
+            channel.link_down(link)
+        self._news.unpark_all()
+
+    def _learn(self, name: str, address: str) -> None:
+        if name == self.name or not address:
+            return
+        try:
+            self.known[name] = parse_address(address)
+        except ConfigurationError:
+            self.say(address, logging.WARNING, f"{name} is said to be at {address!r}: ignored")
+
+    def received(self, link: Link, frames: list[Frame]) -> None:
+        """(For links.) Everything that one piece of a stream held, in order."""
+        said = self._said.get(link)
+        if said is None:
+            return
+        touched: dict[str, Channel] = {}
+        try:
+            for frame in frames:
+                if type(frame) is Grouped:
+                    here = said.get(frame.number)
+                    channel = None if here is None else self.channels.get(here.group)
+                    if channel is not None:
+                        touched[channel.group] = channel
+                        channel.received(link, frame.frame)
+                elif type(frame) is Here:
+                    self._heard_here(link, said, frame)
+                elif type(frame) is Apart:
+                    channel = self.channels.get(frame.group)
+                    if channel is not None:
+                        channel.heard_apart(link, frame)
+                elif type(frame) is Known:
+                    for name, address in frame.addresses.items():
+                        self._learn(name, address)
+                    self._news.unpark_all()
+                elif type(frame) is Refusal:
+                    link.refused(frame.text)
+                    return
+                elif type(frame) is not KeepAlive:
+                    raise RemoteProtocolError(
+                        f"a {type(frame).__name__} where links carry several groups"
+                    )
+        finally:
+            for channel in touched.values():
+                channel.after()
+
+    def _heard_here(self, link: Link, said: dict[int, Here], here: Here) -> None:
+        said[here.number] = here
+        channel = self.channels.get(here.group)
+        if channel is not None:
+            channel.heard_here(link, here.incarnation)
+        elif here.incarnation is not None:
+            text = f"{link.name} has group {here.group!r}, which is not open here"
+            self._rarely.log(trio.current_time(), text, logging.INFO, text)
+        self._news.unpark_all()
+
+    def tell(self, link: Link, frame: GroupFrame) -> None:
+        """(For channels.) Queue a frame about groups."""
+        self.offer(link, FrameKind.HERE, encode(frame, self.options.max_frame))
+
+    def _tell_all(self, frame: GroupFrame) -> None:
+        if self._links is not None:
+            for link in self._links.up.values():
+                self.tell(link, frame)
+
+    def say(self, key: str, level: int, text: str) -> None:
+        """(For channels.) A log line about something lasting: once, then rarely."""
+        self._rarely.log(trio.current_time(), key, level, text)
+
+    def relieve(self) -> None:
+        """(For channels.) Stop reading while some group's application is far behind."""
+        if self._links is None:
+            return
+        gate = self._links.gate
+        congested = any(channel.congested() for channel in self.channels.values())
+        if congested:
+            gate.close()
+        elif gate.closed:
+            gate.open()

@@ -1,0 +1,273 @@
+"""Frames between processes that share their links among several groups, and how a group lets a new
+member in. Values and their lists of fields; `wire` makes bytes of them.
+
+A process gives each of its groups a number of its own and says on every link which is which (`Here`).
+From then on what belongs to a group is `Grouped` under its sender's number. A group that only one
+side has costs nothing: nobody sends to a process that has not said it is there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import valid_incarnation, valid_name
+from crdtcast.messages import Digest, Ended, Message
+from crdtcast.wire_values import (
+    FrameKind,
+    digest_fields,
+    message_fields,
+    printable,
+    read_digest,
+    read_message,
+    read_number,
+    read_text,
+)
+
+PART_BYTES = 256 * 1024
+"""Of a state that is copied, in one frame."""
+_LONGEST_TEXT = 1000
+_MAX_KNOWN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The sender's group `number` is `group`, in which it is `incarnation`; None: it has no such
+    group any more, or is not a member yet.
+    """
+
+    number: int
+    group: str
+    incarnation: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """The sender has heard the receiver's `Here`, and will have nothing to do with it in `group`."""
+
+    group: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Where processes can be dialled, by their names, as far as the sender knows."""
+
+    addresses: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Give me a copy of the application's state, and note from then on what happens to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Let me in under `base`. replaces: bases, ids, or names of members that I take the place of."""
+
+    base: str
+    replaces: tuple[str, ...]
+    witness: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The answer to `Copy` and `Admit`: so many bytes wait to be fetched under this number."""
+
+    serial: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """The other answer. later: ask again; otherwise ask somebody else, or nobody."""
+
+    later: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send the part of the offer that begins at `offset`. At its end: I have all of it."""
+
+    serial: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of an offer."""
+
+    serial: int
+    offset: int
+    piece: bytes
+
+
+InGroup: TypeAlias = Message | Digest | Ended | Copy | Admit | Offer | Unable | Fetch | Part
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """`frame` belongs to the sender's group `number`."""
+
+    number: int
+    frame: InGroup
+
+
+GroupFrame: TypeAlias = Here | Apart | Known | Grouped
+
+
+def fields_of(frame: GroupFrame) -> list[object]:
+    """A frame as a list that begins with its kind."""
+    match frame:
+        case Grouped(number, inner):
+            return [int(FrameKind.GROUPED), number, *inner_fields(inner)]
+        case Here(number, group, incarnation):
+            return [int(FrameKind.HERE), number, group, incarnation]
+        case Apart(group, reason, text):
+            return [int(FrameKind.APART), group, reason, text]
+        case Known(addresses):
+            return [int(FrameKind.KNOWN), dict(addresses)]
+
+
+def inner_fields(frame: InGroup) -> list[object]:
+    """The same for what is inside a `Grouped`."""
+    if type(frame) is Message:
+        return message_fields(frame)
+    match frame:
+        case Digest():
+            return digest_fields(frame)
+        case Ended(incarnation, cut):
+            return [int(FrameKind.ENDED), incarnation, cut]
+        case Copy():
+            return [int(FrameKind.COPY)]
+        case Admit(base, replaces, witness):
+            return [int(FrameKind.ADMIT), base, list(replaces), witness]
+        case Offer(serial, size):
+            return [int(FrameKind.OFFER), serial, size]
+        case Unable(later, text):
+            return [int(FrameKind.UNABLE), later, text]
+        case Fetch(serial, offset):
+            return [int(FrameKind.FETCH), serial, offset]
+        case Part(serial, offset, piece):
+            return [int(FrameKind.PART), serial, offset, piece]
+        case _:
+            raise TypeError(f"{frame!r} is no frame of a group")
+
+
+def _shaped(fields: list[Any], length: int, what: str) -> None:
+    if len(fields) != length:
+        raise RemoteProtocolError(f"{what} frame of {len(fields)} fields")
+
+
+def _incarnation(text: object) -> str:
+    if type(text) is str and valid_incarnation(text):
+        return text
+    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
+
+
+def _group(text: object) -> str:
+    if type(text) is str and valid_name(text):
+        return text
+    raise RemoteProtocolError(f"not a group's name: {text!r:.80}")
+
+
+def _sentence(text: object) -> str:
+    if type(text) is not str:
+        raise RemoteProtocolError(f"not a sentence: {text!r:.80}")
+    return printable(text[:_LONGEST_TEXT])
+
+
+def _read_here(fields: list[Any]) -> Here:
+    _shaped(fields, 4, "a here")
+    incarnation = None if fields[3] is None else _incarnation(fields[3])
+    return Here(read_number(fields[1], "a group's number"), _group(fields[2]), incarnation)
+
+
+def _read_apart(fields: list[Any]) -> Apart:
+    _shaped(fields, 4, "an apart")
+    return Apart(_group(fields[1]), read_text(fields[2], "a reason"), _sentence(fields[3]))
+
+
+def _read_known(fields: list[Any]) -> Known:
+    _shaped(fields, 2, "a known")
+    addresses = fields[1]
+    if type(addresses) is not dict or len(addresses) > _MAX_KNOWN:
+        raise RemoteProtocolError("a known frame without a table of addresses")
+    for name, address in addresses.items():
+        if type(name) is not str or not valid_name(name):
+            raise RemoteProtocolError(f"not a node's name: {name!r:.80}")
+        read_text(address, "an address", 300)
+    return Known(addresses)
+
+
+def _read_grouped(fields: list[Any]) -> Grouped:
+    if len(fields) < 3 or type(fields[2]) is not int:
+        raise RemoteProtocolError("a grouped frame with nothing in it")
+    read = _INNER.get(fields[2])
+    if read is None:
+        raise RemoteProtocolError(f"a grouped frame of an unknown kind: {fields[2]}")
+    return Grouped(read_number(fields[1], "a group's number"), read(fields[2:]))
+
+
+def _read_ended(fields: list[Any]) -> Ended:
+    _shaped(fields, 3, "an ended")
+    cut = None if fields[2] is None else read_number(fields[2], "a cut")
+    return Ended(_incarnation(fields[1]), cut)
+
+
+def _read_copy(fields: list[Any]) -> Copy:
+    _shaped(fields, 1, "a copy")
+    return Copy()
+
+
+def _read_admit(fields: list[Any]) -> Admit:
+    _shaped(fields, 4, "an admit")
+    if type(fields[2]) is not list or type(fields[3]) is not bool:
+        raise RemoteProtocolError("an admit frame of the wrong types")
+    replaces = tuple(read_text(old, "an incarnation or name") for old in fields[2])
+    return Admit(_incarnation(fields[1]), replaces, fields[3])
+
+
+def _read_offer(fields: list[Any]) -> Offer:
+    _shaped(fields, 3, "an offer")
+    return Offer(read_number(fields[1], "a serial"), read_number(fields[2], "a size"))
+
+
+def _read_unable(fields: list[Any]) -> Unable:
+    _shaped(fields, 3, "an unable")
+    return Unable(fields[1] is True, _sentence(fields[2]))
+
+
+def _read_fetch(fields: list[Any]) -> Fetch:
+    _shaped(fields, 3, "a fetch")
+    return Fetch(read_number(fields[1], "a serial"), read_number(fields[2], "an offset"))
+
+
+def _read_part(fields: list[Any]) -> Part:
+    _shaped(fields, 4, "a part")
+    if type(fields[3]) is not bytes:
+        raise RemoteProtocolError("a part frame without bytes")
+    serial, offset = read_number(fields[1], "a serial"), read_number(fields[2], "an offset")
+    return Part(serial, offset, fields[3])
+
+
+_INNER: dict[int, Callable[[list[Any]], InGroup]] = {
+    int(FrameKind.MESSAGE): read_message,
+    int(FrameKind.DIGEST): read_digest,
+    int(FrameKind.ENDED): _read_ended,
+    int(FrameKind.COPY): _read_copy,
+    int(FrameKind.ADMIT): _read_admit,
+    int(FrameKind.OFFER): _read_offer,
+    int(FrameKind.UNABLE): _read_unable,
+    int(FrameKind.FETCH): _read_fetch,
+    int(FrameKind.PART): _read_part,
+}
+
+DECODERS: dict[int, Callable[[list[Any]], GroupFrame]] = {
+    int(FrameKind.HERE): _read_here,
+    int(FrameKind.APART): _read_apart,
+    int(FrameKind.KNOWN): _read_known,
+    int(FrameKind.GROUPED): _read_grouped,
+}
