@@ -86,6 +86,7 @@ class _View:
         log = self.log[:position]
         self.known, self.stable = self.start.known, self.start.stable
         self.vector = dict(self.start.vector)
+        self.cuts = dict(self.start.cuts)  # told again if it still holds
         self.log = []
         for stable, index, dot in log:
             (self.add_stable if stable else self.add)(index, dot)

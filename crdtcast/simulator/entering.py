@@ -140,5 +140,7 @@ def stop(world: "GroupWorld", machine: Machine) -> None:
         machine.parked = Parked.of(engine.state(), machine.me, machine.parked)
     world.collect(machine)
     world.disconnect_all(machine)
-    machine.retire((machine.me,))
+    # As long as not everybody knows that this one has replaced those before it, its successor does it again.
+    before = () if machine.me in engine.established else machine.replaces
+    machine.retire((machine.me, *before))
     world.counts["stopped"] += 1

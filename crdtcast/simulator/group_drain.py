@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.engine.membership import Standing
 from crdtcast.incarnation import base_of
-from crdtcast.simulator import entering
+from crdtcast.simulator import entering, returning
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.member import Machine, Phase
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ROUNDS = 500
 PATIENCE = 60
 """Rounds after which an eviction that is still open, or a dispute, is the operator's matter."""
+STANDSTILL = 150
+"""Rounds without any change after which a run is judged as it is."""
 EXCHANGES = 300
 
 
@@ -31,6 +33,9 @@ class Drain:
         self._since = 0  # round since which the same evictions and disputes are open
         self._open: object = None
         self._spares = 0
+        self._forced = False
+        self._still = 0  # rounds in which nothing at all has changed
+        self._last: object = None
 
     def run(self) -> None:
         """Until everything is settled, or nothing more can be expected."""
@@ -43,8 +48,20 @@ class Drain:
             for machine in self._up():
                 world.apply(("tick", machine.name))
             self.exchange()
-            if self.settled():
+            if self.settled() or self._stands_still():
                 break
+
+    def _stands_still(self) -> bool:
+        """Whether nothing has changed for so long that nothing will: not even by the operator's doing."""
+        last = [
+            (m.phase, m.number, m.running.standing, sum(m.running.vector.values()))
+            if m.up
+            else m.phase
+            for m in self.world.machines.values()
+        ]
+        self._still = self._still + 1 if last == self._last else 0
+        self._last = last
+        return self._still > STANDSTILL
 
     def _up(self) -> list[Machine]:
         return [machine for machine in self.world.machines.values() if machine.up]
@@ -88,8 +105,9 @@ class Drain:
             if (machine.stopped and not machine.ghost) or self.wants_in(machine):
                 self._let_in(machine, contacts)
         self._bury(active)
-        state = [(m.name, sorted(m.running.victims), m.running.standing) for m in active]
-        unsettled = any(
+        outside = [m.name for m in world.machines.values() if self.wants_in(m)]
+        state = [(m.name, sorted(m.running.victims), m.running.standing) for m in active], outside
+        unsettled = outside or any(
             m.running.victims or m.running.standing is Standing.DISPUTED for m in active
         )
         if state != self._open or not unsettled:
@@ -103,10 +121,7 @@ class Drain:
         up = self._up()
         for place, machine in enumerate(up):
             if machine.ghost and machine.running.standing in (Standing.EVICTED, Standing.LEFT):
-                world.collect(machine)
-                world.disconnect_all(machine)
-                machine.stop(Phase.LEFT)
-                world.counts["ghosts_told"] += 1
+                returning.lay_to_rest(world, machine)
                 continue
             for other in up[place + 1 :]:
                 if machine.up and other.up and not world.wires.connected(machine.name, other.name):
@@ -142,17 +157,24 @@ class Drain:
         first = first or next(m for m in active if not m.witness)
         living = {m.me for m in world.living()}
         returning_bases = {m.base for m in world.machines.values() if self.wants_in(m)}
+        replaced = first.running.state().replaced
         absent = [
             member
             for member in first.running.members
-            if member not in living and base_of(member) not in returning_bases
+            if member not in living
+            and base_of(member) not in returning_bases
+            and base_of(member) not in replaced
         ]
-        replaced = {x for m in world.machines.values() if self.wants_in(m) for x in m.replaces}
-        absent = [member for member in absent if member not in replaced]
+        to_replace = {x for m in world.machines.values() if self.wants_in(m) for x in m.replaces}
+        absent = [member for member in absent if member not in to_replace]
         if not absent:
             return
-        established = [m for m in active if m.me in first.running.established]
-        if len(established) > len(absent):
+        victims = first.running.victims
+        established = [
+            m for m in active if m.me in first.running.established and m.me not in victims
+        ]
+        against = {*absent, *(m.me for m in active if m.me in victims)}
+        if len(established) > len(against) and not all(m.witness for m in established):
             for member in absent:
                 if member not in first.running.victims:
                     world.apply(("evict", first.name, member))
@@ -182,17 +204,34 @@ class Drain:
                 if machine.me not in members:
                     world.apply(("surrender", machine.name))
             return
-        contacts = [m for m in active if m.me not in victims and not m.witness]
+        contacts = [
+            m
+            for m in active
+            if m.me not in victims and not m.witness and m.me in m.running.established
+        ]
         living_victims = [m for m in active if m.me in victims]
-        if contacts and living_victims:
-            entering.stop(world, living_victims[0])
-            world.counts["replaced_alive"] += 1
-        elif living_victims and len(living_victims) == len(active):
-            # All of them are victims: by the operator's word the first one goes on.
-            first = next(m for m in active if not m.witness)
-            for machine in living_victims:
-                if machine is not first:
-                    world.apply(("force", first.name, machine.me))
+        leaving = [m for m in world.living() if m.running.standing is Standing.LEAVING]
+        living_victims += [m for m in leaving if m.me in victims]
+        if contacts:
+            members = contacts[0].running.members
+            strangers = [m for m in active if m.me not in members]
+            if strangers:
+                # Let in by somebody who was cut off before that: a member in its own eyes only.
+                entering.stop(world, strangers[0])
+                world.counts["limbo"] += 1
+                return
+        if contacts:
+            if living_victims:
+                entering.stop(world, living_victims[0])
+                world.counts["replaced_alive"] += 1
+            return
+        # Nobody is left who could let others in: by the operator's word the first one goes on.
+        holders = [m for m in active if not m.witness]
+        first = next((m for m in holders if m.me not in victims), holders[0])
+        sound = set() if self._forced else {m.me for m in active} - victims
+        self._forced = True
+        for other in sorted(first.running.members.keys() - sound - {first.me}):
+            world.apply(("force", first.name, other))
 
     # The end
 

@@ -176,7 +176,18 @@ class GroupScheduler:
     def _torn(self, verb: str) -> Iterator[Action]:
         living = [m for m in self.world.living() if m.active]
         if len(living) > 1:
-            yield (verb, self.chance.choice(living).name, self.chance.randrange(3))
+            name = self.chance.choice(living).name
+            if self.chance.random() < 0.4:
+                yield from self._unheard(name)
+            yield (verb, name, self.chance.randrange(3))
+
+    def _unheard(self, name: str) -> Iterator[Action]:
+        """It sends something that is acknowledged and that nobody gets for now."""
+        for other in self.world.living():
+            if other.name != name:
+                yield ("mute", name, other.name)
+        yield ("send", name)
+        yield ("sync", name)
 
     def _clock(self, verb: str) -> Iterator[Action]:
         living = self.world.living()
@@ -189,7 +200,10 @@ class GroupScheduler:
         names = [m.name for m in self.world.living() if m.active]
         targets = [m.name for m in self.world.machines.values() if m.me and not m.ghost]
         if names and targets:
-            yield (verb, self.chance.choice(names), self.chance.choice(targets))
+            target = self.chance.choice(targets)
+            if target in names and self.chance.random() < 0.4:
+                yield from self._unheard(target)
+            yield (verb, self.chance.choice(names), target)
 
     _force = _evict
 

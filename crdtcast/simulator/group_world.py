@@ -23,7 +23,7 @@ from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Standing
 from crdtcast.engine.operations import How, Kind
-from crdtcast.exceptions import CrdtcastError, LocalProtocolError
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
 from crdtcast.messages import Ended
 from crdtcast.simulator import entering, returning
 from crdtcast.simulator.failure import Failure
@@ -167,8 +167,9 @@ class GroupWorld:
     def deliver(self, machine: Machine, payload: bytes, dot: Dot) -> None:
         """The application of a machine applies an operation."""
         if not machine.application.apply(payload, dot):
+            # That may happen to one that the group has cut off, and that has not been told yet; see `verdict`.
             was = machine.application.applied[payload]
-            raise Failure("payload-twice", f"{payload.decode()} at {machine.me}: {was} and {dot}")
+            machine.doubles.append(f"{payload.decode()} at {machine.me}: {was} and {dot}")
 
     def _stable(self, machine: Machine) -> bool:
         tags = machine.running.poll_stable()
@@ -201,6 +202,9 @@ class GroupWorld:
             return False
         if incarnation == machine.me or (incarnation in engine.victims and not force):
             return False
+        holders = [m for m in engine.members.values() if not m.witness]
+        if not force and all(m.incarnation in {incarnation, *engine.victims} for m in holders):
+            return False  # no operator takes the last one that holds data
         done = self._asks(lambda: engine.evict(incarnation, force=force))
         self.counts["forced" if force else "evict_asked"] += done
         return done
@@ -258,7 +262,13 @@ class GroupWorld:
         if isinstance(parcel.content, Letter):
             entering.install(self, machine, parcel.content)
         elif machine.up:
-            machine.running.receive(parcel.sender, parcel.content)
+            try:
+                machine.running.receive(parcel.sender, parcel.content)
+            except RolledBackError:
+                if not machine.ghost:
+                    raise
+                returning.lay_to_rest(self, machine)  # a copy that is older than what others have
+                return True
             self.after(machine)
         return True
 

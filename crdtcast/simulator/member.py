@@ -77,6 +77,8 @@ class Machine:
     """Whether the machine is dead for good, so that what only it had may be lost."""
     former: list[tuple[str, GroupState]] = field(default_factory=list)
     told_ended: dict[str, int] = field(default_factory=dict)
+    doubles: list[str] = field(default_factory=list)
+    """Operations that the application of this process was given a second time."""
 
     @property
     def running(self) -> GroupEngine:
@@ -113,6 +115,7 @@ class Machine:
         self.application = application
         self.held = []
         self.told_ended = {}
+        self.doubles = []
 
     def stop(self, phase: Phase) -> None:
         """No process runs any more. What was held never leaves."""

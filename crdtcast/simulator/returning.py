@@ -36,12 +36,14 @@ def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
     if machine.ghost or not machine.commits:
         return False
     commit = machine.commits[max(len(machine.commits) - 1 - lost, 0)]
+    established = machine.me in machine.running.established
     _end_process(world, machine)
     world.counts["torn"] += 1
     world.checker.rolled_back(machine.me, machine.commits[-1].position)
     world.ledger.torn(machine.name, commit.issued)
     machine.parked = None if machine.witness else Parked.of(commit.state, machine.me, commit.parked)
-    machine.retire((machine.me,))
+    before = () if established else machine.replaces
+    machine.retire((machine.me, *before))
     return True
 
 
@@ -136,7 +138,7 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     if not 0 <= which < len(machine.former):
         return False
     incarnation, state = machine.former[which]
-    living = [m for m in world.living() if m.active]
+    living = world.living()
     if not living or any(incarnation in m.running.members for m in living):
         return False
     name = f"{name_of(incarnation)}~{which}"
@@ -148,3 +150,11 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     world.counts["ghosts_started"] += 1
     world.connect_all(name)
     return True
+
+
+def lay_to_rest(world: "GroupWorld", double: Machine) -> None:
+    """A ghost knows now that it is one."""
+    world.collect(double)
+    world.disconnect_all(double)
+    double.stop(Phase.LEFT)
+    world.counts["ghosts_told"] += 1

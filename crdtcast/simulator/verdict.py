@@ -31,6 +31,7 @@ def drain_and_judge(world: "GroupWorld") -> None:
     if findings:
         raise Failure(findings[0].kind.value, _all(findings))
     _applications(world, living)
+    _ghosts(world, drain)
     for machine in living:
         _shrunk(world, machine)
     _silence(world, drain)
@@ -77,11 +78,25 @@ def _one_group(living: list[Machine]) -> None:
 
 
 def _applications(world: "GroupWorld", living: list[Machine]) -> None:
+    for machine in living:
+        if machine.doubles:
+            raise Failure("payload-twice", machine.doubles[0])
     states = {m.name: m.application.applied for m in living if not m.witness}
     dead = [name for name, machine in world.machines.items() if machine.lost]
     wrong = world.ledger.wrong({name: list(state) for name, state in states.items()}, dead)
     if wrong:
         raise Failure(*wrong)
+
+
+def _ghosts(world: "GroupWorld", drain: Drain) -> None:
+    """Copies of all former processes dial, long after; everybody tells them, and nothing else comes of it."""
+    for machine in list(world.machines.values()):
+        for which in range(len(machine.former)):
+            world.apply(("ghost", machine.name, which))
+    drain.run()
+    for machine in world.machines.values():
+        if machine.up and machine.ghost:
+            raise Failure("ghost-untold", f"{machine.me} dials, and nobody tells it")
 
 
 def _shrunk(world: "GroupWorld", machine: Machine) -> None:
