@@ -25,7 +25,7 @@ from crdtcast.engine.operations import (
     decode,
     encode,
 )
-from crdtcast.engine.peer import BACKOFF_MAX, Peer
+from crdtcast.engine.peer import Peer
 from crdtcast.engine.state import EngineCounters
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.vouching import Vouching
@@ -93,7 +93,7 @@ class GroupEngine(Core):
         for incarnation in self._membership.members:
             if incarnation != me:
                 self._peers[incarnation] = Peer(incarnation)
-        self._vouching = self.vouching_type(self._membership, self.vector)
+        self._vouching = self.vouching_type(self._membership, self.vector, self._inbox.messages)
         self._stability = self.stability_type(
             self.vector, self._peers, self.stable, self._membership.swept
         )
@@ -163,14 +163,15 @@ class GroupEngine(Core):
         base: str,
         *,
         covered: Vector | None = None,
+        copied_from: str | None = None,
         replaces: Iterable[str] = (),
         witness: bool = False,
     ) -> Admission:
         """Let a joiner in; it may send as soon as it has the admission and the application's state of this instant.
 
         base: what the joiner has chosen of its id; asked again with it, gives a later state and joins nobody twice.
-        covered: the vector of the copy of the application's state that the joiner has fetched before; what lies
-            beyond it is what has to travel with the admission.
+        covered: the vector of the copy of the application's state that the joiner has fetched before, and the member
+            that it was copied from; what lies beyond it is what has to travel with the admission.
         replaces: bases or ids of the incarnations that the joiner takes the place of: earlier lives of the same node,
             or one that the operator declares lost. They are evicted with the join, whether or not they are known here.
 
@@ -204,8 +205,8 @@ class GroupEngine(Core):
                 )
         if not membership.is_established(self.me, self._stability.stable):
             raise NotReadyError(f"{self.me} has just joined itself and cannot let others in yet")
-        if any(self._is_ahead(origin, counter) for origin, counter in (covered or {}).items()):
-            raise NotReadyError(f"{self.me} has not delivered yet what the joiner has a copy of")
+        for origin, counter in (covered or {}).items():
+            self._check_copy(origin, counter, copied_from)
         for victim in list(membership.members):
             if base_of(victim) in replaced and victim not in membership.evictions:
                 self._issue(
@@ -214,15 +215,34 @@ class GroupEngine(Core):
         tag = self._issue(Join(base, replaced, witness, dict(self.vector)))
         return Admission(joined_id(base, self.me, tag.dot.counter), self.state())
 
-    def _is_ahead(self, origin: str, counter: int) -> bool:
+    def _check_copy(self, origin: str, counter: int, source: str | None) -> None:
+        """Raise what fits if a copy of the application's state has more of an origin than this member."""
+        membership = self._membership
         known = self.vector.get(origin)
-        if known is None:
-            return counter > 0 and not self._membership.is_past(origin)
-        return counter > known and origin not in self._membership.ended
+        if known is None and membership.is_past(origin):
+            # All of it is delivered here. That the copy has no more is certain if its source still is a member: it has
+            # delivered the sweep, and would have ended with that.
+            cut = membership.cut_of(origin)
+            void = counter > cut if cut is not None else source not in membership.members
+        else:
+            void = origin in membership.ended and counter > membership.ended[origin].counter
+        if counter and void:
+            raise HandshakeError(
+                f"the copy may hold messages of {origin} that were cut off: fetch it again from a member"
+            )
+        if known is None and membership.is_past(origin):
+            return
+        if counter > (known or 0):
+            raise NotReadyError(f"{self.me} has not delivered yet what the joiner has a copy of")
 
     def leave(self) -> Tag:
         """Leave the group: the last message of this incarnation. Go on until `standing` is LEFT (or EVICTED)."""
-        return self._issue(Leave())
+        return self._issue(Leave(() if self.me in self._membership.evictions else self._unswept()))
+
+    def _unswept(self) -> tuple[tuple[str, Cut], ...]:
+        """What has ended here, and no delivered sweep lists."""
+        ended, swept = self._membership.ended, self._membership.swept
+        return tuple((x, ended[x]) for x in sorted(ended) if x not in swept)
 
     def evict(self, incarnation: str, *, force: bool = False) -> Tag:
         """Start to cut a dead or unreachable member off. It is done when the others have said what they have of it,
@@ -291,7 +311,10 @@ class GroupEngine(Core):
         match operation:
             case Join():
                 self._apply_join(operation, dot)
-            case Leave():
+            case Leave(ended):
+                if dot.origin != self.me:
+                    for incarnation, cut in ended:
+                        self._conclude_as_told(incarnation, cut)
                 self._apply_leave(dot)
             case Evict(victim, force):
                 if victim in self._membership.members:
@@ -323,11 +346,13 @@ class GroupEngine(Core):
         self._told = None
         if incarnation != self.me:
             peer = self._strangers.pop(incarnation, None) or Peer(incarnation)
-            peer.row = {**join.vector, dot.origin: dot.counter}
+            row = {**join.vector, dot.origin: dot.counter}
+            # The contact may have dropped names whose sweeps it, and so the joiner, has.
+            peer.row = dict(self._stability.completed(row))
             self._peers[incarnation] = peer
         self._members_changed()
         if self._vouching.bound:
-            self._vouching.consider(self._inbox.messages())
+            self._vouching.consider_all()
         for base in join.replaces:
             replaced = membership.incarnation(base)
             if replaced in membership.members:
@@ -365,7 +390,7 @@ class GroupEngine(Core):
         if victim in evictions:
             return
         evictions[victim] = {}
-        self._vouching.open(victim, self._inbox.messages())
+        self._vouching.open(victim)
         peer = self._peers.get(victim)
         if peer is not None and peer.aside is not None:
             peer.aside = None
@@ -469,7 +494,7 @@ class GroupEngine(Core):
     def _sweep(self) -> None:
         """List what has ended here and is in no sweep yet; the least member soon, others if it does not."""
         membership = self._membership
-        unswept = [x for x in membership.ended if x not in membership.swept]
+        unswept = self._unswept()
         if not unswept:
             self._ended_at = None
             return
@@ -479,7 +504,7 @@ class GroupEngine(Core):
             self._ended_at = self._tick
         rank = sum(member < self.me for member in membership.members)
         if self._tick - self._ended_at >= SWEEP_WAIT * (rank + 1):
-            self._issue(Sweep(tuple((x, membership.ended[x]) for x in sorted(unswept))))
+            self._issue(Sweep(unswept))
 
     def _forget(self) -> None:
         """Drop whatever has a stable sweep: from here on, everything that arrives comes after all of it."""
@@ -719,11 +744,11 @@ class GroupEngine(Core):
         if self._farewell is None:
             return
         # All it knows, not only those it waits for: somebody has to tell that one of these has ended.
-        for peer in (*self._peers.values(), *self._strangers.values()):
-            if peer.linked and self._tick >= peer.ask_at:
-                self._tell(peer.incarnation, DigestKind.ASK)
-                peer.ask_at = self._tick + peer.ask_delay
-                peer.ask_delay = min(2 * peer.ask_delay, BACKOFF_MAX)
+        if self._tick >= self._farewell.ask_at:
+            self._farewell.asked(self._tick)
+            for peer in (*self._peers.values(), *self._strangers.values()):
+                if peer.linked:
+                    self._tell(peer.incarnation, DigestKind.ASK)
 
     # Looking in
 

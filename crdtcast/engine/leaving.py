@@ -6,6 +6,7 @@ those who have delivered that do not wait for the leaver any more, so it might n
 
 from collections.abc import Callable, Collection
 
+from crdtcast.engine.peer import BACKOFF_MAX, HOLD_MIN
 from crdtcast.messages import Digest
 from crdtcast.tags import Vector
 
@@ -20,6 +21,8 @@ class Farewell:
         self._me = me
         self._alone = alone
         self.takes_until = tick + TAKES_FOR
+        self.ask_at = tick
+        self._ask_delay = HOLD_MIN
         self._heard: dict[str, Digest] = {}
         self._ended: set[str] = set()  # as digests have told
         self._told_by: set[str] = set()
@@ -31,6 +34,11 @@ class Farewell:
         if gone:
             self._ended.update(gone)
             self._told_by.add(sender)
+
+    def asked(self, tick: int) -> None:
+        """Everybody has been asked; the next time is later and later."""
+        self.ask_at = tick + self._ask_delay
+        self._ask_delay = min(2 * self._ask_delay, BACKOFF_MAX)
 
     def waiting_for(
         self, members: Collection[str], lacking: Callable[[Vector], Collection[str]]

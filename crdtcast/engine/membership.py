@@ -189,12 +189,13 @@ class Membership:
         """Whether the survivors that everybody knows outnumber the victims, and one of them holds data.
 
         Victims count whether or not everybody knows them: both sides of a partition may have admitted joiners.
-        Replaced ones, and those evicted by force, do not count.
+        Replaced ones, and those evicted by force, do not count; if nobody counts, anybody who is left will do.
         """
+        against = [v for v in victims if v not in self.forced and not self.is_replaced(v)]
         survivors = [
             member
             for incarnation, member in self.members.items()
-            if incarnation not in victims and self.is_established(incarnation, stable)
+            if incarnation not in victims
+            and (not against or self.is_established(incarnation, stable))
         ]
-        against = [v for v in victims if v not in self.forced and not self.is_replaced(v)]
         return len(survivors) > len(against) and any(not m.witness for m in survivors)

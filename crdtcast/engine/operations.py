@@ -59,7 +59,11 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The last message of its sender."""
+    """The last message of its sender. Like a sweep it says what else has ended there and is in no sweep yet: its
+    conclusions must not be lost with the majority that it was a part of.
+    """
+
+    ended: tuple[tuple[str, Cut], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +106,21 @@ def encode(operation: Operation) -> tuple[Kind, bytes]:
     match operation:
         case Join(base, replaces, witness, vector):
             kind, fields = Kind.JOIN, [base, list(replaces), witness, dict(vector)]
-        case Leave():
-            kind, fields = Kind.LEAVE, []
+        case Leave(ended):
+            kind, fields = Kind.LEAVE, _listed(ended)
         case Evict(incarnation, force):
             kind, fields = Kind.EVICT, [incarnation, force]
         case Frozen(incarnation, counter):
             kind, fields = Kind.FROZEN, [incarnation, counter]
         case Sweep(ended):
-            kind = Kind.SWEEP
-            fields = [[incarnation, cut.counter, int(cut.how)] for incarnation, cut in ended]
+            kind, fields = Kind.SWEEP, _listed(ended)
         case Settled(incarnation, counter):
             kind, fields = Kind.SETTLED, [incarnation, counter]
     return kind, msgpack.packb(fields)
+
+
+def _listed(ended: tuple[tuple[str, Cut], ...]) -> list[Any]:
+    return [[incarnation, cut.counter, int(cut.how)] for incarnation, cut in ended]
 
 
 def decode(kind: int, payload: bytes) -> Operation | None:
@@ -157,13 +164,15 @@ def _join(base: Any, replaces: Any, witness: Any, vector: Any) -> Join:
     return Join(_base(base), tuple(map(_base, replaces)), bool(witness), known)
 
 
+def _cuts(listed: Any) -> tuple[tuple[str, Cut], ...]:
+    return tuple((_incarnation(who), Cut(_counter(n), How(how))) for who, n, how in listed)
+
+
 _READ: dict[int, Callable[..., Operation]] = {
     Kind.JOIN: _join,
-    Kind.LEAVE: lambda: Leave(),
+    Kind.LEAVE: lambda *ended: Leave(_cuts(ended)),
     Kind.EVICT: lambda who, force: Evict(_incarnation(who), bool(force)),
     Kind.FROZEN: lambda who, counter: Frozen(_incarnation(who), _counter(counter)),
-    Kind.SWEEP: lambda *ended: Sweep(
-        tuple((_incarnation(who), Cut(_counter(n), How(how))) for who, n, how in ended)
-    ),
+    Kind.SWEEP: lambda *ended: Sweep(_cuts(ended)),
     Kind.SETTLED: lambda who, counter: Settled(_incarnation(who), _counter(counter)),
 }
