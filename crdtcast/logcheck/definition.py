@@ -542,7 +542,7 @@ class Definition:
         self.counts["unstable"] = sum(
             max(0, counter - max(member.stable.get(origin, 0), member.excused.get(origin, 0)))
             for member in self.members.values()
-            if member.current and member.incarnation not in self.roll.ended
+            if self.roll.is_living(member)
             for origin, counter in member.vector.items()
         )
         return self.violations

@@ -10,6 +10,7 @@ A message is dropped once every log that goes on has told it stable, but the las
 origin. So memory is what is in flight and one vector a log, however long the logs are.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 
 from crdtcast.eventfiles import Event
@@ -47,6 +48,7 @@ class Member:
         "left",
         "log",
         "members",
+        "named",
         "promised",
         "stable",
         "start_stable",
@@ -62,6 +64,8 @@ class Member:
         """Whether no newer incarnation of its name has a log."""
         self.base: Vector = (start and start.vector) or {}
         self.start_stable: Vector = self.base if start is None else told_stable(start, self.base)
+        self.named = {*self.base, *listed_members(start)}
+        """Origins that its beginning knew; a vector in a log leaves zeros out."""
         self.members: set[str] | None = None
         """Incarnation ids, or None: everybody who has a log."""
         self.vector: dict[str, int] = {}
@@ -82,6 +86,12 @@ class Member:
     def is_told_stable(self, origin: str, counter: int) -> bool:
         """Whether this message was told stable here, or may have been before the log begins."""
         return self.stable.get(origin, 0) >= counter or self.excused.get(origin, 0) >= counter
+
+
+def listed_members(start: Event | None) -> list[str]:
+    """The members that a START lists: incarnation ids where they come and go, else names."""
+    listed = json.loads(start.op) if start is not None and start.op else []
+    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
 
 
 def told_stable(start: Event, unknown: Vector) -> Vector:

@@ -5,13 +5,12 @@ An id whose end has been swept away is not named by those who join later: they c
 of it (`Roll.has`).
 """
 
-import json
 from collections.abc import Mapping
 from typing import Protocol
 
 from crdtcast.eventfiles import Event
 from crdtcast.incarnation import name_of
-from crdtcast.logcheck.knowledge import Member
+from crdtcast.logcheck.knowledge import Member, listed_members
 from crdtcast.logcheck.violations import Place, Problem
 from crdtcast.tags import Dot, Vector, covers
 
@@ -59,12 +58,12 @@ class Roll:
         """How many messages of an origin that was past when `member` joined it has; else 0."""
         if (
             origin not in self.ended
-            or origin in member.base
+            or origin in member.named
             or member.incarnation not in self._joins
         ):
             return 0
         while (join := self._joins.get(origin)) is not None and not covers(member.base, join):
-            if join.origin in member.base:
+            if join.origin in member.named:
                 return 0  # it joined later than `member`
             origin = join.origin
         return self.ended.get(origin, 0)
@@ -73,13 +72,23 @@ class Roll:
         """Whether a vector may leave out this origin: it has ended."""
         return origin in self.ended and origin not in vector
 
+    def is_living(self, member: Member) -> bool:
+        """Whether what it has counts in the end. Not so of one that has left or is evicted, that
+        has delivered what is beyond an evicted one's cut, or whose own join is beyond it."""
+        join = self._joins.get(member.incarnation)
+        if not member.current or member.incarnation in self.ended:
+            return False
+        if join is not None and join.counter > self.ended.get(join.origin, join.counter):
+            return False
+        return all(member.vector.get(one, 0) <= cut for one, cut in self.ended.items())
+
     # --- events ---------------------------------------------------------------------------------
 
     def started(self, me: Member, event: Event) -> None:
         """Members are listed as ids where they come and go, as names where they are fixed."""
-        listed = json.loads(event.op) if event.op else []
-        self.names.update(one.partition(".")[0] for one in listed if isinstance(one, str))
-        ids = {one for one in listed if isinstance(one, str) and name_of(one)}
+        listed = listed_members(event)
+        self.names.update(one.partition(".")[0] for one in listed)
+        ids = {one for one in listed if name_of(one)}
         if ids:
             me.members = {*ids, me.incarnation}
 
@@ -184,9 +193,7 @@ class Roll:
 
     def finish(self) -> None:
         """All logs are read: do they agree, and does any operation count twice?"""
-        living = [
-            m for m in self._members.values() if m.current and m.incarnation not in self.ended
-        ]
+        living = [member for member in self._members.values() if self.is_living(member)]
         for first, again in self._reissued.items():
             dots = [(first, again[-1][1]), *again]
             count = [

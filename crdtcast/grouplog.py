@@ -1,0 +1,77 @@
+"""The event log of one member of a group whose members come and go: what a `GroupEngine` did, told
+to an `EventLog` in the application's order. For runtimes, and for simulations of them.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from crdtcast.engine import GroupEngine, How
+from crdtcast.eventlog import EventLog
+from crdtcast.incarnation import base_of, joined_by
+from crdtcast.messages import Delivery
+from crdtcast.tags import Dot, Tag
+
+
+class GroupLog:
+    """Call `polled` for each delivery, `sent` for each own message, `stable` for each batch of
+    notices, and `issued` after any other call that may send membership operations.
+
+    Each takes the tags that `GroupEngine.take_issued` has returned since: an operation of the
+    engine's own has its SEND line, too, and what it changes follows it.
+    """
+
+    def __init__(self, engine: GroupEngine, log: EventLog) -> None:
+        self._engine = engine
+        self._log = log
+        self._members = set(engine.members)
+        self._ended = set(engine.ended)
+
+    def start(self) -> None:
+        """The engine was founded, has joined, or goes on after a restart."""
+        self._log.start(self._engine.vector, self._engine.members, self._engine.stable)
+
+    def polled(self, delivery: Delivery, issued: Iterable[Tag] = ()) -> None:
+        """`poll` has returned this."""
+        self._log.deliver(delivery.tag.dot)
+        self.issued(issued)
+
+    def sent(
+        self,
+        tag: Tag,
+        object_ops: Sequence[tuple[str | bytes, object]] | None = None,
+        *,
+        reissues: Dot | None = None,
+    ) -> None:
+        """The application has sent a message; see `EventLog.send`."""
+        self._log.send(tag, object_ops, reissues=reissues)
+
+    def stable(self, tags: Iterable[Tag]) -> None:
+        """`poll_stable` has returned these."""
+        for tag in tags:
+            self._log.stable(tag.dot)
+
+    def issued(self, tags: Iterable[Tag]) -> None:
+        """The engine has sent these membership operations, if any, and may know other members now."""
+        for tag in tags:
+            self._log.send(tag)
+        engine = self._engine
+        members = engine.members
+        for joined in sorted(members.keys() - self._members):
+            if (join := self._join_of(joined)) is not None:
+                self._log.joined(joined, join)
+        self._members = set(members)
+        ended = engine.ended
+        for incarnation in sorted(ended.keys() - self._ended):
+            cut = ended[incarnation]
+            if cut.how is How.LEFT:
+                self._log.left(Dot(incarnation, cut.counter))
+            else:
+                self._log.evicted(incarnation, cut.counter)
+        self._ended = set(ended)
+
+    def _join_of(self, incarnation: str) -> Dot | None:
+        let_in = joined_by(incarnation)
+        if let_in is None:
+            return None
+        contact, counter = let_in
+        origins = (origin for origin in self._engine.vector if base_of(origin) == contact)
+        return Dot(next(origins, contact), counter)
