@@ -157,7 +157,7 @@ class DynamicGraphEngine(GraphEngine):
     # Joining
 
     def join(self, contact: str) -> None:
-        """Ask a member to be let in. One that leaves names others, who are asked then; OUTSIDE again if none is left."""
+        """Ask a member to be let in. One that leaves names others, to be asked then; OUTSIDE again if none is left."""
         if self._standing is not Standing.OUTSIDE:
             raise LocalProtocolError(
                 f"{self.me} is {self.standing.name.lower()}: a second join would need a fresh id"

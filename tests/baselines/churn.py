@@ -50,6 +50,7 @@ class Churn:
         self.flights: dict[tuple[str, str], list[Any]] = {}
         self.words: list[str] = []
         self.failures: list[str] = []
+        self.broken = False
         self.joined = self.left = 0
         self._contexts: dict[Dot, tuple[Dot, ...]] = {}
         self._copies: dict[Dot, Known] = {}
@@ -64,8 +65,12 @@ class Churn:
         except LocalProtocolError:
             return False
         except Exception as error:
-            self.failures.append(f"exception: {word}: {error!r}")
+            self._broke(word, error)
             return False
+
+    def _broke(self, what: str, error: Exception) -> None:
+        self.broken = True
+        self.failures.append(f"exception: {what}: {error!r}")
 
     def _do_send(self, member: str) -> bool:
         if member not in self.engines:
@@ -172,25 +177,28 @@ class Churn:
     def drain(self) -> list[str]:
         """Let everything that can happen happen, in order, until nothing more does; then judge the whole run."""
         idle = 0
-        while idle < PATIENCE and not self.failures:
+        while idle < PATIENCE and not self.broken:
             progress = 0
             for member in self.engines:
                 self.do(f"ph {member}")
             for (sender, to), flight in sorted(self.flights.items()):
-                while flight and not self.failures:
+                while flight and not self.broken:
                     progress += self._arrives_first(sender, to)
             for member in self.engines:
-                while not self.failures and self.do(f"cl {member}"):
+                while not self.broken and self.do(f"cl {member}"):
                     progress += 1
             idle = 0 if progress else idle + 1
-        self._judge()
+        if self.broken:
+            self.failures += map(str, self.checker.findings)
+        else:
+            self._judge()
         return self.failures
 
     def _arrives_first(self, sender: str, to: str) -> int:
         try:
             self._receive(sender, to, 0, stays=False)
         except Exception as error:
-            self.failures.append(f"exception: {sender}>{to}: {error!r}")
+            self._broke(f"{sender}>{to}", error)
         return 1
 
     def _judge(self) -> None:
@@ -272,7 +280,7 @@ def random_churn(
                 made.do(f"leave {rng.choice(members)}")
         else:
             made.do(f"{verb} {rng.choice(members)}")
-        if made.failures:
+        if made.broken:
             break
     made.drain()
     return made

@@ -41,3 +41,17 @@ def runs(prefix: str) -> list[TracedRun]:
             )
     assert found, f"no traces {prefix}* in {_DATA}"
     return found
+
+
+def good_runs(prefix: str) -> list[TracedRun]:
+    """The runs of all files whose names begin with `prefix`, which must not fail."""
+    found = []
+    for path in sorted(_DATA.glob(f"traces/{prefix}*")):
+        document = json.loads(path.read_text("utf-8"))
+        found.append(
+            TracedRun(
+                path.stem, "", tuple(document["members"]), tuple(document["actions"]), "good"
+            )
+        )
+    assert found, f"no traces {prefix}* in {_DATA}"
+    return found
