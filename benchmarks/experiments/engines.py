@@ -4,10 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crdtcast.baselines.cbcast import CbcastEngine
-from crdtcast.baselines.graph import GraphEngine
-from crdtcast.baselines.twolevel import TwoLevelEngine
-from crdtcast.baselines.vectors import VectorEngine
+from crdtcast.baselines import CbcastEngine, GraphEngine, TwoLevelEngine, VectorEngine
 from crdtcast.engine import Engine
 from crdtcast.engine.interface import CausalEngine
 from crdtcast.incarnation import name_of, new_incarnation

@@ -91,9 +91,10 @@ class TimedRun:
     """What happened. Messages are numbered: the n-th (from 0) of member m is `m * messages + n`.
 
     sent_at: by message. delivered_at, stable_at: by member, then by message; NEVER for what did not happen, the sending
-    counts as delivery at the sender. delivery_ns, stable_ns: real time in the engine since it was given what made the
-    delivery or notice possible there, in the order of events, by member; empty without a clock. engine_ns: all of the
-    real time in engines. complete: everything was delivered, and became stable if that was wanted, everywhere.
+    counts as delivery at the sender. delivery_ns, stable_ns: by the clock, from when the engine was given what made a
+    delivery or notice possible there until it came, in the order of events, by member; empty without a clock.
+    engine_ns: all that was spent in engines. complete: everything was delivered everywhere, and became stable if that
+    was wanted.
     """
 
     setup: TimedSetup
@@ -294,8 +295,8 @@ def run_timed(
     """Run a group until everything has been delivered (and is stable, with `stability`), or patience is over.
 
     ids: of the members, in the order of their numbers. build: makes an engine that has met all others.
-    stability: whether members tick, and whether the run waits for notices. clock: real time in ns, to measure engines
-    by. recorded: the member whose inputs are kept in `inputs`. transmitted: gets everything that goes out. progress: is
+    stability: whether members tick, and whether the run waits for notices. clock: in ns, to measure engines by;
+    of real time or of CPU. recorded: the member whose inputs are kept in `inputs`. transmitted: gets everything that goes out. progress: is
     called now and then with the share done.
 
     Raises ConfigurationError for as many ids as members do not fit.
