@@ -451,8 +451,9 @@ class GroupEngine(Core):
         """
         membership = self._membership
         if incarnation == self.me:
-            self._has_ended(cut.counter)
-            return False
+            if cut.counter < self.vector[self.me]:
+                self._become_evicted(cut.counter)
+            return False  # of its leave: it still waits until everybody has what it has
         delivered = self.vector.get(incarnation)
         if delivered is None:
             return False

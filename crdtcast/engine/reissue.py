@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from crdtcast.engine.membership import Fate, GroupState, Membership
-from crdtcast.tags import Dot, Vector
+from crdtcast.tags import Dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Group(Protocol):
     """What is asked of the successor's engine (`GroupEngine`)."""
 
     vector: dict[str, int]
+    stable: dict[str, int]
 
     def fate(self, incarnation: str) -> int | Fate: ...
 
@@ -108,10 +109,26 @@ class Parked:
         """`incarnation` has been settled by the message `dot`, behind the last of its operations that went out."""
         return replace(self, settling={**self.settling, incarnation: dot})
 
-    def may_be_dropped(self, stable: Vector) -> bool:
-        """Whether everything was settled, and that is stable (reported so) everywhere."""
-        return all(
-            (dot := self.settling.get(incarnation)) is not None
-            and stable.get(dot.origin, 0) >= dot.counter
-            for incarnation in self.ended
+    def may_be_dropped(self, group: Group) -> bool:
+        """Whether no crash, and nobody's end, can bring the question back what the group has of these operations."""
+        return all(self._is_over(group, incarnation) for incarnation in self.ended)
+
+    def _is_over(self, group: Group, incarnation: str) -> bool:
+        settling = self.settling.get(incarnation)
+        if settling is not None:
+            return _is_stable(group, settling)
+        if group.fate(incarnation) is not Fate.SETTLED:
+            return False
+        # Nothing to settle. Of a stranger the copies are all that there is.
+        return incarnation not in self.strangers or all(
+            any(_is_stable(group, copy) for copy in self.copies.get(operation.dot, ()))
+            for operation in self.operations
+            if operation.dot.origin == incarnation
         )
+
+
+def _is_stable(group: Group, dot: Dot) -> bool:
+    """Whether it was reported stable; of an incarnation that was dropped, everything was."""
+    if dot.origin in group.vector:
+        return group.stable.get(dot.origin, 0) >= dot.counter
+    return group.fate(dot.origin) is not Fate.MEMBER

@@ -45,7 +45,7 @@ def test_what_the_group_lacks_comes_again_in_order_and_once() -> None:
     town.run()
     town.assert_one_group("a", "b", "c")
     assert town.log["b"] == [b"1", b"2", b"3"]
-    assert parked.may_be_dropped(town.engines["c"].stable)
+    assert parked.may_be_dropped(town.engines["c"])
     assert not town.engines["a"].tombs
 
 
@@ -115,7 +115,7 @@ def test_a_successor_that_ends_early_is_followed_by_one_that_compares_all_again(
     town.assert_one_group("a", "b", "c", "d")
     assert town.log["c"] == [b"1", b"2", b"3"]
     assert not town.engines["a"].tombs
-    assert parked.may_be_dropped(town.engines["d"].stable)
+    assert parked.may_be_dropped(town.engines["d"])
 
 
 def test_a_restored_copy_that_comes_after_all_was_settled_sends_nothing_again() -> None:
