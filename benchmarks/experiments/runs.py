@@ -72,9 +72,9 @@ class Row:
 
     Bytes are those of all links, by delivery of another member's message; `bytes_numbered` with ids replaced by
     numbers. `lag_ms` is from sending to the notice, `excess_lag_ms` from the last delivery anywhere to the notice.
-    `delivery_us` and `stable_us` are CPU in the engine since it was given what made it possible, `engine_us` is the CPU of
-    all engines by delivery, with the whole group in one process: caches are colder and clocks are read, so it is more
-    than what `cpu` measures. A reading of the clock, about half a microsecond, is in each.
+    `delivery_us` and `stable_us` are CPU in the engine since it was given what made it possible. `engine_us` is the CPU
+    of all engines by delivery, with the whole group in one process: caches are colder and clocks are read, so it is
+    more than what `cpu` measures. A reading of the clock, about half a microsecond, is in each.
     """
 
     experiment: str

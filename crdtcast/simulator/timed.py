@@ -295,9 +295,9 @@ def run_timed(
     """Run a group until everything has been delivered (and is stable, with `stability`), or patience is over.
 
     ids: of the members, in the order of their numbers. build: makes an engine that has met all others.
-    stability: whether members tick, and whether the run waits for notices. clock: in ns, to measure engines by;
-    of real time or of CPU. recorded: the member whose inputs are kept in `inputs`. transmitted: gets everything that goes out. progress: is
-    called now and then with the share done.
+    stability: whether members tick, and whether the run waits for notices. clock: in ns, to measure engines by; of real
+    time or of CPU. recorded: the member whose inputs are kept in `inputs`. transmitted: gets everything that goes out.
+    progress: is called now and then with the share done.
 
     Raises ConfigurationError for as many ids as members do not fit.
     """
