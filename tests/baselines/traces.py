@@ -49,9 +49,7 @@ def good_runs(prefix: str) -> list[TracedRun]:
     for path in sorted(_DATA.glob(f"traces/{prefix}*")):
         document = json.loads(path.read_text("utf-8"))
         found.append(
-            TracedRun(
-                path.stem, "", tuple(document["members"]), tuple(document["actions"]), "good"
-            )
+            TracedRun(path.stem, "", tuple(document["members"]), tuple(document["actions"]), "good")
         )
     assert found, f"no traces {prefix}* in {_DATA}"
     return found
