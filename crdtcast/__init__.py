@@ -8,15 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crdtcast.broadcast import BroadcastNode, Delivered, Stable, open_node
-    from crdtcast.engine import Durability, Engine, EngineState
+    from crdtcast.broadcast import BroadcastNode, open_node
+    from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
     from crdtcast.eventlog import EventLog
+    from crdtcast.events import Delivered, Evicted, Joined, Stable
     from crdtcast.exceptions import (
         ConfigurationError,
         CrdtcastError,
+        EndedError,
         HandshakeError,
         InvalidOperationError,
         LocalProtocolError,
+        NotReadyError,
         RemoteProtocolError,
         RolledBackError,
         ServerError,
@@ -24,8 +27,9 @@ if TYPE_CHECKING:
         TypeClashError,
         UnusableInputError,
     )
-    from crdtcast.groups import GroupLinks, GroupNode, open_links
+    from crdtcast.groups import GroupLinks, GroupNode, open_group, open_links
     from crdtcast.hlc import HLC
+    from crdtcast.member import GroupMember
     from crdtcast.node import Node, run_until_signal
     from crdtcast.options import NodeOptions
     from crdtcast.peers import LinkStatus
@@ -42,18 +46,24 @@ __all__ = [
     "Delivered",
     "Dot",
     "Durability",
+    "EndedError",
     "Engine",
     "EngineState",
     "EventLog",
+    "Evicted",
+    "GroupEngine",
     "GroupLinks",
+    "GroupMember",
     "GroupNode",
     "Handle",
     "HandshakeError",
     "InvalidOperationError",
+    "Joined",
     "LinkStatus",
     "LocalProtocolError",
     "Node",
     "NodeOptions",
+    "NotReadyError",
     "Process",
     "RemoteProtocolError",
     "Replica",
@@ -65,6 +75,7 @@ __all__ = [
     "Token",
     "TypeClashError",
     "UnusableInputError",
+    "open_group",
     "open_links",
     "open_node",
     "open_replica",
@@ -73,15 +84,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "crdtcast.broadcast": ("BroadcastNode", "Delivered", "Stable", "open_node"),
-    "crdtcast.engine": ("Durability", "Engine", "EngineState"),
+    "crdtcast.broadcast": ("BroadcastNode", "open_node"),
+    "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
     "crdtcast.eventlog": ("EventLog",),
+    "crdtcast.events": ("Delivered", "Evicted", "Joined", "Stable"),
     "crdtcast.exceptions": (
         "ConfigurationError",
         "CrdtcastError",
+        "EndedError",
         "HandshakeError",
         "InvalidOperationError",
         "LocalProtocolError",
+        "NotReadyError",
         "RemoteProtocolError",
         "RolledBackError",
         "ServerError",
@@ -89,10 +103,11 @@ _HOMES = {
         "TypeClashError",
         "UnusableInputError",
     ),
-    "crdtcast.groups": ("GroupLinks", "GroupNode", "open_links"),
+    "crdtcast.groups": ("GroupLinks", "GroupNode", "open_group", "open_links"),
     "crdtcast.hlc": ("HLC",),
     "crdtcast.peers": ("LinkStatus",),
     "crdtcast.process": ("Process", "run_process"),
+    "crdtcast.member": ("GroupMember",),
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.options": ("NodeOptions",),
     "crdtcast.replica": ("Handle", "Replica", "open_replica"),

@@ -9,13 +9,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import trio
 
 from crdtcast.engine import Engine, GroupEngine, Kind
+from crdtcast.events import Delivered, Event, Stable
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
@@ -27,26 +27,6 @@ from crdtcast.waits import Notion, Waits
 
 _STABLE_SLICE = 256
 _TURN = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """tcdeliver: another member's payload, in causal order, exactly once."""
-
-    payload: bytes
-    tag: Tag
-
-
-@dataclass(frozen=True, slots=True)
-class Stable:
-    """tcstable: no message concurrent with `tag`'s can be delivered here any more. Own ones,
-    too.
-    """
-
-    tag: Tag
-
-
-Event: TypeAlias = Delivered | Stable
 
 
 class Runtime(Protocol):
@@ -118,7 +98,7 @@ class Broadcasting:
             return
         if isinstance(event, Delivered):
             self._process.tcdeliver(event.payload, event.tag)
-        else:
+        elif isinstance(event, Stable):
             self._process.tcstable(event.tag)
 
     async def wait_delivered(self, tag: Tag, *, count: int) -> None:

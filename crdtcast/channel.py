@@ -47,7 +47,8 @@ class Channel:
 
     engine: None until there is one; set it by `start`, and another one by `start` again.
     on_work: called whenever something may be deliverable or stable, or a tick has passed.
-    on_asked: takes frames of the dialogue by which members join.
+    on_asked: takes frames of the dialogue by which members join. on_gone: whoever was in it on that
+        link is not any more, or has become a member.
     """
 
     def __init__(self, shared: "SharedLinks", group: str, number: int) -> None:
@@ -176,6 +177,7 @@ class Channel:
             self._part(link, Reason.WRONG_NAME, text)
         elif self._is_welcome(engine, link, incarnation):
             self.here[link.name] = incarnation
+            self.on_gone(link)
             engine.connected(incarnation)
             self.after()
 
@@ -226,7 +228,10 @@ class Channel:
     def received(self, link: Link, frame: InGroup) -> None:
         """(For `SharedLinks`.) The caller calls `after` when there is nothing more."""
         if type(frame) is not Message and type(frame) is not Digest and type(frame) is not Ended:
-            self.on_asked(link, frame)
+            try:
+                self.on_asked(link, frame)
+            except CrdtcastError as error:
+                self._part(link, Reason.PROTOCOL, str(error))
             return
         sender = self.here.get(link.name)
         engine = self.engine

@@ -1,11 +1,11 @@
-"""Several independent groups over one set of links: `open_links`.
+"""Several independent groups over one set of links: `open_links`; and one alone: `open_group`.
 
 Groups know nothing of each other: each has its own members, its own engine, its own causality. Two
 processes have one connection, whatever groups they have in common.
 """
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.engine import Engine
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.member import GroupMember
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
 from crdtcast.process import Process
@@ -77,6 +79,44 @@ class GroupLinks:
             self.shared.spawn(partial(node.run, process))
         return node
 
+    def found(self, name: str, *, process: Process | None = None) -> GroupMember:
+        """Be the first member of a new group whose members come and go; the others `join`.
+
+        Only one process may do that, and only once: a second founder has another group of the same
+        name, which gives way to the one that knows it as foreign.
+        """
+        member = GroupMember(self.shared.open(name), process=process)
+        member.found()
+        return member
+
+    async def join(
+        self,
+        name: str,
+        *,
+        process: Process | None = None,
+        replace: bool = False,
+        witness: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> GroupMember:
+        """Join a group through any process that is linked and in it; returns when this is a member.
+
+        process: gets the group's state, by `set_state` and what has happened since, and takes all
+            events. Without one, what was before is not told.
+        replace: take the place of a member of the same name, which is evicted: an earlier life of
+            this process.
+        witness: vote and store, but hold no state: for the third place beside two regions.
+        progress: called with the bytes of the state that are here, and of how many.
+
+        Raises HandshakeError, with the reason, if no member lets this one in.
+        """
+        member = GroupMember(self.shared.open(name), process=process, witness=witness)
+        try:
+            await member.join(replace=replace, progress=progress)
+        except BaseException:
+            member.channel.close()
+            raise
+        return member
+
 
 @asynccontextmanager
 async def open_links(
@@ -96,13 +136,12 @@ async def open_links(
         are linked. advertise: host and port where others reach this one, if it listens on a
         wildcard. options: of `NodeOptions`.
     """
-    given: Mapping[str, Address | None] | list[Address]
-    if isinstance(peers, Mapping):
-        given = peer_addresses(peers)
-    else:
-        given = [parse_address(p) if isinstance(p, str) else p for p in peers]
     node_options = NodeOptions(
-        name=name, listen=parse_address(listen), group=network, peers=given, **options
+        name=name,
+        listen=parse_address(listen),
+        group=network,
+        peers=(peer_addresses(peers) if isinstance(peers, Mapping) else list(map(_address, peers))),
+        **options,
     )
     shared = SharedLinks(
         node_options,
@@ -111,3 +150,44 @@ async def open_links(
     )
     async with running(shared):
         yield GroupLinks(shared)
+
+
+@asynccontextmanager
+async def open_group(
+    name: str,
+    *,
+    found: bool = False,
+    join: str | Sequence[str] = (),
+    group: str = "default",
+    process: Process | None = None,
+    replace: bool = False,
+    witness: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    **links: Any,
+) -> AsyncIterator[GroupMember]:
+    """A member of a group whose members come and go, in memory only, for as long as the `with` block
+    runs. End it by `leave`, unless the others shall take this member for dead.
+
+    found: be the first member of a new group. join: where a member can be dialled, any one; several
+        to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
+
+    Raises ConfigurationError unless exactly one of `found` and `join` is given, HandshakeError, with
+    the reason, if no member lets this one in.
+    """
+    contacts = [join] if isinstance(join, str) else list(join)
+    if found == bool(contacts):
+        raise ConfigurationError(
+            f"node {name!r}: give either found=True, for the first member of a new group, or "
+            "join='host:port', the address of any member"
+        )
+    async with open_links(name, peers=contacts, network=group, **links) as opened:
+        if found:
+            yield opened.found(group, process=process)
+        else:
+            yield await opened.join(
+                group, process=process, replace=replace, witness=witness, progress=progress
+            )
+
+
+def _address(given: str | Address) -> Address:
+    return parse_address(given) if isinstance(given, str) else given

@@ -133,8 +133,9 @@ class SharedLinks(Endpoint):
             self.set_address(name, address)
 
     def unwant(self, name: str) -> None:
-        """Dial that process no more, unless the options say so."""
-        if name not in self.options.named_peers:
+        """Dial that process no more, unless the options say so, or it is in another group, too."""
+        shares = sum(name in channel.here for channel in self.channels.values())
+        if name not in self.options.named_peers and shares < 2:
             self._with_links(lambda links: links.forget(name))
 
     def _is_dialled(self, name: str) -> bool:

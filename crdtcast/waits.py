@@ -17,10 +17,11 @@ from collections.abc import Callable
 
 import trio
 
-from crdtcast.engine import acknowledged
+from crdtcast.engine import Fate, GroupEngine, acknowledged
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.tags import Tag
+from crdtcast.wire_values import MAX_COUNTER
 
 
 class Notion(enum.Enum):
@@ -52,6 +53,7 @@ class Waits:
     def __init__(self, engine: Callable[[], Core]) -> None:
         self._engine = engine
         self._waiting: dict[_Kind, list[tuple[int, int, _Waiter]]] = {}
+        self._lost: dict[str, tuple[int, Exception]] = {}
         self._serial = 0
 
     def __len__(self) -> int:
@@ -72,6 +74,9 @@ class Waits:
                     f"choose a count from 1 to {members}"
                 )
         kind = notion, count, tag.dot.origin
+        beyond, error = self._lost.get(tag.dot.origin, (tag.dot.counter, None))
+        if error is not None and tag.dot.counter > beyond:
+            raise error
         if self._reached(engine, kind) >= tag.dot.counter:
             return
         waiter = _Waiter()
@@ -107,6 +112,7 @@ class Waits:
 
     def fail(self, origin: str, beyond: int, error: Exception) -> None:
         """`origin` has ended: nothing of it with a counter above `beyond` will ever be delivered."""
+        self._lost[origin] = beyond, error
         for kind, heap in list(self._waiting.items()):
             if kind[2] != origin:
                 continue
@@ -125,6 +131,10 @@ class Waits:
     def _reached(engine: Core, kind: _Kind) -> int:
         """The highest counter of the origin for which it holds."""
         notion, count, origin = kind
+        if origin not in engine.vector and isinstance(engine, GroupEngine):
+            fate = engine.fate(origin)
+            if fate is not Fate.MEMBER:  # it has ended, and was dropped when all was stable
+                return fate if isinstance(fate, int) else MAX_COUNTER
         everywhere = acknowledged.stable(engine).get(origin, 0)
         if notion is Notion.STABLE:
             return everywhere

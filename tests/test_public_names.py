@@ -8,11 +8,12 @@ import pytest
 import crdtcast
 
 PUBLIC = """
-    BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability Engine EngineState
-    EventLog GroupLinks GroupNode HLC Handle HandshakeError InvalidOperationError LinkStatus
-    LocalProtocolError Node NodeOptions Process RemoteProtocolError Replica RolledBackError
-    ServerError Stable SupersededError Tag Token TypeClashError UnusableInputError open_links
-    open_node open_replica run_process run_until_signal
+    BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine
+    EngineState EventLog Evicted GroupEngine GroupLinks GroupMember GroupNode HLC Handle
+    HandshakeError InvalidOperationError Joined LinkStatus LocalProtocolError Node NodeOptions
+    NotReadyError Process RemoteProtocolError Replica RolledBackError ServerError Stable
+    SupersededError Tag Token TypeClashError UnusableInputError open_group open_links open_node
+    open_replica run_process run_until_signal
 """
 
 PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")

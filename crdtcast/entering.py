@@ -1,0 +1,113 @@
+"""Which member to ask to be let in, when to ask another one, and when to give up."""
+
+import logging
+
+import trio
+
+from crdtcast.channel import Channel
+from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
+from crdtcast.group_state import Entry
+from crdtcast.joining import ContactLostError, Joining, Progress, Wish
+from crdtcast.link import Link
+from crdtcast.replica import fresh_incarnation
+from crdtcast.wire_groups import InGroup
+
+_AGAIN = 0.05
+_LONGEST = 2.0
+
+
+class Entering:
+    """Joins a group through any member that is linked. A contact that was asked to let us in and did
+    not answer may have done so: the next one is told that the new id replaces that one.
+    """
+
+    def __init__(self, channel: Channel, logger: logging.Logger) -> None:
+        self._channel = channel
+        self._joining = Joining(channel)
+        self._logger = logger
+
+    def report_to(self, progress: Progress) -> None:
+        """Call this with the bytes that have been copied, and of how many."""
+        self._joining.progress = progress
+
+    def heard(self, link: Link, frame: InGroup) -> None:
+        """(For the channel.)"""
+        self._joining.heard(link, frame)
+
+    def gone(self, link: Link) -> None:
+        """(For the channel.)"""
+        self._joining.gone(link)
+
+    async def enter(
+        self, replaces: tuple[str, ...], witness: bool, *, copies: bool, for_ever: bool = False
+    ) -> tuple[bytes, Entry]:
+        """The copy and the admission. for_ever: ask again whatever the others say.
+
+        HandshakeError: all members that are linked have said no, or none of those linked is in the
+        group; the message is the last one's.
+        """
+        name = self._channel.name
+        base, asked = "", ""
+        refused: dict[str, str] = {}
+        delay = _AGAIN
+        while True:
+            link = await self._contact(asked, refused, for_ever)
+            if link.name != asked:
+                if asked:
+                    replaces = (*replaces, base)
+                base, asked = fresh_incarnation(name, previous=base or None), ""
+            wish = Wish(base, replaces, witness, copies)
+            try:
+                return await self._joining.through(link, wish)
+            except HandshakeError as error:
+                refused[link.name] = str(error)
+                self._logger.info("%s does not let us in: %s", link.name, error)
+            except NotReadyError as error:
+                self._logger.debug("%s cannot let us in yet: %s", link.name, error)
+            except ContactLostError:
+                self._logger.info("the link with %s broke while it let us in", link.name)
+            except RemoteProtocolError as error:
+                refused[link.name] = f"{link.name} answers what it should not: {error}"
+            if self._joining.asked:
+                asked = link.name
+            await trio.sleep(delay)
+            delay = min(2 * delay, _LONGEST)
+
+    async def _contact(self, asked: str, refused: dict[str, str], for_ever: bool) -> Link:
+        """Whom to ask next: the one asked before if it is there, or one that has not refused yet."""
+        shared, group = self._channel.shared, self._channel.group
+        began: float | None = None
+        while True:
+            present = {link.name: link for link in shared.present(group)}
+            if asked in present and asked not in refused:
+                return present[asked]
+            willing = sorted(present.keys() - refused.keys())
+            if willing:
+                return present[willing[0]]
+            if present and for_ever:
+                refused.clear()
+                await trio.sleep(_LONGEST)
+                continue
+            if present:
+                raise HandshakeError(
+                    f"node {self._channel.name!r} cannot join group {group!r}: "
+                    f"{'; '.join(dict.fromkeys(refused.values()))}"
+                )
+            if not for_ever:
+                self._complain()
+                if shared.links().up:
+                    began = began or trio.current_time()
+                    if trio.current_time() - began > shared.options.handshake_timeout:
+                        raise HandshakeError(
+                            f"none of the processes linked with {self._channel.name!r} "
+                            f"({', '.join(sorted(shared.links().up))}) is in group {group!r}: correct "
+                            "the group's name or the address, or let one of them found it"
+                        )
+            with trio.move_on_after(_LONGEST):
+                await shared.news()
+
+    def _complain(self) -> None:
+        """Those whom we were told to dial refuse us, and only an operator can change that."""
+        status = self._channel.shared.status()
+        if status and all(link.state == "refused" for link in status.values()):
+            raise HandshakeError(next(iter(status.values())).error or "refused")

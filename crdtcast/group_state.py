@@ -1,0 +1,154 @@
+"""The state of a group's member as plain lists, for the wire and for journals; and what a joiner gets.
+
+Whatever is not exactly that is a `RemoteProtocolError`: it may come from a peer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgpack
+
+from crdtcast.engine import Cut, GroupState, How, Member
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import valid_incarnation
+from crdtcast.messages import Message
+from crdtcast.tags import Tag
+from crdtcast.wire_values import message_fields, read_dot, read_message, read_number, read_vector
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What happened to an application: tcdeliver of `payload`, or tcstable if that is None."""
+
+    tag: Tag
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a contact gives to the one that it lets in: its id, the group's state at that instant, and
+    what has happened to the application since it was copied.
+    """
+
+    incarnation: str
+    state: GroupState
+    since: Sequence[Happened]
+
+
+def pack_state(state: GroupState) -> list[Any]:
+    """`state` as a list for msgpack."""
+    return [
+        state.counter,
+        dict(state.vector),
+        [list(dot) for dot in state.context],
+        dict(state.stable),
+        [message_fields(message) for message in state.unstable],
+        [[member.incarnation, member.witness] for member in state.members],
+        dict(state.replaced),
+        _pack_cuts(state.ended),
+        {victim: dict(reports) for victim, reports in state.evictions.items()},
+        sorted(state.forced),
+        {incarnation: list(dot) for incarnation, dot in state.swept.items()},
+        _pack_cuts(state.tombs),
+        state.dropped,
+    ]
+
+
+def unpack_state(packed: Any) -> GroupState:
+    """The inverse of `pack_state`. Raises RemoteProtocolError."""
+    return _read(_state, packed, "state of a group")
+
+
+def pack_entry(entry: Entry) -> bytes:
+    """`entry` as bytes."""
+    since = [[*_pack_tag(happened.tag), happened.payload] for happened in entry.since]
+    packed: bytes = msgpack.packb([entry.incarnation, pack_state(entry.state), since])
+    return packed
+
+
+def unpack_entry(packed: bytes) -> Entry:
+    """The inverse of `pack_entry`. Raises RemoteProtocolError."""
+    return _read(_entry, packed, "admission")
+
+
+def _read(read: Callable[[Any], T], packed: Any, what: str) -> T:
+    try:
+        return read(packed)
+    except RemoteProtocolError:
+        raise
+    except Exception as error:  # msgpack raises many kinds, and so do wrong shapes
+        raise RemoteProtocolError(f"no {what}: {type(error).__name__}: {error}") from error
+
+
+def _pack_cuts(cuts: Any) -> dict[str, list[int]]:
+    return {incarnation: [cut.counter, int(cut.how)] for incarnation, cut in cuts.items()}
+
+
+def _pack_tag(tag: Tag) -> list[Any]:
+    return [list(tag.dot), [list(dot) for dot in tag.context], dict(tag.past)]
+
+
+def _incarnation(text: Any) -> str:
+    if type(text) is str and valid_incarnation(text):
+        return text
+    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
+
+
+def _cuts(packed: Any) -> dict[str, Cut]:
+    return {
+        _incarnation(x): Cut(read_number(counter, "a cut"), How(how))
+        for x, (counter, how) in packed.items()
+    }
+
+
+def _message(fields: Any) -> Message:
+    return read_message(fields)
+
+
+def _state(packed: Any) -> GroupState:
+    (
+        counter,
+        vector,
+        context,
+        stable,
+        unstable,
+        members,
+        replaced,
+        ended,
+        evictions,
+        forced,
+        swept,
+        tombs,
+        dropped,
+    ) = packed
+    return GroupState(
+        counter=read_number(counter, "a counter"),
+        vector=read_vector(vector),
+        context=tuple(read_dot(*dot) for dot in context),
+        stable=read_vector(stable),
+        unstable=tuple(map(_message, unstable)),
+        members=tuple(Member(_incarnation(x), witness is True) for x, witness in members),
+        replaced={_incarnation(old): _incarnation(new) for old, new in replaced.items()},
+        ended=_cuts(ended),
+        evictions={_incarnation(x): read_vector(reports) for x, reports in evictions.items()},
+        forced=frozenset(map(_incarnation, forced)),
+        swept={_incarnation(x): read_dot(*dot) for x, dot in swept.items()},
+        tombs=_cuts(tombs),
+        dropped=read_number(dropped, "a sum of counters"),
+    )
+
+
+def _entry(packed: bytes) -> Entry:
+    incarnation, state, since = msgpack.unpackb(packed)
+    return Entry(_incarnation(incarnation), _state(state), tuple(map(_happened, since)))
+
+
+def _happened(packed: Any) -> Happened:
+    dot, context, past, payload = packed
+    if payload is not None and type(payload) is not bytes:
+        raise RemoteProtocolError("a delivery whose payload is no bytes")
+    tag = Tag(read_dot(*dot), tuple(read_dot(*d) for d in context), read_vector(past))
+    return Happened(tag, payload)

@@ -1,0 +1,380 @@
+"""One member of a group whose members come and go: join, leave, evict, and the way back after an
+eviction. What the group agrees on is `GroupEngine`'s matter; this file lets it happen on links.
+
+Kept in memory only. The seams for a journal: `Channel.hold` while something is not synced yet, and
+`Parking` for what an evicted member takes along.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from crdtcast.broadcast import Broadcasting
+from crdtcast.channel import Channel
+from crdtcast.contact import Contact
+from crdtcast.engine import GroupEngine, Member, Parked, Standing
+from crdtcast.entering import Entering
+from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
+from crdtcast.exceptions import EndedError, LocalProtocolError, NotReadyError
+from crdtcast.group_state import Entry, Happened
+from crdtcast.incarnation import name_of
+from crdtcast.joining import Progress
+from crdtcast.link import Link
+from crdtcast.process import Process, already_taken
+from crdtcast.replica import fresh_incarnation
+from crdtcast.returning import Returning
+from crdtcast.tags import Dot, Tag
+from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
+
+
+class Parking(Protocol):
+    """Where an evicted member keeps what it has to send again, durably if it can."""
+
+    def save(self, parked: Parked | None) -> None:
+        """To be on disk when this returns; None: nothing is left."""
+        ...
+
+
+class Volatile:
+    """Keeps nothing: an evicted member whose process ends, too, loses what nobody else had."""
+
+    def save(self, parked: Parked | None) -> None:
+        pass
+
+
+class GroupMember(Broadcasting):
+    """One member. Iterate over it for events, or give it a process.
+
+    `tcbroadcast` raises EndedError once this incarnation leaves, has left or was evicted (see
+    `ready`), and NotReadyError inside a process that is being given the past of the group.
+    """
+
+    engine: GroupEngine
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        process: Process | None = None,
+        witness: bool = False,
+        parking: Parking | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        super().__init__(channel)
+        self.channel = channel
+        self.witness = witness
+        self.parked: Parked | None = None
+        self.parking = parking or Volatile()
+        self._logger = logger or logging.getLogger("crdtcast.group")
+        self._process = process
+        self._started = False
+        self._catching_up = False
+        self._contact = Contact(self, self._answer)
+        self._entering = Entering(channel, self._logger)
+        self._returning = Returning(self)
+        self._news: deque[Evicted | Joined] = deque()
+        self._members: tuple[str, ...] = ()
+        self._standing = Standing.MEMBER
+        self._is_leaving = False
+        self._left = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
+        channel.on_asked = self._asked
+        channel.on_gone = self._gone
+
+    # Who is in the group
+
+    @property
+    def group(self) -> str:
+        return self.channel.group
+
+    @property
+    def incarnation(self) -> str:
+        """This member's id now. It changes when it comes back from an eviction."""
+        return self.engine.me
+
+    @property
+    def standing(self) -> Standing:
+        """What this incarnation is, as far as it knows."""
+        return self.engine.standing
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """The members by name, as of what has been delivered here; this one included until it leaves.
+        Of a member that is about to be replaced, only its successor is named.
+        """
+        found: dict[str, Member] = {}
+        for incarnation, member in sorted(self.engine.members.items()):
+            found[name_of(incarnation)] = member
+        return found
+
+    async def changed(self) -> None:
+        """Return when `members` or `standing` has changed.
+
+        Nothing is missed by `while not condition(): await member.changed()`.
+        """
+        await self._changed.park()
+
+    async def ready(self) -> None:
+        """Return when this member can send: at once, unless it is on its way back after an eviction.
+
+        EndedError: it has left.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.standing not in (Standing.MEMBER, Standing.DISPUTED) or self._catching_up:
+            if self._closed:
+                raise EndedError(f"{self.incarnation} has left group {self.group!r}: join again")
+            await self._changed.park()
+
+    # Coming and going
+
+    def found(self) -> None:
+        """Be the first member of a new group."""
+        self._begin(GroupEngine.found(fresh_incarnation(self.name), []))
+
+    async def join(self, *, replace: bool = False, progress: Progress | None = None) -> None:
+        """Join the group through any of its members that is linked; return when this is a member.
+
+        replace: take the place of a member of the same name, which is evicted: an earlier life of
+            this node. progress: called with the bytes that are copied, and of how many.
+
+        Raises HandshakeError if no member lets this one in, with the reason.
+        """
+        if progress is not None:
+            self._entering.report_to(progress)
+        replaces = (self.name,) if replace else ()
+        entered = await self._entering.enter(replaces, self.witness, copies=self._copies)
+        self._install(*entered)
+
+    @property
+    def _copies(self) -> bool:
+        return self._process is not None and not self.witness
+
+    async def leave(self) -> None:
+        """Leave the group, in order: return when the others have all that this member has.
+
+        Nothing can be sent from the call on. Those it waits for may be gone for good, so give it a
+        `trio.move_on_after`: what only this member had is lost then.
+        """
+        self._is_leaving = True
+        try:
+            if self.standing in (Standing.MEMBER, Standing.DISPUTED) and not self._closed:
+                self.engine.leave()
+                self._tell()
+            await self._left.wait()
+        finally:
+            self._end()
+
+    def evict(self, member: str, *, force: bool = False) -> Tag:
+        """Start to cut off a member that is dead or out of reach, by its name or incarnation id.
+
+        It happens when all others have said what they have of it, if those are a majority. force:
+        without a majority, by the operator's word. If the member is alive on the other side of a cut
+        and does the same, the group is split, and one side has to be given up (`surrender`).
+
+        LocalProtocolError: there is no such member, or it is this one.
+        """
+        known = sorted(self.engine.members)
+        named = [m for m in known if member in (m, name_of(m))]
+        if not named:
+            raise LocalProtocolError(
+                f"{member!r} is no member of group {self.group!r} ({', '.join(known)})"
+            )
+        if len(named) > 1:
+            raise LocalProtocolError(
+                f"{member!r} is the name of several incarnations: evict one of {', '.join(named)}"
+            )
+        tag = self.engine.evict(named[0], force=force)
+        self._tell()
+        self._look()
+        return tag
+
+    def surrender(self) -> None:
+        """After a mutual forced eviction, by the operator's word: the other side goes on. This member
+        joins it again, like an evicted one.
+        """
+        self.engine.surrender()
+        self._look()
+
+    # Life
+
+    def _begin(self, engine: GroupEngine) -> None:
+        self.engine = engine
+        self._operations = {message.dot for message in engine.state().unstable if message.kind}
+        self._standing = Standing.MEMBER
+        self.channel.on_work = self._wake
+        self.channel.start(engine)
+        if not self._started:
+            self._started = True
+            if self._process is not None or self.witness:
+                self.channel.shared.spawn(self._pump)
+        self._look()
+        self._work.unpark_all()
+        self._changed.unpark_all()
+
+    def _install(self, copy: bytes, entry: Entry) -> None:
+        """Become a member as the contact has said, with its application's state."""
+        self._stable.clear()
+        self._contact.clear()
+        self.engine = GroupEngine(entry.incarnation, entry.state)
+        if self._copies and self._process is not None:
+            self._catching_up = True
+            try:
+                self._process.set_state(copy)
+                for happened in entry.since:
+                    if happened.payload is None:
+                        self._process.tcstable(happened.tag)
+                    else:
+                        self._process.tcdeliver(happened.payload, happened.tag)
+            finally:
+                self._catching_up = False
+        self._begin(self.engine)
+
+    async def run(self, process: Process) -> None:
+        """See `crdtcast.run_process`."""
+        if self._process is not None:
+            raise already_taken(self.name)
+        self._process = process
+        try:
+            await self._pump()
+        finally:
+            self._process = None
+
+    async def _pump(self) -> None:
+        while (event := await self._next()) is not None:
+            self._happened(event)
+
+    def _end(self) -> None:
+        if not self._closed:
+            self.channel.flush()
+            self.channel.close()
+            self._close()
+            self._changed.unpark_all()
+
+    def _wake(self) -> None:
+        super()._wake()
+        self._look()
+
+    def _tell(self) -> None:
+        super()._tell()
+        self._look()
+
+    def _look(self) -> None:
+        """What has the engine made of what it got?"""
+        engine = self.engine
+        members = tuple(engine.members)
+        if members != self._members:
+            names, before = set(map(name_of, members)), set(map(name_of, self._members))
+            self._members = members
+            for name in before - names:
+                self.channel.shared.unwant(name)
+            self._changed.unpark_all()
+        for name in map(name_of, members):
+            if name not in self.channel.here:
+                self.channel.shared.want(name)
+        self._returning.look()
+        if (standing := engine.standing) is not self._standing:
+            self._standing = standing
+            self._changed.unpark_all()
+            self._logger.info("%s in group %s is %s", engine.me, self.group, standing.value)
+            if standing is Standing.LEFT:
+                self._left.set()
+                self._end()
+            elif standing is Standing.EVICTED:
+                self._was_evicted()
+
+    def _was_evicted(self) -> None:
+        engine = self.engine
+        self._logger.warning("%s was evicted from group %s, and joins again", engine.me, self.group)
+        self._news.append(Evicted(engine.me))
+        self._contact.clear()
+        if not self.witness:
+            self.parked = Parked.of(engine.state(), engine.me, self.parked)
+            self.parking.save(self.parked)
+        self._work.unpark_all()
+        self.channel.shared.spawn(self._come_back)
+
+    async def _come_back(self) -> None:
+        """Join again under a new incarnation that replaces this one; then send again."""
+        replaces = (self.engine.me,)
+        entered = await self._entering.enter(
+            replaces, self.witness, copies=self._copies, for_ever=True
+        )
+        if self._closed:
+            return
+        self._install(*entered)
+        self._news.append(Joined(self.engine.me))
+        self._work.unpark_all()
+        await self._returning.send_again()
+        if self._is_leaving and self.standing is Standing.MEMBER:
+            self.engine.leave()
+            self._tell()
+
+    # Events
+
+    def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
+        """See `Broadcasting.tcbroadcast`, and the errors above."""
+        if self._catching_up:
+            raise NotReadyError(
+                f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
+                "said to that has been said by others"
+            )
+        return super().tcbroadcast(payload, after=after)
+
+    def _take(self) -> Event | None:
+        if self._news:
+            return self._news.popleft()
+        return super()._take()
+
+    def _happened(self, event: Event) -> None:
+        if self._contact.is_busy and isinstance(event, Delivered | Stable):
+            payload = event.payload if isinstance(event, Delivered) else None
+            self._contact.happened(Happened(event.tag, payload))
+        super()._happened(event)
+
+    def send_again(self, payload: bytes) -> Tag:
+        """(For `Returning`.) Send without telling anybody yet; `delivered_again` comes next."""
+        return self.engine.send(payload)
+
+    def delivered_again(self, payload: bytes, tag: Tag) -> None:
+        """(For `Returning`.) The new dot has been noted: it may go out."""
+        self._happened(Delivered(payload, tag))
+        self._tell()
+
+    def instead_of(self, payload: bytes, dot: Dot) -> bytes | None:
+        """(For `Returning`.) What the application wants to go out in the place of that."""
+        return payload if self._process is None else self._process.reissue(payload, dot)
+
+    def lost(self, origin: str, beyond: int) -> None:
+        """(For `Returning`.) The group has only so many messages of that former incarnation."""
+        text = f"not in group {self.group!r}: {origin} was evicted before it was; it is sent again"
+        self._waits.fail(origin, beyond, EndedError(text))
+
+    # Others that join
+
+    def _asked(self, link: Link, frame: InGroup) -> None:
+        if not isinstance(frame, Copy | Admit | Fetch):
+            self._entering.heard(link, frame)
+        elif self._started:
+            self._contact.asked(link, frame)
+
+    def _gone(self, link: Link) -> None:
+        self._entering.gone(link)
+        self._contact.gone(link)
+
+    def _answer(self, link: Link, frame: InGroup) -> None:
+        self.channel.send_to([link.name], frame)
+
+    def application_state(self) -> bytes | None:
+        """(For `Contact`.) What a joiner gets; None without a process."""
+        if self._process is None:
+            return None
+        self.settle()
+        return self._process.get_state()
+
+    def settle(self) -> None:
+        """(For `Contact`.) Let the process have what was polled for it."""
+        while self._process is not None and self._stable:
+            self._happened(Stable(self._stable.popleft()))

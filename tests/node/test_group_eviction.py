@@ -1,0 +1,212 @@
+"""Crashes, evictions and the way back, on a simulated network and a clock that jumps."""
+
+import pytest
+import trio
+
+from crdtcast import EndedError, HandshakeError
+from crdtcast.engine import Standing
+from tests.node.group_support import members_are, world
+from tests.node.network import eventually, simulated
+
+
+@simulated
+async def test_a_dead_member_is_evicted_and_the_others_are_stable_again() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        c.die()
+        tag = a.up.tcbroadcast(b"x")
+        await b.ledger.has(b"x")
+        await trio.sleep(60)
+        assert a.ledger.unstable == {tag.dot}, "stable, though c has not got it"
+        b.up.evict("c")
+        await members_are(a.up, "a", "b")
+        await members_are(b.up, "a", "b")
+        await a.up.wait_stable(tag)
+        await b.ledger.settled()
+        await eventually(lambda: "c" not in a.up.links())
+
+
+@simulated
+async def test_an_evicted_member_comes_back_by_itself_and_sends_again_what_is_missing() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        known = c.up.tcbroadcast(b"known")
+        await c.up.wait_stable(known)
+        old = c.up.incarnation
+        group.cut("c")
+        lost = c.up.tcbroadcast(b"only at c")
+        c.up.tcbroadcast(b"and this")
+        a.up.evict("c")
+        await members_are(a.up, "a", "b")
+        a.up.tcbroadcast(b"meanwhile")
+        await b.ledger.has(b"meanwhile")
+        await b.ledger.settled()
+        group.heal()
+        for host in (a, b, c):
+            await members_are(host.up, "a", "b", "c")
+            await host.ledger.has(b"only at c", b"and this", b"meanwhile", b"known")
+            await host.ledger.settled()
+            assert len(host.ledger.payloads) == 4
+        assert c.up.incarnation != old
+        assert c.ledger.copies == 2
+        assert c.ledger.asked_again == [b"only at c", b"and this"]
+        again = [dot for dot, p in a.ledger.entries.items() if dot.origin == c.up.incarnation]
+        assert [a.ledger.entries[dot] for dot in again] == [b"only at c", b"and this"]
+        with pytest.raises(EndedError, match="is sent again"):
+            await c.up.wait_stable(lost)
+        await c.up.wait_stable(known)
+        await eventually(lambda: c.up.parked is None)
+        for host in (a, b, c):
+            await eventually(lambda host=host: not host.up.engine.tombs)
+            await eventually(lambda host=host: host.up.engine.quiet)
+
+
+@simulated
+async def test_a_process_decides_what_is_sent_again() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        c.ledger.yields = {b"overwrite"}
+        group.cut("c")
+        c.up.tcbroadcast(b"overwrite")
+        c.up.tcbroadcast(b"add")
+        a.up.evict("c")
+        await members_are(a.up, "a", "b")
+        group.heal()
+        await a.ledger.has(b"add")
+        await eventually(lambda: c.up.parked is None)
+        assert c.ledger.asked_again == [b"overwrite", b"add"]
+        for host in (a, b, c):
+            await eventually(lambda host=host: host.ledger.payloads == [b"add"])
+
+
+@simulated
+async def test_while_it_is_away_an_evicted_member_says_so_and_ready_waits() -> None:
+    async with world("a", "b", "c") as group:
+        a, _, c = group.hosts.values()
+        group.cut("c")
+        a.up.evict("c")
+        await members_are(a.up, "a", "b")
+        old = c.up.incarnation
+        group.heal()
+        await eventually(lambda: c.up.standing is Standing.EVICTED or c.up.incarnation != old)
+        if c.up.standing is Standing.EVICTED:
+            with pytest.raises(EndedError, match="sends nothing any more"):
+                c.up.tcbroadcast(b"x")
+        await c.up.ready()
+        await eventually(lambda: c.up.incarnation != old)
+        tag = c.up.tcbroadcast(b"back")
+        await a.ledger.has(b"back")
+        await c.up.wait_stable(tag)
+
+
+@simulated
+async def test_a_process_that_starts_again_takes_the_place_of_its_former_life() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        c.up.tcbroadcast(b"said before")
+        await a.ledger.has(b"said before")
+        c.die()
+        await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
+        again = await group.start("c", "b")
+        with pytest.raises(HandshakeError, match="has a member of the name c already"):
+            await again.join()
+        await again.join(replace=True)
+        for host in (a, b, again):
+            await members_are(host.up, "a", "b", "c")
+            await host.ledger.has(b"said before")
+            await host.ledger.settled()
+
+
+@simulated
+async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        w = await group.start("c", "a")
+        await w.join(witness=True)
+        for host in (a, b, w):
+            await members_are(host.up, "a", "b", "c")
+        assert a.up.members["c"].witness
+        # It counts once everybody knows it; from then on either side of a and b may be lost.
+        await eventually(lambda: len(a.up.engine.established) == 3)
+        b.die()
+        tag = a.up.tcbroadcast(b"x")
+        a.up.evict("b")
+        await members_are(a.up, "a", "c")
+        await a.up.wait_stable(tag)
+        late = await group.start("d", "c")
+        with pytest.raises(HandshakeError, match="has no process whose state"):
+            await late.join()
+
+
+@simulated
+async def test_a_joiner_whose_contact_dies_on_the_way_asks_another_member() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        for n in range(40):
+            a.up.tcbroadcast(bytes([n]) * 100_000)
+        await eventually(lambda: all(len(h.ledger.entries) == 40 for h in (a, b, c)))
+        late = await group.start("d", "a", max_frame=64 * 1024)
+
+        def kill(received: int, size: int) -> bool:
+            assert 0 < received < size
+            a.die()
+            return True
+
+        late.on_copied = kill
+        await late.join()
+        b.up.evict("a")
+        for host in (b, c, late):
+            await members_are(host.up, "b", "c", "d")
+            assert len(host.ledger.entries) == 40
+        tag = late.up.tcbroadcast(b"in after all")
+        await b.ledger.has(b"in after all")
+        await late.up.wait_stable(tag)
+
+
+@simulated
+async def test_what_happens_while_the_state_is_copied_reaches_the_joiner() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        for n in range(40):
+            b.up.tcbroadcast(bytes([n]) * 50_000)
+        await eventually(lambda: len(a.ledger.entries) == 40)
+        late = await group.start("c", "a", max_frame=64 * 1024)
+
+        def go_on(received: int, size: int) -> bool:
+            assert 0 < received < size
+            for n in range(10):
+                a.up.tcbroadcast(b"by a %d" % n)
+                b.up.tcbroadcast(b"by b %d" % n)
+            return True
+
+        late.on_copied = go_on
+        await late.join()
+        for host in (a, b, late):
+            await eventually(lambda host=host: len(host.ledger.entries) == 60)
+            await host.ledger.settled()
+        assert late.ledger.copies == 1
+
+
+@simulated
+async def test_a_contact_that_was_asked_and_is_cut_off_does_not_leave_two_members_behind() -> None:
+    """The join goes out, the answer does not come; the second contact replaces the first id."""
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        late = await group.start("d", "a", max_frame=64 * 1024)
+
+        def cut(received: int, size: int) -> bool:
+            if "d" not in a.up.members or received == size:
+                return False
+            late.node.cut("a")
+            return True
+
+        late.on_copied = cut
+        for n in range(40):
+            a.up.tcbroadcast(bytes([n]) * 50_000)
+        await late.join()
+        assert late.on_copied is None, "the cut did not come in between"
+        late.node.heal("a")
+        for host in (a, b, c, late):
+            await members_are(host.up, "a", "b", "c", "d")
+        tag = late.up.tcbroadcast(b"one of me")
+        await late.up.wait_stable(tag)
