@@ -54,6 +54,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="redis",
         summary="Replicate a Redis or Valkey server: clients connect here instead.",
     ),
+    "simulate": Subcommand(
+        module="crdtcast.simulator.cli",
+        attribute="simulate",
+        extra="cli",
+        summary="Run simulated groups of the causal engine against an oracle.",
+    ),
     "vectors": Subcommand(
         module="crdtcast.testing.vectors_cli",
         attribute="vectors",

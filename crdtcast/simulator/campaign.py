@@ -4,15 +4,17 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from crdtcast.engine import Durability, Engine
 from crdtcast.engine.group import GroupEngine
-from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator.campaigns import NAMES, Campaign
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.faults import Faults
+from crdtcast.simulator.group_mutants import MUTANTS as GROUP_MUTANTS
 from crdtcast.simulator.group_scheduler import GroupScheduler
 from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.logs import GroupLogs
 from crdtcast.simulator.mutants import MUTANTS
 from crdtcast.simulator.schedule import Action, Schedule
 from crdtcast.simulator.scheduler import actions
@@ -37,19 +39,27 @@ def engine_type(name: str | None) -> type[Engine]:
 
 def group_engine_type(name: str | None) -> type[GroupEngine]:
     """The real engine of groups whose members come and go, or the mutant of that name."""
-    if name is None:
-        return GroupEngine
-    raise ConfigurationError(f"unknown engine {name!r}")
+    return GroupEngine if name is None else GROUP_MUTANTS[name]
 
 
-def run_schedule(schedule: Schedule) -> Outcome:
-    """Replay a schedule, then let everything settle."""
-    world: World | GroupWorld
-    if schedule.dynamic:
-        world = GroupWorld(schedule.members, schedule.witnesses, group_engine_type(schedule.engine))
-    else:
+def engine_names(*, dynamic: bool) -> tuple[str, ...]:
+    """Names of the broken engines, to be caught."""
+    return tuple(sorted(GROUP_MUTANTS if dynamic else MUTANTS))
+
+
+def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
+    """Replay a schedule, then let everything settle. `logs`: directory for event logs (dynamic groups only)."""
+    if not schedule.dynamic:
         world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
-    return _run(world, schedule, iter(schedule.actions))
+        return _run(world, schedule, iter(schedule.actions))
+    observer = None if logs is None else GroupLogs(logs)
+    group = GroupWorld(
+        schedule.members, schedule.witnesses, group_engine_type(schedule.engine), observer
+    )
+    outcome = _run(group, schedule, iter(schedule.actions))
+    if observer is not None:
+        observer.close()
+    return outcome
 
 
 def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = None) -> Outcome:
@@ -63,17 +73,26 @@ def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = No
 
 
 def run_group_seed(
-    seed: int, campaign: Campaign, members: range, *, engine: str | None = None
+    seed: int,
+    campaign: Campaign,
+    members: range,
+    *,
+    engine: str | None = None,
+    logs: Path | None = None,
 ) -> Outcome:
-    """One random run of a campaign, in a group whose members come and go."""
+    """One random run of a campaign, in a group whose members come and go. `logs`: directory for event logs."""
     chance = random.Random(seed)
     founders, witnesses = campaign.found(chance, members)
-    world = GroupWorld(founders, witnesses, group_engine_type(engine))
+    observer = None if logs is None else GroupLogs(logs)
+    world = GroupWorld(founders, witnesses, group_engine_type(engine), observer)
     schedule = Schedule(
         founders, Durability.IMMEDIATE, (), seed, engine, dynamic=True, witnesses=witnesses
     )
     scheduler = GroupScheduler(chance, world, campaign.faults, campaign.limits)
-    return _run(world, schedule, scheduler.actions())
+    outcome = _run(world, schedule, scheduler.actions())
+    if observer is not None:
+        observer.close()
+    return outcome
 
 
 def _run(world: World | GroupWorld, schedule: Schedule, steps: Iterator[Action]) -> Outcome:

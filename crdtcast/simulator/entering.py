@@ -107,6 +107,7 @@ def install(world: "GroupWorld", machine: Machine, letter: Letter) -> None:
     machine.start(engine, Application(applied))
     world.checker.joined_from(machine.me, letter.known)
     machine.told_ended = dict(letter.known.cuts)
+    world.observer.started(machine)
     world.counts["joined"] += 1
     world.counts["bulk_joins"] += letter.bulk is not None
     world.after(machine)
@@ -138,8 +139,7 @@ def stop(world: "GroupWorld", machine: Machine) -> None:
     world.ledger.synced(machine.name)
     if not machine.witness:
         machine.parked = Parked.of(engine.state(), machine.me, machine.parked)
-    world.collect(machine)
-    world.disconnect_all(machine)
+    world.end_process(machine, cleanly=True)
     # As long as not everybody knows that this one has replaced those before it, its successor does it again.
     before = () if machine.me in engine.established else machine.replaces
     machine.retire((machine.me, *before))

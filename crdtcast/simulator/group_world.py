@@ -29,9 +29,10 @@ from crdtcast.simulator import entering, returning
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.ledger import Ledger
 from crdtcast.simulator.member import Letter, Machine, Phase
+from crdtcast.simulator.observer import Observer
 from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.wires import Parcel, Wires
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Tag
 
 
 class GroupWorld:
@@ -45,7 +46,9 @@ class GroupWorld:
         founders: tuple[str, ...],
         witnesses: tuple[str, ...] = (),
         engine_type: type[GroupEngine] = GroupEngine,
+        observer: Observer | None = None,
     ) -> None:
+        self.observer = observer or Observer()
         self.founders = founders
         self.engine_type = engine_type
         self.machines = {name: Machine(name, name in witnesses) for name in founders}
@@ -59,6 +62,8 @@ class GroupWorld:
             engine = engine_type.found(bases[name], list(bases.values()), voters)
             machine.start(engine, machine.application)
             machine.save(0, 0)
+            self.observer.started(machine)
+            self.observer.synced(machine)
         for name in founders:
             self.connect_all(name)
 
@@ -146,7 +151,7 @@ class GroupWorld:
         payload = b"%s:%d" % (machine.name.encode(), self.counts["sent"])
         tag = machine.running.send(payload)
         self.counts["sent"] += 1
-        self.checker.sent(machine.me, tag.dot, tag)
+        self.sent(machine, tag)
         self.ledger.issue(machine.name, payload)
         machine.application.apply(payload, tag.dot)
         return True
@@ -160,9 +165,17 @@ class GroupWorld:
         if machine.ghost:
             return True
         self.checker.delivered(machine.me, dot, delivery.tag)
+        self.observer.delivered(machine, delivery)
         if delivery.kind == Kind.APPLICATION and not machine.witness:
             self.deliver(machine, delivery.payload, dot)
         return True
+
+    def sent(self, machine: Machine, tag: Tag, reissues: Dot | None = None) -> None:
+        """A machine's engine has sent a message; `reissues` if it was sent before, by a former life."""
+        self.checker.sent(machine.me, tag.dot, tag)
+        if reissues is not None:
+            self.checker.reissued(reissues, tag.dot)
+        self.observer.sent(machine, tag, reissues)
 
     def deliver(self, machine: Machine, payload: bytes, dot: Dot) -> None:
         """The application of a machine applies an operation."""
@@ -177,18 +190,23 @@ class GroupWorld:
         if not machine.ghost:
             for tag in tags:
                 self.checker.stable(machine.me, tag.dot)
+                self.observer.stable(machine, tag)
         return bool(tags)
 
     def _sync(self, machine: Machine) -> bool:
         if not machine.ghost:
             issued = self.ledger.synced(machine.name)
             machine.save(self.checker.position(machine.me), issued)
+            self.observer.synced(machine)
         machine.hold(machine.running.take_outbox())
         released, machine.held = machine.held, []
         for to, content in released:
             self._transmit(machine, to, content)
-        if machine.running.standing is Standing.LEFT:
-            self.disconnect_all(machine)
+        if machine.ghost:
+            if machine.running.standing in (Standing.LEFT, Standing.EVICTED):
+                returning.lay_to_rest(self, machine)
+        elif machine.running.standing is Standing.LEFT:
+            self.end_process(machine, cleanly=True)
             machine.retire(())
             machine.phase = Phase.LEFT
             self.counts["left"] += 1
@@ -225,7 +243,8 @@ class GroupWorld:
         engine = machine.running
         if not machine.ghost:
             for tag in engine.take_issued():
-                self.checker.sent(machine.me, tag.dot, tag)
+                self.sent(machine, tag)
+            self.observer.changed(machine)
             for incarnation, cut in engine.ended.items():
                 if machine.told_ended.get(incarnation) != cut.counter:
                     machine.told_ended[incarnation] = cut.counter
@@ -326,9 +345,12 @@ class GroupWorld:
             self.disconnect(machine.name, peer)
         self.wires.forget(machine.name)
 
-    def collect(self, machine: Machine) -> None:
-        """Add the counters of an engine that ends."""
+    def end_process(self, machine: Machine, *, cleanly: bool = False) -> None:
+        """The process of a machine is about to be gone: its counters are kept, its links go down."""
         self.counts.update(_totals(machine.running))
+        self.disconnect_all(machine)
+        if not machine.ghost:
+            self.observer.stopped(machine, cleanly=cleanly)
 
     # Looking in
 

@@ -28,6 +28,7 @@ def crash(world: "GroupWorld", machine: Machine) -> bool:
     world.counts["events_lost"] += position - commit.position
     world.checker.rolled_back(machine.me, commit.position)
     machine.resumed(commit, world.engine_type)
+    world.observer.started(machine)
     return True
 
 
@@ -69,6 +70,7 @@ def revive(world: "GroupWorld", machine: Machine) -> bool:
     machine.lost = False
     if machine.commits:
         machine.resumed(machine.commits[-1], world.engine_type)
+        world.observer.started(machine)
         world.connect_all(machine.name)
     else:
         if machine.me in world.checker.members:
@@ -79,8 +81,7 @@ def revive(world: "GroupWorld", machine: Machine) -> bool:
 
 
 def _end_process(world: "GroupWorld", machine: Machine) -> None:
-    world.collect(machine)
-    world.disconnect_all(machine)
+    world.end_process(machine)
     world.ledger.crashed(machine.name)
 
 
@@ -98,8 +99,7 @@ def reissue(world: "GroupWorld", machine: Machine) -> bool:
     if again:
         operation = again[0]
         tag = engine.send(operation.payload)
-        world.checker.sent(machine.me, tag.dot, tag)
-        world.checker.reissued(operation.dot, tag.dot)
+        world.sent(machine, tag, operation.dot)
         machine.parked = parked.reissued(operation, tag.dot)
         world.deliver(machine, operation.payload, tag.dot)
         world.counts["reissued"] += 1
@@ -115,9 +115,16 @@ def reissue(world: "GroupWorld", machine: Machine) -> bool:
 def _is_settled(engine: GroupEngine, parked: Parked, incarnation: str) -> bool:
     """Whether no crash, and nobody's end, can bring the question back what the group has of that incarnation."""
     dot = parked.settling.get(incarnation)
-    if dot is None or dot.origin not in engine.vector:
-        return engine.fate(incarnation) is Fate.SETTLED
-    return engine.stable.get(dot.origin, 0) >= dot.counter
+    if dot is not None and dot.origin in engine.vector:
+        return engine.stable.get(dot.origin, 0) >= dot.counter
+    if engine.fate(incarnation) is Fate.SETTLED:
+        return True
+    # Let in beyond the cut of its contact, it has no tomb to settle: then what went out again must be stable.
+    again = [parked.copies.get(operation.dot, ()) for operation in parked.operations]
+    return incarnation not in {*engine.tombs, *engine.ended} and all(
+        any(engine.stable.get(copy.origin, 0) >= copy.counter for copy in copies)
+        for copies in again
+    )
 
 
 def _settle_one(world: "GroupWorld", machine: Machine) -> bool:
@@ -154,7 +161,6 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
 
 def lay_to_rest(world: "GroupWorld", double: Machine) -> None:
     """A ghost knows now that it is one."""
-    world.collect(double)
-    world.disconnect_all(double)
+    world.end_process(double)
     double.stop(Phase.LEFT)
     world.counts["ghosts_told"] += 1

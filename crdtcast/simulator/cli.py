@@ -1,0 +1,197 @@
+"""`crdtcast simulate`: many seeds of a campaign, one schedule from a file, or every schedule of a small scope.
+
+Exit code 0 if every run was right, 1 if one failed (its shrunk schedule is printed, and written if asked), 2 for
+options or a file that make no sense.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from crdtcast.exceptions import CrdtcastError
+from crdtcast.simulator.campaign import Outcome, run_schedule
+from crdtcast.simulator.campaigns import CAMPAIGNS
+from crdtcast.simulator.exhaustive import SCOPES, explore
+from crdtcast.simulator.faults import ALL, KINDS
+from crdtcast.simulator.plan import Plan, load_plan, parse_range
+from crdtcast.simulator.schedule import Schedule
+from crdtcast.simulator.shrink import shrink
+
+MAX_SHOWN = 5
+CHUNK = 10
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the runs so far came to. `shown`: failures that were printed."""
+
+    runs: int = 0
+    failures: int = 0
+    shown: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome, directory: Path | None) -> None:
+        """Count a run; print and write it if it failed."""
+        self.runs += 1
+        self.counts.update(outcome.counts)
+        if outcome.kind is None:
+            return
+        self.failures += 1
+        if self.shown < MAX_SHOWN:
+            self.shown += 1
+            _report(outcome, directory)
+
+    def close(self, as_json: bool) -> None:
+        """The last line."""
+        counts = {name: n for name, n in sorted(self.counts.items()) if n}
+        if as_json:
+            click.echo(json.dumps({"runs": self.runs, "failures": self.failures, **counts}))
+        else:
+            if counts:
+                click.echo(", ".join(f"{name} {n}" for name, n in counts.items()))
+            click.echo(f"{self.runs} runs, {self.failures} failures")
+        if self.failures:
+            raise SystemExit(1)
+
+
+def _report(outcome: Outcome, directory: Path | None) -> None:
+    shrunk = shrink(outcome)
+    text = shrunk.schedule.to_json(shrunk.failure)
+    click.echo(f"seed {outcome.schedule.seed}: {outcome.failure}\nshrunk: {shrunk.failure}\n{text}")
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{outcome.kind}-{outcome.schedule.seed}.json"
+        path.write_text(text, encoding="utf-8")
+        click.echo(f"written to {path}; replay with --replay {path}")
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file.")
+@click.option("--engine", metavar="NAME", help="group, names, or a mutant, to be caught.")
+@click.option("--members", metavar="N[:M]", help="How many found the group (default: 3:6, or 3).")
+@click.option("--seeds", metavar="FIRST:LAST", help="Both included (default: 0:99).")
+@click.option(
+    "--faults", metavar="A,B,…", help=f"Any of {','.join(KINDS)} (default: {','.join(ALL)})."
+)
+@click.option("--campaign", metavar="NAME", help=f"One of {', '.join(CAMPAIGNS)}.")
+@click.option(
+    "--exhaustive",
+    metavar="SCOPE",
+    help=f"Every schedule of a small scope instead: all, or one of {', '.join(SCOPES)}.",
+)
+@click.option("--limit", type=int, default=20_000, help="… at most so many states of each scope.")
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="FILE", help="Run this schedule instead."
+)
+@click.option(
+    "--write", type=click.Path(path_type=Path), metavar="DIR", help="Write failing schedules here."
+)
+@click.option(
+    "--logs",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write event logs as real nodes do, a directory for each run.",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes (default: 1).")
+@click.option("--json", "as_json", is_flag=True, help="The last line is a JSON object with totals.")
+def simulate(
+    replay: Path | None,
+    write: Path | None,
+    logs: Path | None,
+    exhaustive: str | None,
+    limit: int,
+    jobs: int,
+    as_json: bool,
+    **words: Any,
+) -> None:
+    """Run simulated groups against an oracle: the engine is the real one, all else is made up.
+
+    The engine of groups whose members come and go takes part if a campaign is named, or a fault that only such a
+    group knows; else that of a fixed set of names does. A failure is cut down to the actions that matter, printed,
+    and written with --write; --replay runs such a file.
+    """
+    tally = Tally()
+    try:
+        if replay is not None:
+            tally.add(run_schedule(Schedule.load(replay), logs), write)
+        elif exhaustive is not None:
+            _explore(exhaustive, limit, tally, write)
+        else:
+            plan = _plan(words)
+            for outcome in _shown(_outcomes(plan, logs, jobs), len(plan.seeds)):
+                tally.add(outcome, write)
+    except CrdtcastError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(2) from error
+    tally.close(as_json)
+
+
+def _plan(words: dict[str, Any]) -> Plan:
+    config = words.pop("config")
+    chosen = {} if config is None else load_plan(config)
+    for key, value in words.items():
+        if value is None:
+            continue
+        if key in ("seeds", "members"):
+            chosen[key] = parse_range(value)
+        elif key == "faults":
+            chosen[key] = tuple(name for name in value.split(",") if name)
+        else:
+            chosen[key] = value
+    return Plan(**chosen)
+
+
+def _outcomes(plan: Plan, logs: Path | None, jobs: int) -> Iterator[Outcome]:
+    run = partial(plan.run, logs=logs)
+    if jobs == 1:
+        yield from map(run, plan.seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(run, plan.seeds, chunksize=CHUNK)
+
+
+def _shown(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
+    """The outcomes, with a bar on a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[bad]} failed"),
+    )
+    with Progress(
+        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("runs", total=total, bad=0)
+        bad = 0
+        for outcome in outcomes:
+            bad += outcome.kind is not None
+            bar.update(task, advance=1, bad=bad)
+            yield outcome
+
+
+def _explore(name: str, limit: int, tally: Tally, write: Path | None) -> None:
+    names = list(SCOPES) if name == "all" else [name]
+    for scope in names:
+        covered = explore(scope, limit)
+        tally.runs += covered.states
+        tally.counts[f"states {scope}"] = covered.states
+        tally.counts[f"schedules {scope}"] = covered.schedules
+        whole = "all" if covered.complete else "the first"
+        click.echo(
+            f"{scope}: {whole} {covered.states} states, in {covered.schedules} schedules from end to end"
+        )
+        for outcome in covered.failures:
+            tally.failures += 1
+            if tally.shown < MAX_SHOWN:
+                tally.shown += 1
+                _report(outcome, write)

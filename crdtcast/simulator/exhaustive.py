@@ -1,0 +1,243 @@
+"""Every schedule of a small scope: two or three members, a few things that each of them does, packets in every order.
+
+A step is something that a member does of itself, or the arrival of the oldest message on one link, with all that its
+application then takes and the sync that lets the answers out. Digests are dropped (they come again when the group
+settles). After each step the group is left to settle, too, and judged, as a schedule may stop anywhere. A state that
+was met before is not gone through again: what lies behind it is known.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from crdtcast.engine import Durability
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.messages import Digest, Message
+from crdtcast.simulator.campaign import Outcome
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.schedule import Action, Schedule
+from crdtcast.simulator.verdict import drain_and_judge
+
+MAX_FAILURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Who founds the group, and what each actor does of itself, in its own order."""
+
+    founders: tuple[str, ...]
+    doings: tuple[tuple[Action, ...], ...]
+    witnesses: tuple[str, ...] = ()
+
+
+SCOPES: dict[str, Scope] = {
+    "sends": Scope(("a", "b", "c"), ((("send", "a"),), (("send", "b"),), (("send", "c"),))),
+    "join": Scope(
+        ("a", "b"), ((("send", "a"),), (("send", "b"),), (("join", "c", "a"), ("send", "c")))
+    ),
+    "two-joins": Scope(
+        ("a", "b"), ((("join", "c", "a"), ("send", "c")), (("join", "d", "b"), ("send", "d")))
+    ),
+    "leave": Scope(
+        ("a", "b", "c"), ((("send", "a"), ("leave", "a")), (("send", "b"),), (("leave", "c"),))
+    ),
+    "join-leave": Scope(
+        ("a", "b"), ((("join", "c", "a"), ("send", "c")), (("send", "b"), ("leave", "b")))
+    ),
+    "evict": Scope(
+        ("a", "b", "c"), ((("evict", "a", "c"),), (("send", "b"),), (("send", "c"), ("send", "c")))
+    ),
+    "evict-dead": Scope(
+        ("a", "b", "c"), ((("evict", "a", "c"),), (("send", "b"),), (("send", "c"), ("die", "c")))
+    ),
+    "evict-leaver": Scope(
+        ("a", "b", "c"), ((("evict", "a", "c"),), (("send", "b"),), (("send", "c"), ("leave", "c")))
+    ),
+    "mutual": Scope(
+        ("a", "b", "c"), ((("evict", "a", "b"),), (("evict", "b", "a"),), (("send", "c"),))
+    ),
+    "evict-join": Scope(
+        ("a", "b", "c"),
+        ((("evict", "a", "b"),), (("join", "d", "b"), ("send", "d")), (("send", "c"),)),
+    ),
+    "evict-contact": Scope(
+        ("a", "b", "c"),
+        ((("evict", "a", "c"),), (("join", "d", "a"),), (("send", "c"), ("send", "b"))),
+    ),
+    "witness": Scope(
+        ("a", "b", "w"), ((("evict", "a", "b"),), (("send", "b"), ("send", "b"))), ("w",)
+    ),
+    "replace": Scope(
+        ("a", "b"), ((("send", "b"), ("torn", "b", 0), ("join", "b", "a")), (("send", "a"),))
+    ),
+    "crash": Scope(
+        ("a", "b", "c"),
+        ((("evict", "a", "c"),), (("send", "b"), ("crash", "b")), (("send", "c"),)),
+    ),
+}
+"""What `crdtcast simulate --exhaustive` offers."""
+
+
+@dataclass(slots=True)
+class Covered:
+    """states: different ones, each judged. schedules: ways from the beginning to where nothing is left to do; of an
+    incomplete search, those within it.
+    """
+
+    states: int = 0
+    schedules: int = 0
+    complete: bool = True
+    failures: list[Outcome] = field(default_factory=list)
+
+
+def explore(name: str, limit: int = 20_000) -> Covered:
+    """Go through the scope of that name, depth first, up to `limit` states. ConfigurationError for an unknown one."""
+    if name not in SCOPES:
+        raise ConfigurationError(f"unknown scope {name!r}: choose from {', '.join(SCOPES)}, all")
+    scope = SCOPES[name]
+    covered = Covered()
+    known: dict[object, int] = {}
+    behind: list[list[int]] = []  # state -> those that one step leads to
+    stack: list[tuple[int, tuple[Action, ...]]] = [(-1, ())]
+    while stack and len(covered.failures) < MAX_FAILURES:
+        before, path = stack.pop()
+        run = _Run(scope)
+        try:
+            run.follow(path)
+        except Failure as failure:
+            covered.failures.append(run.outcome(failure))
+            continue
+        state = run.fingerprint()
+        place = known.get(state)
+        if before >= 0 and place is not None:
+            behind[before].append(place)
+        if place is not None:
+            continue
+        if len(known) >= limit:
+            covered.complete = False
+            break
+        place = known[state] = len(behind)
+        behind.append([])
+        if before >= 0:
+            behind[before].append(place)
+        stack.extend((place, (*path, step)) for step in run.steps())
+        try:
+            drain_and_judge(run.world)
+        except Failure as failure:
+            covered.failures.append(run.outcome(failure))
+    covered.states = len(known)
+    covered.schedules = _ways(behind)
+    return covered
+
+
+def _ways(behind: list[list[int]]) -> int:
+    """Paths from state 0 to states with nothing behind them. No path comes back to a state."""
+    into = [0] * len(behind)
+    for targets in behind:
+        for target in targets:
+            into[target] += 1
+    ways = [0] * len(behind)
+    ways[0] = 1
+    ready = deque([0])
+    whole = 0
+    while ready:
+        state = ready.popleft()
+        whole += 0 if behind[state] else ways[state]
+        for target in behind[state]:
+            ways[target] += ways[state]
+            into[target] -= 1
+            if not into[target]:
+                ready.append(target)
+    return whole
+
+
+class _Run:
+    """One world, and the actions that have led to it."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.world = GroupWorld(scope.founders, scope.witnesses)
+        self._actions: list[Action] = []
+        self._done = [0] * len(scope.doings)
+        self._received: dict[tuple[str, int], set[str]] = {}
+        self._drop_digests()
+
+    def follow(self, path: tuple[Action, ...]) -> None:
+        """Take these steps. Raises Failure."""
+        for step in path:
+            place = int(step[-1])
+            if step[0] == "do":
+                doing = self._scope.doings[place][self._done[place]]
+                self._done[place] += 1
+                self._apply(doing)
+                self._settle(str(doing[2] if doing[0] == "join" else doing[1]))
+            else:
+                self._take(str(step[1]), str(step[2]))
+            self._drop_digests()
+
+    def _apply(self, action: Action) -> bool:
+        self._actions.append(action)
+        return self.world.apply(action)
+
+    def _take(self, sender: str, receiver: str) -> None:
+        content = self.world.wires.flights[sender, receiver][0].content
+        if isinstance(content, Message):
+            process = receiver, self.world.machines[receiver].number
+            self._received.setdefault(process, set()).add(str(content.dot))
+        self._apply(("net", sender, receiver, 0))
+        self._settle(receiver)
+
+    def _settle(self, name: str) -> None:
+        while self._apply(("poll", name)):
+            pass
+        self._apply(("stable", name))
+        self._apply(("sync", name))
+
+    def _drop_digests(self) -> None:
+        for pair in self.world.wires.busy:
+            place = 0
+            while place < len(self.world.wires.flights.get(pair, ())):
+                if isinstance(self.world.wires.flights[pair][place].content, Digest):
+                    self._apply(("drop", *pair, place))
+                else:
+                    place += 1
+
+    def steps(self) -> Iterator[Action]:
+        """What may happen next."""
+        for place, doings in enumerate(self._scope.doings):
+            if self._done[place] < len(doings):
+                yield ("do", place)
+        for pair in self.world.wires.busy:
+            yield ("take", *pair, 0)
+
+    def fingerprint(self) -> object:
+        """The same for two worlds only if the same can happen behind both."""
+        machines = [
+            (
+                name,
+                machine.phase,
+                machine.me,
+                machine.asked,
+                repr(machine.running.state()) if machine.up else "",
+                machine.running.standing if machine.up else None,
+                sorted(self._received.get((name, machine.number), ())),
+            )
+            for name, machine in sorted(self.world.machines.items())
+        ]
+        flights = [
+            (pair, [repr(parcel.content) for parcel in parcels])
+            for pair, parcels in sorted(self.world.wires.flights.items())
+        ]
+        return repr((self._done, machines, flights))
+
+    def outcome(self, failure: Failure) -> Outcome:
+        """The run so far as one that failed."""
+        schedule = Schedule(
+            self._scope.founders,
+            Durability.IMMEDIATE,
+            tuple(self._actions),
+            dynamic=True,
+            witnesses=self._scope.witnesses,
+        )
+        return Outcome(schedule, self.world.totals(), failure.kind, f"{failure.kind}: {failure}")

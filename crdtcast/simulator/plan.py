@@ -1,0 +1,137 @@
+"""What a campaign is to run: seeds, members, faults, engine. From options or from a TOML file with the same words."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.simulator.campaign import Outcome, engine_names, run_group_seed, run_seed
+from crdtcast.simulator.campaigns import Campaign, Limits, campaign
+from crdtcast.simulator.faults import ALL, Faults
+
+REAL_ENGINES = ("group", "names")
+"""Ours: for members that come and go, and for a fixed set of names."""
+
+MAX_MEMBERS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A campaign with everything chosen.
+
+    engine: a name of `REAL_ENGINES` or of a mutant; None: the one that the faults need. members: how many found the
+        group, each run one of these. campaign: a name of `CAMPAIGNS`, its faults and limits; `faults` and `limits`,
+        if given, take the place of its own.
+    """
+
+    seeds: range = range(100)
+    members: range | None = None
+    engine: str | None = None
+    campaign: str | None = None
+    faults: tuple[str, ...] | None = None
+    limits: Mapping[str, int] | None = None
+    witnesses: int | None = None
+
+    def __post_init__(self) -> None:
+        self._chosen()
+        known = (*REAL_ENGINES, *engine_names(dynamic=self.dynamic))
+        if self.engine is not None and self.engine not in known:
+            raise ConfigurationError(
+                f"unknown engine {self.engine!r} for this group: choose from {', '.join(known)}"
+            )
+        if self.engine == "names" and self._needs_group:
+            raise ConfigurationError(
+                "the engine 'names' has a fixed set of members: it runs no campaign by name and"
+                f" only the faults {', '.join(ALL)}"
+            )
+        count = self.member_range
+        if not 1 <= count[0] <= count[-1] <= MAX_MEMBERS:
+            raise ConfigurationError(f"members must be 1 to {MAX_MEMBERS}")
+
+    @property
+    def _needs_group(self) -> bool:
+        return self.campaign is not None or not set(self.faults or ()) <= set(ALL)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether members come and go."""
+        return self._needs_group or self.engine == "group" or self.limits is not None
+
+    @property
+    def member_range(self) -> range:
+        """How many members found a group."""
+        if self.members is not None:
+            return self.members
+        return range(3, 7) if self.dynamic else range(3, 4)
+
+    def _chosen(self) -> Campaign:
+        chosen = Campaign(faults=Faults()) if self.campaign is None else campaign(self.campaign)
+        if self.faults is not None or self.campaign is None:
+            names = ALL if self.faults is None else self.faults
+            chosen = replace(chosen, faults=Faults.named(names))
+        if self.limits is not None:
+            known = {field.name for field in fields(Limits)}
+            if unknown := sorted(set(self.limits) - known):
+                raise ConfigurationError(
+                    f"unknown limit {unknown[0]!r}: choose from {', '.join(sorted(known))}"
+                )
+            chosen = replace(chosen, limits=replace(chosen.limits, **self.limits))
+        if self.witnesses is not None:
+            chosen = replace(chosen, witnesses=self.witnesses)
+        return chosen
+
+    def run(self, seed: int, logs: Path | None = None) -> Outcome:
+        """One run. `logs`: a directory for its event logs (members that come and go only)."""
+        chosen = self._chosen()
+        engine = None if self.engine in REAL_ENGINES else self.engine
+        if self.dynamic:
+            where = None if logs is None else logs / f"seed-{seed}"
+            return run_group_seed(seed, chosen, self.member_range, engine=engine, logs=where)
+        members = self.member_range
+        return run_seed(seed, members[seed % len(members)], chosen.faults, engine=engine)
+
+
+def parse_range(text: str | int) -> range:
+    """`FIRST:LAST` or one number, both included. Raises ConfigurationError for anything else."""
+    first, colon, last = str(text).partition(":")
+    try:
+        numbers = range(int(first), int(last if colon else first) + 1)
+    except ValueError:
+        raise ConfigurationError(f"{text!r} is not FIRST:LAST") from None
+    if not numbers:
+        raise ConfigurationError(f"{text!r} holds no number")
+    return numbers
+
+
+def load_plan(path: Path) -> dict[str, Any]:
+    """The fields of a plan that a TOML file gives: seeds, members, engine, campaign, faults, witnesses, [limits].
+
+    Raises UnusableInputError for a file that is none, or has other words in it.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnusableInputError(f"{path} cannot be read as TOML: {error}") from error
+    known = {field.name for field in fields(Plan)}
+    if unknown := sorted(set(document) - known):
+        raise UnusableInputError(
+            f"{path}: unknown key {unknown[0]!r}: choose from {', '.join(sorted(known))}"
+        )
+    chosen: dict[str, Any] = dict(document)
+    for key in ("seeds", "members"):
+        if key in chosen:
+            chosen[key] = parse_range(chosen[key])
+    if "faults" in chosen:
+        chosen["faults"] = _names(path, chosen["faults"])
+    limits = chosen.get("limits", {})
+    if not isinstance(limits, dict) or not all(isinstance(n, int) for n in limits.values()):
+        raise UnusableInputError(f"{path}: [limits] holds numbers, such as evictions = 2")
+    return chosen
+
+
+def _names(path: Path, given: Any) -> tuple[str, ...]:
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return tuple(str(name) for name in given)
+    raise UnusableInputError(f'{path}: faults is a list, such as ["loss", "join"]')
