@@ -1,13 +1,11 @@
-"""The checks, from the definitions of causal delivery and stability over what applications did.
+"""The checks, from the definition of causal delivery over what applications did.
 
 Events come in an order that respects each log's own and sending before delivery
 (`crdtcast.logcheck.merge`). Nothing of the engine is used: no digests, rows or vectors from the wire.
-A stability notice of x at i is right iff everybody who was a member there had delivered x, and i
-all that each of them had sent before that. (Younes, dissertation 2023, chapter 3.)
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from crdtcast.eventfiles import Event, Kind
@@ -15,8 +13,9 @@ from crdtcast.incarnation import name_of
 from crdtcast.logcheck.knowledge import Member, Message, Messages, missing, told_stable
 from crdtcast.logcheck.membership import Roll
 from crdtcast.logcheck.segments import Log
+from crdtcast.logcheck.stability import Notices
 from crdtcast.logcheck.values import Values
-from crdtcast.logcheck.violations import Place, Problem, Violation
+from crdtcast.logcheck.violations import Place, Problem, Violation, listed
 from crdtcast.tags import Dot
 
 _KEPT = 100
@@ -54,7 +53,7 @@ class Definition:
         self._live = live
         self._values = Values()
         self._group = logs[0].group
-        self._superseded = [member for member in self.members.values() if not member.current]
+        self._notices = Notices(self.members, self.messages, self.roll, self._report, live=live)
         self._future = set(self.members.values())
         self._rules: dict[str, Callable[[Member, Event, Place], None]] = {
             Kind.SEND: self._sent,
@@ -82,7 +81,7 @@ class Definition:
             me, dot = self.members[incarnation], event.dot
             message = self.messages.get(*dot)
             if message is not None and me.vector.get(dot.origin, 0) >= dot.counter:
-                for member in self._lacking(me, dot, message):
+                for member in self._notices.lacking(me, dot, message):
                     if not member.exhausted:
                         return Wait(member.incarnation, dot)
         elif kind == Kind.START:
@@ -197,7 +196,7 @@ class Definition:
             return
         invented = [dep for dep in missing(me.vector, deps) if not self.roll.has(me, *dep)]
         if invented:
-            text = f"{dot} names {_listed(invented)}, which its sender had not delivered"
+            text = f"{dot} names {listed(invented)}, which its sender had not delivered"
             self._report(Problem.TAG, place, text, dot, tuple(invented))
         elif not any(self._is_unlogged(dep) for dep in deps):
             # Its own message before is named by the number of this one.
@@ -207,7 +206,7 @@ class Definition:
                 if dep.origin != me.incarnation and not self._is_unlogged(dep)
             ]
             if omitted:
-                text = f"{dot} leaves out {_listed(omitted)}, which its sender had delivered"
+                text = f"{dot} leaves out {listed(omitted)}, which its sender had delivered"
                 self._report(Problem.TAG, place, text, dot, tuple(omitted))
 
     def _is_unlogged(self, dot: Dot) -> bool:
@@ -243,7 +242,7 @@ class Definition:
         self.roll.check_delivery(me, dot, place)
         self._apply(me, dot, message)
         if me.promised:
-            self._keep_promises(me, dot)
+            self._notices.delivered(me, dot)
 
     def _may_be_unlogged(self, origin: str) -> bool:
         sender = self.members.get(origin)
@@ -266,7 +265,7 @@ class Definition:
             if vector.get(origin, 0) < counter and not self.roll.has(me, origin, counter):
                 lacking = tuple(missing(vector, truth.items()))
                 text = (
-                    f"{me.incarnation} delivers {dot}, but has not delivered {_listed(lacking)}, "
+                    f"{me.incarnation} delivers {dot}, but has not delivered {listed(lacking)}, "
                     f"which {dot.origin} had when it sent that"
                 )
                 self._report(Problem.CAUSAL, place, text, dot, lacking, (me.incarnation,))
@@ -282,121 +281,9 @@ class Definition:
         message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
         me.claim = None
 
-    # --- stability ------------------------------------------------------------------------------
-
     def _told_stable(self, me: Member, event: Event, place: Place) -> None:
-        dot = event.dot
-        origin, counter = dot
         self.counts["stable"] += 1
-        if me.vector.get(origin, 0) < counter and not self.roll.has(me, origin, counter):
-            text = f"{me.incarnation} is told that {dot} is stable, but has not delivered it"
-            self._report(Problem.STABLE_UNDELIVERED, place, text, dot, peers=(me.incarnation,))
-            return
-        told = me.stable.get(origin, 0)
-        if counter <= told:
-            text = f"{me.incarnation} is told a second time that {dot} is stable"
-            self._report(Problem.STABLE_TWICE, place, text, dot)
-            return
-        message = self.messages.get(origin, counter)
-        self._check_stable_order(me, dot, message, place)
-        if message is not None:
-            self._check_safe(me, dot, message, place)
-        me.stable[origin] = counter
-
-    def _check_stable_order(
-        self, me: Member, dot: Dot, message: Message | None, place: Place
-    ) -> None:
-        origin, counter = dot
-        late = [] if me.is_told_stable(origin, counter - 1) else [Dot(origin, counter - 1)]
-        if message is not None and message.truth:
-            late += [
-                dep
-                for dep in missing(me.stable, message.truth.items())
-                if not me.is_told_stable(*dep) and not self.roll.has(me, *dep)
-            ]
-        if late:
-            if late[0].origin == origin:
-                late[0] = Dot(origin, me.stable.get(origin, 0) + 1)
-            text = f"{me.incarnation} is told that {dot} is stable, but not that {_listed(late)} is"
-            self._report(
-                Problem.STABLE_ORDER,
-                place,
-                text,
-                dot,
-                tuple(dict.fromkeys(late)),
-                (me.incarnation,),
-            )
-
-    def _check_safe(self, me: Member, dot: Dot, message: Message, place: Place) -> None:
-        vector = me.vector
-        for incarnation, sent in message.before.items():
-            if sent > vector.get(incarnation, 0) and self._is_to_come(me, incarnation):
-                self._early(me, dot, incarnation, vector.get(incarnation, 0), place)
-                break
-        for member in self._superseded:
-            # What an ended incarnation has sent and nobody has is no message that can still come.
-            if member is not me:
-                before = message.before.get(member.incarnation, float("inf"))
-                if before > me.barred.get(member.incarnation, 0) and member.exhausted:
-                    me.barred[member.incarnation] = before
-        for member in self._lacking(me, dot, message):
-            if not member.exhausted:
-                have = vector.get(member.incarnation, 0)
-                member.promised.append((me, place, dot, have))
-            elif self._owes(member, dot):
-                self._never_delivered(me, member, dot, place)
-
-    def _owes(self, member: Member, dot: Dot) -> bool:
-        """Whether a log that has ended without this message should have it."""
-        open_end = self._live and not member.stopped
-        return member.current and not open_end and not self.roll.has(member, *dot)
-
-    def _is_to_come(self, me: Member, incarnation: str) -> bool:
-        """Whether all that this member has sent reaches `me`: it has not ended there."""
-        if me.members is not None and incarnation not in me.members:
-            return False
-        return self.members[incarnation].current
-
-    def _lacking(self, me: Member, dot: Dot, message: Message) -> Iterator[Member]:
-        """Members, to the knowledge of `me`, that have not delivered this yet."""
-        before = message.before
-        if len(before) == len(self.members):
-            return
-        for member in self._members_of(me):
-            if (
-                member.incarnation not in before
-                and member is not me
-                and not self.roll.has(member, *dot)
-            ):
-                yield member
-
-    def _members_of(self, me: Member) -> Iterable[Member]:
-        if me.members is None:
-            return self.members.values()
-        known = self.members
-        return [known[incarnation] for incarnation in sorted(me.members) if incarnation in known]
-
-    def _keep_promises(self, me: Member, dot: Dot) -> None:
-        kept = [promise for promise in me.promised if promise[2] == dot]
-        me.promised = [promise for promise in me.promised if promise[2] != dot]
-        sent = me.vector.get(me.incarnation, 0)
-        for other, place, _, have in kept:
-            if sent > have and me.current:
-                self._early(other, dot, me.incarnation, have, place)
-
-    def _early(self, me: Member, dot: Dot, sender: str, have: int, place: Place) -> None:
-        to_come = Dot(sender, have + 1)
-        text = (
-            f"{me.incarnation} is told that {dot} is stable, but {to_come} can still come, which "
-            f"{sender} had sent before it delivered {dot}"
-        )
-        self._report(Problem.UNSAFE_STABLE, place, text, dot, (to_come,), (sender,))
-
-    def _never_delivered(self, me: Member, member: Member, dot: Dot, place: Place) -> None:
-        text = (
-            f"{me.incarnation} is told that {dot} is stable, but {member.incarnation} never has it"
-        )
-        self._report(Problem.UNSAFE_STABLE, place, text, dot, peers=(member.incarnation,))
+        self._notices.told(me, event.dot, place)
 
     # --- beginnings and ends --------------------------------------------------------------------
 
@@ -441,7 +328,7 @@ class Definition:
             if vector.get(origin, 0) < counter and not self.roll.is_over(origin, vector)
         ]
         if lost:
-            text = f"{me.incarnation} starts again from before {_listed(lost)}, which it had"
+            text = f"{me.incarnation} starts again from before {listed(lost)}, which it had"
             self._report(
                 Problem.ROLLED_BACK, place, text, lost[0], tuple(lost[1:]), (me.incarnation,)
             )
@@ -462,17 +349,12 @@ class Definition:
                     self._report(Problem.GHOST, place, text, dot, peers=(origin,))
                 continue
             message.before.setdefault(me.incarnation, 0)
-            lacking = tuple(
-                dep
-                for dep in missing(vector, (message.truth or {}).items())
-                if not self.roll.has(me, *dep)
-            )
-            if lacking:
+        for dot, later in self.messages.gaps(vector):
+            if not self.roll.has(me, *dot):
                 text = (
-                    f"{me.incarnation} begins with {dot}, but without {_listed(lacking)}, which "
-                    f"{origin} had when it sent that"
+                    f"{me.incarnation} begins with {later}, but without {dot}, which is in its past"
                 )
-                self._report(Problem.CAUSAL, place, text, dot, lacking)
+                self._report(Problem.CAUSAL, place, text, dot, (later,))
 
     def _claimed(self, me: Member, event: Event, place: Place) -> None:
         if event.entries == 0:
@@ -488,10 +370,7 @@ class Definition:
         if not me.begun:
             self._begin(me)
         me.exhausted = True
-        for other, place, dot, _ in me.promised:
-            if self._owes(me, dot):
-                self._never_delivered(other, me, dot, place)
-        me.promised.clear()
+        self._notices.exhausted(me)
         if me.claim is not None:
             left = [
                 Dot(origin, max(me.stable.get(origin, 0), me.excused.get(origin, 0)) + 1)
@@ -501,7 +380,7 @@ class Definition:
             if left:
                 text = (
                     f"{incarnation} says that nothing is left, but was never told that "
-                    f"{_listed(left)} is stable"
+                    f"{listed(left)} is stable"
                 )
                 self._report(
                     Problem.STALL, me.claim, text, left[0], tuple(left[1:]), (incarnation,)
@@ -568,8 +447,3 @@ class Definition:
             self.violations.append(
                 Violation(problem, self._group, place, sentence, dot, others, peers, object)
             )
-
-
-def _listed(dots: Iterable[Dot]) -> str:
-    listed = [str(dot) for dot in dots]
-    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

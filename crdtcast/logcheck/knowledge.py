@@ -11,7 +11,7 @@ origin. So memory is what is in flight and one vector a log, however long the lo
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from crdtcast.eventfiles import Event
 from crdtcast.logcheck.segments import Log
@@ -50,6 +50,7 @@ class Member:
         "members",
         "named",
         "promised",
+        "skipped",
         "stable",
         "start_stable",
         "stopped",
@@ -79,6 +80,8 @@ class Member:
         self.promised: list[tuple[Member, Place, Dot, int]] = []
         """Notices at others that lie before the delivery here: who, where, of what, and how many
         messages of this member were delivered there."""
+        self.skipped: set[Dot] = set()
+        """What was not told stable before a later one of its origin was."""
         self.claim: Place | None = None
         """The line that says that everything is stable, if nothing was delivered since."""
         self.begun = self.exhausted = self.left = self.stopped = False
@@ -141,6 +144,18 @@ class Messages:
             ):
                 context[origin] = counter
         return context
+
+    def gaps(self, vector: Vector) -> Iterator[tuple[Dot, Dot]]:
+        """What `vector` lacks though it is in the past of something that it covers: of each origin
+        the first such message, and one that is later."""
+        for origin in self._by_origin:
+            dot = Dot(origin, vector.get(origin, 0) + 1)
+            message = self.get(*dot)
+            if message is not None:
+                for other, counter in vector.items():
+                    if message.before.get(other, counter) < counter:
+                        yield dot, Dot(other, counter)
+                        break
 
 
 def missing(vector: Vector, dots: Iterable[tuple[str, int]]) -> list[Dot]:

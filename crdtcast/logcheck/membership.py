@@ -6,27 +6,12 @@ of it (`Roll.has`).
 """
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from crdtcast.eventfiles import Event
 from crdtcast.incarnation import name_of
 from crdtcast.logcheck.knowledge import Member, listed_members
-from crdtcast.logcheck.violations import Place, Problem
+from crdtcast.logcheck.violations import Place, Problem, Report
 from crdtcast.tags import Dot, Vector, covers
-
-
-class Report(Protocol):
-    """Takes a violation apart."""
-
-    def __call__(
-        self,
-        problem: Problem,
-        place: Place,
-        sentence: str,
-        dot: Dot | None = None,
-        others: tuple[Dot, ...] = (),
-        peers: tuple[str, ...] = (),
-    ) -> None: ...
 
 
 class Roll:

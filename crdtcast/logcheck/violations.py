@@ -1,8 +1,9 @@
 """What can be wrong in event logs, and how it is said."""
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from crdtcast.tags import Dot
 
@@ -58,3 +59,23 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.problem.value}: {self.sentence}"
+
+
+class Report(Protocol):
+    """Takes a violation apart."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        place: Place,
+        sentence: str,
+        dot: Dot | None = None,
+        others: tuple[Dot, ...] = (),
+        peers: tuple[str, ...] = (),
+    ) -> None: ...
+
+
+def listed(dots: Iterable[Dot]) -> str:
+    """The first three, and how many more."""
+    names = [str(dot) for dot in dots]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

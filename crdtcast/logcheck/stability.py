@@ -1,0 +1,159 @@
+"""Stability from its definition: when a member is told that x is stable, everybody who is a member
+there has delivered x, and it has delivered all that each of them had sent before that; so no
+message concurrent with x can come any more. Once, and in causal order. (Younes, dissertation 2023,
+chapter 3.)
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from crdtcast.logcheck.knowledge import Member, Message, Messages, missing
+from crdtcast.logcheck.membership import Roll
+from crdtcast.logcheck.violations import Place, Problem, Report, listed
+from crdtcast.tags import Dot
+
+
+class Notices:
+    """Judges the notices of one group.
+
+    :param live: a log that does not end in a clean stop may not tell all yet.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        messages: Messages,
+        roll: Roll,
+        report: Report,
+        *,
+        live: bool,
+    ) -> None:
+        self._members = members
+        self._messages = messages
+        self._roll = roll
+        self._report = report
+        self._live = live
+        self._superseded = [member for member in members.values() if not member.current]
+
+    def told(self, me: Member, dot: Dot, place: Place) -> None:
+        """`me` is told that this message is stable."""
+        origin, counter = dot
+        if me.vector.get(origin, 0) < counter and not self._roll.has(me, origin, counter):
+            text = f"{me.incarnation} is told that {dot} is stable, but has not delivered it"
+            self._report(Problem.STABLE_UNDELIVERED, place, text, dot, peers=(me.incarnation,))
+            return
+        told = me.stable.get(origin, 0)
+        if counter <= told and dot not in me.skipped:
+            text = f"{me.incarnation} is told a second time that {dot} is stable"
+            self._report(Problem.STABLE_TWICE, place, text, dot)
+            return
+        message = self._messages.get(origin, counter)
+        self._check_order(me, dot, message, place)
+        if message is not None:
+            self._check_safe(me, dot, message, place)
+        me.skipped.discard(dot)
+        if counter > told:
+            me.stable[origin] = counter
+            first = max(told, me.excused.get(origin, 0)) + 1
+            me.skipped.update(Dot(origin, skipped) for skipped in range(first, counter))
+
+    def _check_order(self, me: Member, dot: Dot, message: Message | None, place: Place) -> None:
+        origin, counter = dot
+        late = [] if me.is_told_stable(origin, counter - 1) else [Dot(origin, counter - 1)]
+        if message is not None and message.truth:
+            late += [
+                dep
+                for dep in missing(me.stable, message.truth.items())
+                if not me.is_told_stable(*dep) and not self._roll.has(me, *dep)
+            ]
+        if late:
+            if late[0].origin == origin:
+                late[0] = Dot(origin, me.stable.get(origin, 0) + 1)
+            text = f"{me.incarnation} is told that {dot} is stable, but not that {listed(late)} is"
+            self._report(
+                Problem.STABLE_ORDER,
+                place,
+                text,
+                dot,
+                tuple(dict.fromkeys(late)),
+                (me.incarnation,),
+            )
+
+    def _check_safe(self, me: Member, dot: Dot, message: Message, place: Place) -> None:
+        vector = me.vector
+        for incarnation, sent in message.before.items():
+            if sent > vector.get(incarnation, 0) and self._is_to_come(me, incarnation):
+                self._early(me, dot, incarnation, vector.get(incarnation, 0), place)
+                break
+        for member in self._superseded:
+            # What an ended incarnation has sent and nobody has is no message that can still come.
+            if member is not me:
+                before = message.before.get(member.incarnation, float("inf"))
+                if before > me.barred.get(member.incarnation, 0) and member.exhausted:
+                    me.barred[member.incarnation] = before
+        for member in self.lacking(me, dot, message):
+            if not member.exhausted:
+                have = vector.get(member.incarnation, 0)
+                member.promised.append((me, place, dot, have))
+            elif self._owes(member, dot):
+                self._never_delivered(me, member, dot, place)
+
+    def _owes(self, member: Member, dot: Dot) -> bool:
+        """Whether a log that has ended without this message should have it."""
+        open_end = self._live and not member.stopped
+        return member.current and not open_end and not self._roll.has(member, *dot)
+
+    def _is_to_come(self, me: Member, incarnation: str) -> bool:
+        """Whether all that this member has sent reaches `me`: it has not ended there."""
+        if me.members is not None and incarnation not in me.members:
+            return False
+        return self._members[incarnation].current
+
+    def lacking(self, me: Member, dot: Dot, message: Message) -> Iterator[Member]:
+        """Members, to the knowledge of `me`, that have not delivered this yet."""
+        before = message.before
+        if len(before) == len(self._members):
+            return
+        for member in self._members_of(me):
+            if (
+                member.incarnation not in before
+                and member is not me
+                and not self._roll.has(member, *dot)
+            ):
+                yield member
+
+    def _members_of(self, me: Member) -> Iterable[Member]:
+        if me.members is None:
+            return self._members.values()
+        known = self._members
+        return [known[incarnation] for incarnation in sorted(me.members) if incarnation in known]
+
+    def delivered(self, me: Member, dot: Dot) -> None:
+        """`me` has now delivered what others were told is stable already."""
+        kept = [promise for promise in me.promised if promise[2] == dot]
+        me.promised = [promise for promise in me.promised if promise[2] != dot]
+        sent = me.vector.get(me.incarnation, 0)
+        for other, place, _, have in kept:
+            if sent > have and me.current:
+                self._early(other, dot, me.incarnation, have, place)
+
+    def exhausted(self, me: Member) -> None:
+        """The log of `me` has ended without what others were told is stable."""
+        for other, place, dot, _ in me.promised:
+            if self._owes(me, dot):
+                self._never_delivered(other, me, dot, place)
+        me.promised.clear()
+
+    def _early(self, me: Member, dot: Dot, sender: str, have: int, place: Place) -> None:
+        to_come = Dot(sender, have + 1)
+        text = (
+            f"{me.incarnation} is told that {dot} is stable, but {to_come} can still come, which "
+            f"{sender} had sent before it delivered {dot}"
+        )
+        self._report(Problem.UNSAFE_STABLE, place, text, dot, (to_come,), (sender,))
+
+    def _never_delivered(self, me: Member, member: Member, dot: Dot, place: Place) -> None:
+        text = (
+            f"{me.incarnation} is told that {dot} is stable, but the log of {member.incarnation} "
+            "ends without it"
+        )
+        self._report(Problem.UNSAFE_STABLE, place, text, dot, peers=(member.incarnation,))

@@ -1,0 +1,245 @@
+"""Members that come and go: logs of real engines pass, and what does not fit in them is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from crdtcast.eventfiles import Event, Kind, LogReader
+from crdtcast.logcheck import Checked, Problem, check_logs
+from crdtcast.tags import Dot
+from crdtcast.testing.eventlogs import Logs, write_logs
+
+from .village import Village
+
+SEEDS = (0, 124, 143)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_logs_of_a_group_that_changes_pass(tmp_path: Path, seed: int) -> None:
+    village = Village(tmp_path, seed)
+    village.live(1200)
+    village.come_to_rest()
+    result = check_logs([tmp_path])
+    assert result.violations == ()
+    assert result.counts["unstable"] == 0
+    assert result.counts["joins"] == village.counts["joins"] > 0
+
+
+# --- a small group, by hand ---------------------------------------------------------------------
+
+A, B, X = "a.01", "b.01", "x.01"
+N = "n.02+b.01+1"  # lets in by b's first message
+Y = "x.03+a.01+3"  # x again, let in by a's third
+
+
+class Hand:
+    """Logs written line by line, all in one order of time."""
+
+    def __init__(self) -> None:
+        self.logs: Logs = {}
+        self._ts = 0
+
+    def tell(self, at: str, kind: Kind, dot: str = "", **columns: object) -> None:
+        self._ts += 1
+        log = self.logs.setdefault(at, [])
+        origin, _, counter = dot.partition(":")
+        where = {"origin": origin, "counter": int(counter)} if dot else {}
+        fixed = {"version": 1, "group": "g", "replica": at.partition(".")[0], "incarnation": at}
+        event = Event(**fixed, seq=len(log) + 1, ts=self._ts, kind=kind, **where, **columns)  # type: ignore[arg-type]
+        log.append(event)
+
+    def start(self, at: str, members: list[str], vector: dict[str, int], stable: str = "") -> None:
+        listed = "[" + ",".join(f'"{member}"' for member in members) + "]"
+        self.tell(at, Kind.START, vector=vector, op=listed, deps=dots(stable))
+
+    def send(self, at: str, dot: str, after: str = "", **columns: object) -> None:
+        self.tell(at, Kind.SEND, dot, deps=dots(after), **columns)
+
+    def deliver(self, dot: str, *everywhere: str) -> None:
+        for at in everywhere:
+            self.tell(at, Kind.DELIVER, dot)
+
+    def stable(self, listed: str, *everywhere: str) -> None:
+        for at in everywhere:
+            for dot in listed.split():
+                self.tell(at, Kind.STABLE, dot)
+
+
+def dots(listed: str) -> tuple[Dot, ...]:
+    pairs = (one.split(":") for one in listed.split())
+    return tuple(Dot(origin, int(counter)) for origin, counter in pairs)
+
+
+def history() -> Logs:
+    """a, b and x found a group; n joins; x dies with one message unheard, is evicted, comes back
+    as y and sends that again; n leaves."""
+    hand = Hand()
+    for founder in (A, B, X):
+        hand.start(founder, [A, B, X], {})
+    hand.send(A, f"{A}:1")
+    hand.deliver(f"{A}:1", B, X)
+    hand.stable(f"{A}:1", A, B)
+    hand.send(B, f"{B}:1", f"{A}:1")
+    hand.tell(B, Kind.JOIN, f"{B}:1", member=N)
+    hand.start(N, [A, B, X, N], {A: 1, B: 1}, f"{A}:1")
+    hand.deliver(f"{B}:1", A, X)
+    for at in (A, X):
+        hand.tell(at, Kind.JOIN, f"{B}:1", member=N)
+    hand.send(X, f"{X}:1", f"{B}:1")
+    hand.send(X, f"{X}:2", f"{X}:1")
+    hand.deliver(f"{X}:1", A, B)
+    hand.send(N, f"{N}:1", f"{B}:1")
+    hand.deliver(f"{X}:1", N)
+    hand.deliver(f"{N}:1", A, B)
+    hand.send(A, f"{A}:2", f"{X}:1 {N}:1")
+    hand.deliver(f"{A}:2", B, N)
+    for at in (A, B, N):
+        hand.tell(at, Kind.EVICT, f"{X}:1")
+    hand.send(A, f"{A}:3", f"{A}:2")
+    hand.tell(A, Kind.JOIN, f"{A}:3", member=Y)
+    hand.start(Y, [A, B, N, Y], {A: 3, B: 1, N: 1, X: 1}, f"{A}:1")
+    hand.deliver(f"{A}:3", B, N)
+    for at in (B, N):
+        hand.tell(at, Kind.JOIN, f"{A}:3", member=Y)
+    hand.send(Y, f"{Y}:1", f"{A}:3", reissues=Dot(X, 2))
+    hand.deliver(f"{Y}:1", A, B, N)
+    hand.send(N, f"{N}:2", f"{Y}:1")
+    hand.tell(N, Kind.LEAVE, f"{N}:2")
+    hand.deliver(f"{N}:2", A, B, Y)
+    for at in (A, B, Y):
+        hand.tell(at, Kind.LEAVE, f"{N}:2")
+        hand.stable(f"{B}:1 {X}:1 {N}:1 {A}:2 {A}:3 {Y}:1 {N}:2", at)
+        hand.tell(at, Kind.STOP, entries=0)
+    return hand.logs
+
+
+def checked(directory: Path, logs: Logs) -> Checked:
+    numbered = {
+        at: [replace(event, seq=seq) for seq, event in enumerate(log, 1)]
+        for at, log in logs.items()
+    }
+    write_logs(directory, numbered)
+    return check_logs([directory])
+
+
+def place(logs: Logs, at: str, kind: Kind, dot: str = "") -> int:
+    return next(
+        p for p, e in enumerate(logs[at]) if e.kind == kind and (not dot or str(e.dot) == dot)
+    )
+
+
+def change(logs: Logs, at: str, kind: Kind, dot: str = "", **columns: object) -> None:
+    where = place(logs, at, kind, dot)
+    logs[at][where] = replace(logs[at][where], **columns)  # type: ignore[arg-type]
+
+
+def test_a_history_of_all_of_it_is_right(tmp_path: Path) -> None:
+    result = checked(tmp_path, history())
+    assert result.violations == ()
+    told = {name: result.counts[name] for name in ("joins", "leaves", "evictions", "reissues")}
+    assert told == {"joins": 2, "leaves": 1, "evictions": 1, "reissues": 1}
+    assert result.notes == ()
+
+
+def test_events_are_read_back_as_they_were_made(tmp_path: Path) -> None:
+    logs = history()
+    write_logs(tmp_path, logs)
+    assert list(LogReader(tmp_path)) == [event for at in sorted(logs) for event in logs[at]]
+
+
+def gap_at_a_joiner(logs: Logs) -> None:
+    """a had n's message when it let y in."""
+    change(logs, Y, Kind.START, vector={A: 3, B: 1, X: 1})
+
+
+def begins_without_what_is_stable(logs: Logs) -> None:
+    change(logs, N, Kind.START, vector={B: 1}, deps=())
+
+
+def begins_before_its_join(logs: Logs) -> None:
+    change(logs, Y, Kind.START, vector={A: 2, B: 1, N: 1, X: 1})
+
+
+def begins_with_what_nobody_sent(logs: Logs) -> None:
+    change(logs, Y, Kind.START, vector={A: 3, B: 2, N: 1, X: 1})
+
+
+def delivers_what_it_began_with(logs: Logs) -> None:
+    begin = place(logs, Y, Kind.START)
+    logs[Y].insert(begin + 1, logs[B][place(logs, B, Kind.DELIVER, f"{N}:1")])
+    logs[Y][begin + 1] = replace(logs[Y][begin + 1], incarnation=Y, replica="x")
+
+
+def another_cut(logs: Logs) -> None:
+    change(logs, B, Kind.EVICT, counter=0)
+
+
+def beyond_the_cut(logs: Logs) -> None:
+    at = place(logs, B, Kind.EVICT)
+    logs[B].insert(at + 1, replace(logs[B][at], kind=Kind.DELIVER, counter=2))
+
+
+def sends_after_its_leave(logs: Logs) -> None:
+    leave = place(logs, N, Kind.LEAVE)
+    last = logs[N][place(logs, N, Kind.SEND, f"{N}:2")]
+    logs[N].insert(leave + 1, replace(last, counter=3, deps=(Dot(N, 2),)))
+
+
+def sends_again_what_the_group_has(logs: Logs) -> None:
+    change(logs, Y, Kind.SEND, f"{Y}:1", reissues=Dot(X, 1))
+
+
+def sends_again_what_is_not_its_own(logs: Logs) -> None:
+    change(logs, Y, Kind.SEND, f"{Y}:1", reissues=Dot(N, 1))
+
+
+def sends_again_twice(logs: Logs) -> None:
+    first = place(logs, Y, Kind.SEND, f"{Y}:1")
+    logs[Y].insert(first + 1, replace(logs[Y][first], counter=2, deps=(Dot(Y, 1),)))
+
+
+def stable_before_the_joiner_has_it(logs: Logs) -> None:
+    """a is told that n's message is stable before x, a member, has it."""
+    sent = place(logs, A, Kind.DELIVER, f"{N}:1")
+    logs[A].insert(sent + 1, replace(logs[A][sent], kind=Kind.STABLE))
+
+
+def another_view(logs: Logs) -> None:
+    """b has never heard that n left."""
+    del logs[B][place(logs, B, Kind.LEAVE)]
+
+
+def evicts_each_other(logs: Logs) -> None:
+    end = len(logs[X])
+    logs[X].insert(end, replace(logs[A][place(logs, A, Kind.EVICT)], incarnation=X, replica="x"))
+    logs[X][end] = replace(logs[X][end], origin=A, counter=1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem", "at", "about"),
+    [
+        (gap_at_a_joiner, Problem.CAUSAL, Y, f"{N}:1"),
+        (begins_without_what_is_stable, Problem.UNSAFE_STABLE, B, f"{A}:1"),
+        (begins_before_its_join, Problem.MEMBERSHIP, A, f"{A}:3"),
+        (begins_with_what_nobody_sent, Problem.GHOST, Y, f"{B}:2"),
+        (delivers_what_it_began_with, Problem.DUPLICATE, Y, f"{N}:1"),
+        (another_cut, Problem.MEMBERSHIP, B, f"{X}:0"),
+        (beyond_the_cut, Problem.AFTER_END, B, f"{X}:2"),
+        (sends_after_its_leave, Problem.AFTER_END, N, f"{N}:3"),
+        (sends_again_what_the_group_has, Problem.REISSUE, Y, f"{Y}:1"),
+        (sends_again_what_is_not_its_own, Problem.REISSUE, Y, f"{Y}:1"),
+        (sends_again_twice, Problem.REISSUE, Y, f"{Y}:2"),
+        (stable_before_the_joiner_has_it, Problem.STABLE_ORDER, A, f"{N}:1"),
+        (another_view, Problem.MEMBERSHIP, B, "None"),
+        (evicts_each_other, Problem.MEMBERSHIP, X, f"{A}:1"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    tmp_path: Path, fault: Callable[[Logs], None], problem: Problem, at: str, about: str
+) -> None:
+    logs = history()
+    fault(logs)
+    first = checked(tmp_path, logs).violations[0]
+    assert (first.problem, first.place.incarnation, str(first.dot)) == (problem, at, about), first
