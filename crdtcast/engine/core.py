@@ -263,6 +263,8 @@ class Core:
     def tick(self) -> None:
         """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
         self._tick += 1
+        if not self._store.size:
+            self._pasts.rest()
         self._send_greetings()
         if self._may_tell():
             told = self._to_tell()

@@ -127,9 +127,13 @@ class Pasts:
         """An incarnation was dropped: everything of it is before whatever comes."""
         self._forgotten[origin] = self._delivered.pop(origin, 0)
         self._forgotten_at = self._store.sequence
-        if not self._store.size:
+
+    def rest(self) -> None:
+        """Nothing is unstable, so no later message lacks anything delivered so far: begin anew."""
+        if len(self._recent) > 1:
             self._segment = Segment(self._store.sequence + 1, dict(self._delivered))
             self._recent = [self._segment]
+            self._forgotten.clear()
 
     def everything(self) -> Past:
         """All that was delivered or sent here."""

@@ -112,6 +112,7 @@ class Town:
                         self.log[name].append(delivery.payload)
                 while engine.poll_stable():
                     pass
+                engine.take_issued()
                 for effect in engine.take_outbox():
                     self._post(name, effect)
             if not self._flights:

@@ -1,0 +1,117 @@
+"""What is held shrinks back, and nothing depends on how long a chain or a queue is."""
+
+import sys
+
+from crdtcast.engine import Engine, GroupEngine, Standing
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.tags import Dot
+from tests.engine.town import Town
+
+
+def _held_bytes(engine: GroupEngine) -> int:
+    """Everything reachable from an engine; classes, functions and small shared values aside."""
+    seen: set[int] = set()
+    total = 0
+    work: list[object] = [engine]
+    while work:
+        thing = work.pop()
+        if id(thing) in seen or isinstance(thing, (type, int, str, type(None))) or callable(thing):
+            continue
+        seen.add(id(thing))
+        total += sys.getsizeof(thing)
+        if isinstance(thing, dict):
+            work += [*thing.keys(), *thing.values()]
+        elif isinstance(thing, (list, tuple, set, frozenset)) or hasattr(thing, "popleft"):
+            work += thing  # type: ignore[operator]
+        for slot in [s for c in type(thing).__mro__ for s in getattr(c, "__slots__", ())]:
+            work.append(getattr(thing, slot, None))
+        work.append(getattr(thing, "__dict__", None))
+    return total
+
+
+def test_after_a_thousand_changes_of_members_a_group_holds_what_a_fresh_one_holds() -> None:
+    town = Town("ab")
+    town.join("n0", "a")
+    for k in range(1, 501):
+        town.run(8)
+        town.join(f"n{k}", ("a", "b", f"n{k - 1}")[k % 3])
+        for name in ("a", f"n{k}", f"n{k - 1}"):
+            town.send(name, b"%d" % k)
+        town.engines[f"n{k - 1}"].leave()
+        town.run(12)
+        assert town.engines[f"n{k - 1}"].standing is Standing.LEFT, k
+        town.take_down(f"n{k - 1}")
+    town.run(60)
+    town.assert_one_group("a", "b", "n500")
+    fresh = Town("ab")
+    fresh.join("n", "a")
+    fresh.send("n", b"x")
+    fresh.run(60)
+    held, expected = _held_bytes(town.engines["a"]), _held_bytes(fresh.engines["a"])
+    print(f"after 1,000 changes {held} bytes, fresh {expected}")
+    assert held < 1.3 * expected  # dictionaries that were larger once keep some room
+    for name in ("a", "b", "n500"):
+        town.send(name, b"still sends")
+    town.run()
+    assert town.log["b"].count(b"still sends") == 3
+
+
+def test_a_chain_of_200_000_dependencies_that_arrives_backwards() -> None:
+    ids = [new_incarnation(name, 1, 0) for name in "abc"]
+    engine = Engine(ids[0], "abc")
+    for other in ids[1:]:
+        engine.introduce(other)
+    chain = []
+    context: tuple[Dot, ...] = ()
+    for n in range(1, 100_001):
+        for origin in ids[1:]:
+            dot = Dot(origin, n)
+            chain.append(Message(dot, context, b""))
+            context = (dot,)
+    for message in reversed(chain):
+        engine.receive(ids[1], message)
+    taken = 0
+    while engine.poll() is not None:
+        taken += 1
+    assert taken == 200_000
+    assert engine.context == context
+
+
+def test_a_long_chain_of_a_victim_that_one_report_vouches_for() -> None:
+    town = Town("abc")
+    town.cut("c", "ab")
+    victim, reporter = town.id("c"), town.engines["b"]
+    messages = []
+    for _ in range(20_000):
+        tag = town.engines["c"].send(b"")
+        messages.append(Message(tag.dot, tag.context, b""))
+    for message in messages:
+        reporter.receive(victim, message)
+        assert reporter.poll() is not None
+    town.engines["a"].evict(victim)
+    town.run(30)
+    assert victim not in town.engines["a"].members
+    assert town.engines["a"].tombs[victim].counter == 20_000
+    assert not town.engines["a"].state().unstable
+
+
+def test_what_a_member_of_128_holds_back_is_reported_in_slices() -> None:
+    ids = [new_incarnation(f"n{k}", 1, 0) for k in range(128)]
+    engine = GroupEngine.found(ids[0], ids)
+    for other in ids[1:]:
+        engine.connected(other)
+    for n in range(1, 101):
+        for origin in ids[1:]:
+            engine.receive(origin, Message(Dot(origin, n), (), b""))
+            assert engine.poll() is not None
+    full = dict(engine.vector)
+    for other in ids[1:]:
+        assert not engine.has_stable()
+        engine.receive(other, Digest(DigestKind.NEWS, full))
+    slices = []
+    while tags := engine.poll_stable(1000):
+        slices.append(len(tags))
+    assert sum(slices) == 12_700
+    assert max(slices) == 1000
+    assert engine.quiet
