@@ -522,6 +522,7 @@ class GroupEngine(Core):
             stable.pop(incarnation, None)
             self._strangers.pop(incarnation, None)
             self._stability.drop(incarnation)
+            self._store.forget(incarnation)
             self._pasts.forget(incarnation)
             self._acknowledged = {o: n for o, n in self._acknowledged.items() if o != incarnation}
             self._told = None

@@ -68,6 +68,10 @@ class Store:
         self.size -= 1
         self.bytes -= len(stored.message.payload) + MESSAGE_OVERHEAD
 
+    def forget(self, origin: str) -> None:
+        """An origin was dropped, all of it was stable: `stable` says so no more."""
+        self._order = deque(stored for stored in self._order if stored.message.dot.origin != origin)
+
     def oldest(self, stable: Vector) -> Stored | None:
         """The one delivered first among those that `stable` does not cover, or an earlier one.
 
