@@ -158,9 +158,9 @@ class EventLog:
 
         `members` are the names of the group; where members come and go, the incarnation ids of
         all that are members in the state begun from, its own included. A member that joins begins
-        with the vector of the snapshot it was given. `stable`, if known, is what had been told as stable
-        before: only with it can the audit see that a message from before the start never becomes
-        stable.
+        with the vector of the snapshot it was given. `stable`, if known, is what had been told as
+        stable before: only with it can the audit see that a message from before the start never
+        becomes stable.
         """
         self._members = sorted(members)
         told = "" if stable is None else f'"deps":{self._dots(stable.items())},'

@@ -57,7 +57,9 @@ class GroupLog:
         members = engine.members
         for joined in sorted(members.keys() - self._members):
             if (join := self._join_of(joined)) is not None:
-                self._log.joined(joined, join)
+                replaced = engine.state().replaced.items()
+                replaces = sorted(base for base, by in replaced if by == joined)
+                self._log.joined(joined, join, replaces=replaces)
         self._members = set(members)
         ended = engine.ended
         for incarnation in sorted(ended.keys() - self._ended):

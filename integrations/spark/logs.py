@@ -131,7 +131,7 @@ class Group:
     @property
     def absent(self) -> list[str]:
         """Members of which there is no log."""
-        members = {name for log in self.current for name in log.members}
+        members = {member.partition(".")[0] for log in self.current for member in log.members}
         members |= {name_of(origin) for origin in self.origins}
         return sorted(members - {log.replica for log in self.logs.values()})
 
