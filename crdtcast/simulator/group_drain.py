@@ -40,6 +40,7 @@ class Drain:
     def run(self) -> None:
         """Until everything is settled, or nothing more can be expected."""
         world = self.world
+        world.settling = True
         for a, b in world.wires.blocked:
             world.wires.unblock(a, b)
         for self.rounds in range(1, ROUNDS + 1):
@@ -82,9 +83,9 @@ class Drain:
 
     def _take(self, machine: Machine) -> None:
         world, name = self.world, machine.name
-        while machine.up and world.apply(("poll", name)):
+        while machine.up and machine.running.has_deliverable() and world.apply(("poll", name)):
             pass
-        while machine.up and world.apply(("stable", name)):
+        while machine.up and machine.running.has_stable() and world.apply(("stable", name)):
             pass
         while machine.up and world.apply(("reissue", name)):
             pass

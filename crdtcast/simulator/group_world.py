@@ -55,6 +55,8 @@ class GroupWorld:
         self.wires = Wires()
         self.ledger = Ledger()
         self.counts: Counter[str] = Counter()
+        self.settling = False
+        """Whether the run is over but for what follows from it: see `crdtcast.simulator.group_drain`."""
         bases = {name: machine.new_base() for name, machine in self.machines.items()}
         self.checker = Checker(bases.values())
         voters = [bases[name] for name in founders if name in witnesses]
@@ -85,6 +87,13 @@ class GroupWorld:
         return done
 
     def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
+        if verb in _OF_ONE:
+            machine = self.machines.get(str(arguments[0]))
+            if machine is None or not machine.up or not self._own(verb, machine, ""):
+                return False
+            if machine.up:
+                self.after(machine)
+            return True
         words = [str(argument) for argument in arguments]
         if verb in ("net", "dup", "drop"):
             return self._packet(verb, words[0], words[1], int(arguments[2]))
@@ -111,12 +120,12 @@ class GroupWorld:
             return returning.torn(self, machine, int(arguments[1]))
         if verb == "die":
             return returning.die(self, machine)
-        done = self._own(verb, machine, words[1:])
+        done = self._own(verb, machine, words[1] if len(words) > 1 else "")
         if done and machine.up:
             self.after(machine)
         return done
 
-    def _own(self, verb: str, machine: Machine, words: list[str]) -> bool:
+    def _own(self, verb: str, machine: Machine, victim: str) -> bool:
         engine = machine.running
         match verb:
             case "poll":
@@ -137,7 +146,7 @@ class GroupWorld:
                     return False
                 return self._asks(engine.leave)
             case "evict" | "force":
-                return self._evict(machine, words[0], force=verb == "force")
+                return self._evict(machine, victim, force=verb == "force")
             case "surrender":
                 if engine.standing is not Standing.DISPUTED:
                     return False
@@ -196,7 +205,8 @@ class GroupWorld:
     def _sync(self, machine: Machine) -> bool:
         if not machine.ghost:
             issued = self.ledger.synced(machine.name)
-            machine.save(self.checker.position(machine.me), issued)
+            if not (self.settling and machine.commits):  # nobody crashes any more
+                machine.save(self.checker.position(machine.me), issued)
             self.observer.synced(machine)
         machine.hold(machine.running.take_outbox())
         released, machine.held = machine.held, []
@@ -366,6 +376,8 @@ class GroupWorld:
                 totals.update(_totals(machine.engine))
         return totals
 
+
+_OF_ONE = frozenset({"poll", "stable", "tick", "sync", "send", "reissue"})
 
 GAUGES = frozenset({"sent", "delivered", "stable", "pending", "unstable", "store_bytes"})
 

@@ -46,13 +46,15 @@ class GroupLogs(Observer):
         engine = machine.running
         self._members[machine.name] = set(engine.members)
         self._ended[machine.name] = set(engine.ended)
-        log.start(dict(engine.vector), engine.members, dict(engine.stable))
+        # What the engine has sent as soon as it was made comes as lines of its own.
+        own = machine.commits[-1].state.vector.get(machine.me, 0) if machine.commits else 0
+        log.start({**engine.vector, machine.me: own}, engine.members, dict(engine.stable))
 
     def sent(self, machine: Machine, tag: Tag, reissues: Dot | None = None) -> None:
         """A SEND line, and what the message does to the members."""
-        self._changes(machine, but=tag.dot)
+        self._changes(machine, tag.dot.counter - 1)
         self._logs[machine.name].send(tag, reissues=reissues)
-        self._changes(machine)
+        self._changes(machine, tag.dot.counter)
 
     def delivered(self, machine: Machine, delivery: Delivery) -> None:
         """A DELIVER line. What it does to the members follows with `changed`."""
@@ -64,7 +66,7 @@ class GroupLogs(Observer):
 
     def changed(self, machine: Machine) -> None:
         """JOIN, LEAVE and EVICT lines, if there are any to write."""
-        self._changes(machine)
+        self._changes(machine, machine.running.vector[machine.me])
 
     def synced(self, machine: Machine) -> None:
         """The lines so far are on disk."""
@@ -84,14 +86,14 @@ class GroupLogs(Observer):
             log.stop()
         self._logs.clear()
 
-    def _changes(self, machine: Machine, but: Dot | None = None) -> None:
-        """What has changed since the last line, but for the effect of own messages from `but` on."""
+    def _changes(self, machine: Machine, told: int) -> None:
+        """What has changed since the last line, but for the effect of own messages behind number `told`."""
         log, engine = self._logs[machine.name], machine.running
         members, known = set(engine.members), self._members[machine.name]
         ended, known_ended = engine.ended, self._ended[machine.name]
         for member in sorted(members - known):
             dot = _join_of(member, (*members, *ended))
-            if dot is None or _from(but, dot):
+            if dot is None or (dot.origin == machine.me and dot.counter > told):
                 continue
             replaced = engine.state().replaced
             replaces = sorted(base for base, by in replaced.items() if by == member)
@@ -99,7 +101,8 @@ class GroupLogs(Observer):
             known.add(member)
         for incarnation, cut in ended.items():
             dot = Dot(incarnation, cut.counter)
-            if incarnation in known_ended or (cut.how is How.LEFT and _from(but, dot)):
+            unsaid = incarnation == machine.me and cut.how is How.LEFT and cut.counter > told
+            if incarnation in known_ended or unsaid:
                 continue
             if cut.how is How.LEFT:
                 log.left(dot)
@@ -107,10 +110,6 @@ class GroupLogs(Observer):
                 log.evicted(incarnation, cut.counter)
             known_ended.add(incarnation)
             known.discard(incarnation)
-
-
-def _from(first: Dot | None, dot: Dot) -> bool:
-    return first is not None and dot.origin == first.origin and dot.counter >= first.counter
 
 
 def _join_of(member: str, ids: tuple[str, ...]) -> Dot | None:
