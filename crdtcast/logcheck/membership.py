@@ -16,7 +16,7 @@ from crdtcast.tags import Dot, Vector, covers
 
 class Roll:
     """The membership of one group. `ended`: incarnation -> the counter of its last message that
-    counts, as the first log to tell of its end says."""
+    counts; until `finish`, as far as any log tells."""
 
     def __init__(self, members: Mapping[str, Member], report: Report) -> None:
         self.ended: dict[str, int] = {}
@@ -24,10 +24,10 @@ class Roll:
         """Of all that some START lists."""
         self._members = members
         self._report = report
-        self._told_by: dict[str, str] = {}  # ended incarnation -> whose log said so first
+        self._ends: dict[str, dict[str, tuple[Dot, Place]]] = {}  # who -> as which log tells it
         self._joins: dict[str, Dot] = {}
         self._ended_at: dict[str, dict[str, int]] = {}
-        self._evicted_by: dict[str, set[str]] = {}
+        self._evicted_by: dict[str, dict[str, tuple[Dot, Place]]] = {}
         self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
         self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
@@ -61,7 +61,7 @@ class Roll:
         """Whether what it has counts in the end. Not so of one that has left or is evicted, that
         has delivered what is beyond an evicted one's cut, or whose own join is beyond it."""
         join = self._joins.get(member.incarnation)
-        if not member.current or member.incarnation in self.ended:
+        if not member.current or member.left or member.incarnation in self.ended:
             return False
         if join is not None and join.counter > self.ended.get(join.origin, join.counter):
             return False
@@ -113,31 +113,27 @@ class Roll:
             )
 
     def left(self, me: Member, event: Event, place: Place) -> None:
-        """A line LEAVE."""
+        """A line LEAVE. Whether a leaver's own counts, the others say: they may evict it first."""
         if event.dot.origin == me.incarnation:
             me.left = True
             self.counts["leaves"] += 1
-        self._end(me, event.dot, place, "has left with")
+        else:
+            self._end(me, event.dot, place, "has left with")
 
     def evicted(self, me: Member, event: Event, place: Place) -> None:
-        """A line EVICT."""
+        """A line EVICT. What a victim says of its own end is not what counts."""
         victim = event.dot.origin
-        by = self._evicted_by.setdefault(victim, set())
-        self.counts["evictions"] += not by
-        by.add(me.incarnation)
-        if victim in self._evicted_by.get(me.incarnation, ()):
-            text = f"{me.incarnation} evicts {victim}, and {victim} has evicted it: two groups now"
-            self._report(Problem.MEMBERSHIP, place, text, event.dot, peers=(victim,))
-        self._end(me, event.dot, place, "is evicted with")
+        if victim != me.incarnation:
+            by = self._evicted_by.setdefault(victim, {})
+            self.counts["evictions"] += not by
+            by[me.incarnation] = event.dot, place
+            self._end(me, event.dot, place, "is evicted with")
 
     def _end(self, me: Member, dot: Dot, place: Place, how: str) -> None:
         who, cut = dot
-        agreed = self.ended.setdefault(who, cut)
-        first = self._told_by.setdefault(who, me.incarnation)
-        if agreed != cut:
-            text = f"{who} {how} {cut} messages at {me.incarnation}, with {agreed} at {first}"
-            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(first,))
-        elif me.vector.get(who, 0) != cut and not self.has(me, who, cut):
+        self.ended[who] = max(cut, self.ended.get(who, 0))
+        self._ends.setdefault(who, {})[me.incarnation] = dot, place
+        if me.vector.get(who, 0) != cut and not self.has(me, who, cut):
             text = (
                 f"{who} {how} {cut} messages at {me.incarnation}, which has delivered "
                 f"{me.vector.get(who, 0)}"
@@ -165,7 +161,7 @@ class Roll:
         first = self._first_dot.get(old, old)
         self._first_dot[dot] = first
         earlier = [first, *(new for new, _ in self._reissued.get(first, []))]
-        there = [one for one in earlier if covers(me.vector, one) or self.has(me, *one)]
+        there = [one for one in earlier if covers(me.vector, one)]
         if name_of(old.origin) != name_of(me.incarnation):
             text = f"{dot} sends {old} again, which is not {me.log.replica}'s own"
             self._report(Problem.REISSUE, place, text, dot, (old,))
@@ -177,8 +173,25 @@ class Roll:
     # --- at the end -----------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """All logs are read: do they agree, and does any operation count twice?"""
+        """All logs are read: do they agree, and does any operation count twice?
+
+        What a member says that has ended itself need not agree: it may not have heard all.
+        """
+        untouched = [
+            member.incarnation
+            for member in self._members.values()
+            if member.current and not member.left and member.incarnation not in self._ends
+        ]
+        self.ended = {
+            who: max(
+                dot.counter for by, (dot, _) in told.items() if by in untouched or not untouched
+            )
+            for who, told in self._ends.items()
+            if not untouched or any(by in untouched for by in told)
+        }
         living = [member for member in self._members.values() if self.is_living(member)]
+        self._check_ends({member.incarnation for member in living})
+        self._check_split()
         for first, again in self._reissued.items():
             dots = [(first, again[-1][1]), *again]
             count = [
@@ -201,3 +214,26 @@ class Roll:
                     f"these are members: {differ}"
                 )
                 self._report(Problem.MEMBERSHIP, member.claim, text, peers=(quiet[0].incarnation,))
+
+    def _check_ends(self, living: set[str]) -> None:
+        for who, told in self._ends.items():
+            ends = [(by, dot, place) for by, (dot, place) in told.items() if by in living]
+            for by, dot, place in ends[1:]:
+                first, agreed, _ = ends[0]
+                if dot != agreed:
+                    text = (
+                        f"{who} has ended with {dot.counter} messages at {by}, with "
+                        f"{agreed.counter} at {first}"
+                    )
+                    self._report(Problem.MEMBERSHIP, place, text, dot, peers=(first,))
+                    break
+
+    def _check_split(self) -> None:
+        """Do two evict each other, and nobody both of them?"""
+        for victim, by in self._evicted_by.items():
+            for other, (dot, place) in by.items():
+                evicted_other = self._evicted_by.get(other, {})
+                thirds = by.keys() & evicted_other.keys()
+                if victim in evicted_other and victim < other and not thirds:
+                    text = f"{other} evicts {victim}, and {victim} has evicted it: two groups now"
+                    self._report(Problem.MEMBERSHIP, place, text, dot, peers=(victim,))

@@ -176,6 +176,13 @@ def another_cut(logs: Logs) -> None:
     change(logs, B, Kind.EVICT, counter=0)
 
 
+def another_cut_where_more_was_delivered(logs: Logs) -> None:
+    change(logs, B, Kind.EVICT, counter=2)
+    deliver = logs[B][place(logs, B, Kind.DELIVER, f"{X}:1")]
+    logs[B].insert(place(logs, B, Kind.EVICT), replace(deliver, counter=2))
+    del logs[B][place(logs, B, Kind.STOP)]
+
+
 def beyond_the_cut(logs: Logs) -> None:
     at = place(logs, B, Kind.EVICT)
     logs[B].insert(at + 1, replace(logs[B][at], kind=Kind.DELIVER, counter=2))
@@ -226,6 +233,7 @@ def evicts_each_other(logs: Logs) -> None:
         (begins_with_what_nobody_sent, Problem.GHOST, Y, f"{B}:2"),
         (delivers_what_it_began_with, Problem.DUPLICATE, Y, f"{N}:1"),
         (another_cut, Problem.MEMBERSHIP, B, f"{X}:0"),
+        (another_cut_where_more_was_delivered, Problem.MEMBERSHIP, B, f"{X}:2"),
         (beyond_the_cut, Problem.AFTER_END, B, f"{X}:2"),
         (sends_after_its_leave, Problem.AFTER_END, N, f"{N}:3"),
         (sends_again_what_the_group_has, Problem.REISSUE, Y, f"{Y}:1"),
