@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from crdtcast.eventfiles import Event, Kind
 from crdtcast.incarnation import name_of
-from crdtcast.logcheck.knowledge import Member, Message, Messages, missing, told_stable
+from crdtcast.logcheck.beginnings import Beginnings
+from crdtcast.logcheck.knowledge import Member, Message, Messages, missing
 from crdtcast.logcheck.membership import Roll
 from crdtcast.logcheck.segments import Log
 from crdtcast.logcheck.stability import Notices
@@ -53,6 +54,14 @@ class Definition:
         self._live = live
         self._values = Values()
         self._group = logs[0].group
+        self._beginnings = Beginnings(
+            self.members,
+            self.messages,
+            self.roll,
+            self._report,
+            unlogged=self._known_or_unlogged,
+            may_lack=self._may_be_unlogged,
+        )
         self._notices = Notices(self.members, self.messages, self.roll, self._report, live=live)
         self._future = set(self.members.values())
         self._rules: dict[str, Callable[[Member, Event, Place], None]] = {
@@ -292,69 +301,9 @@ class Definition:
         self._future.discard(me)
 
     def _started(self, me: Member, event: Event, place: Place) -> None:
-        vector = {origin: counter for origin, counter in (event.vector or {}).items() if counter}
-        if me.begun:
-            self._check_goes_on(me, vector, place)
-        else:
-            self._begin(me)
-            if event.deps is None:
-                me.excused = dict(vector)
-            self._check_base(me, vector, place)
-        for origin, counter in told_stable(event, {}).items():
-            me.stable[origin] = max(counter, me.stable.get(origin, 0))
-        gained = missing(me.vector, vector.items())
-        for dot in gained:
-            have = me.vector.get(dot.origin, 0)
-            for counter in range(have + 1, dot.counter + 1):
-                self._take_over(me, Dot(dot.origin, counter))
-            me.vector[dot.origin] = dot.counter
-        if gained:
-            me.context = self.messages.maximal(me.vector)
+        self._beginnings.started(me, event, place)
+        self._begin(me)
         self.roll.started(me, event)
-
-    def _take_over(self, me: Member, dot: Dot) -> None:
-        message = self.messages.get(*dot)
-        if dot.origin == me.incarnation and message is None:
-            # Its log lacks the line, the START says that it was sent.
-            message = self._known_or_unlogged(dot)
-            message.before[me.incarnation] = dot.counter
-        elif message is not None:
-            message.before.setdefault(me.incarnation, me.vector.get(me.incarnation, 0))
-
-    def _check_goes_on(self, me: Member, vector: dict[str, int], place: Place) -> None:
-        lost = [
-            Dot(origin, vector.get(origin, 0) + 1)
-            for origin, counter in me.vector.items()
-            if vector.get(origin, 0) < counter and not self.roll.is_over(origin, vector)
-        ]
-        if lost:
-            text = f"{me.incarnation} starts again from before {listed(lost)}, which it had"
-            self._report(
-                Problem.ROLLED_BACK, place, text, lost[0], tuple(lost[1:]), (me.incarnation,)
-            )
-
-    def _check_base(self, me: Member, vector: dict[str, int], place: Place) -> None:
-        for origin, counter in vector.items():
-            dot = Dot(origin, counter)
-            message = self.messages.get(origin, counter)
-            sender = self.members.get(origin)
-            if message is None:
-                if (
-                    sender is not None
-                    and sender is not me
-                    and sender.vector.get(origin, 0) < counter
-                    and not self._may_be_unlogged(origin)
-                ):
-                    text = f"{me.incarnation} begins with {dot}, which nobody has sent"
-                    self._report(Problem.GHOST, place, text, dot, peers=(origin,))
-                continue
-            message.before.setdefault(me.incarnation, 0)
-        for dot, later in self.messages.gaps(vector):
-            if not self.roll.has(me, *dot):
-                text = (
-                    f"{me.incarnation} begins with {later}, but without {dot}, which is in its past"
-                )
-                self._report(Problem.CAUSAL, place, text, dot, (later,))
 
     def _claimed(self, me: Member, event: Event, place: Place) -> None:
         if event.entries == 0:

@@ -115,6 +115,10 @@ class Messages:
         messages = self._by_origin.get(origin)
         return None if messages is None else messages.get(counter)
 
+    def low(self, origin: str) -> int:
+        """The first counter of this origin that may be held."""
+        return self._low.get(origin, 1)
+
     def add(self, origin: str, counter: int, message: Message) -> None:
         messages = self._by_origin.setdefault(origin, {})
         if counter not in messages:
