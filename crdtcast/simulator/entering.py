@@ -77,7 +77,9 @@ def _ask(
         world.counts["not_admitted"] += 1
         return False
     machine.phase = Phase.OUTSIDE
-    machine.base, machine.asked, machine.replaces = asked_as, host.name, replaces
+    if machine.base != asked_as:
+        # The one that lets it in under this base. Others may only send the state again while they know of that.
+        machine.base, machine.asked, machine.replaces = asked_as, host.name, replaces
     world.after(host)
     known = world.checker.snapshot(host.me)
     applied = host.application.beyond(bulk.vector) if bulk else dict(host.application.applied)
@@ -144,3 +146,6 @@ def stop(world: "GroupWorld", machine: Machine) -> None:
     before = () if machine.me in engine.established else machine.replaces
     machine.retire((machine.me, *before))
     world.counts["stopped"] += 1
+    if world.counts["disputed"]:
+        # The side that gives up: what was stable there, among its own, is in nobody's store any more.
+        world.ledger.loose.update(machine.application.applied)

@@ -198,8 +198,10 @@ class Drain:
         victims = set().union(*(m.running.victims for m in active))
         disputed = [m for m in active if m.running.standing is Standing.DISPUTED]
         if disputed:
-            chosen = next(m for m in active if not m.witness)
-            members = chosen.running.members
+            holders = [m for m in active if not m.witness]
+            free = [m for m in holders if m.me not in m.running.victims and m not in disputed]
+            chosen = (free or holders)[0].running
+            members = chosen.members.keys() - chosen.victims
             world.counts["disputed"] += 1
             for machine in disputed:
                 if machine.me not in members:
@@ -214,15 +216,13 @@ class Drain:
         leaving = [m for m in world.living() if m.running.standing is Standing.LEAVING]
         living_victims += [m for m in leaving if m.me in victims]
         if contacts:
-            members = contacts[0].running.members
-            strangers = [m for m in active if m.me not in members]
+            group = contacts[0].running.members
+            strangers = [m for m in active if m.me not in group]
             if strangers:
                 # Let in by somebody who was cut off before that: a member in its own eyes only.
                 entering.stop(world, strangers[0])
                 world.counts["limbo"] += 1
-                return
-        if contacts:
-            if living_victims:
+            elif living_victims:
                 entering.stop(world, living_victims[0])
                 world.counts["replaced_alive"] += 1
             return

@@ -146,7 +146,7 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
         return False
     incarnation, state = machine.former[which]
     living = world.living()
-    if not living or any(incarnation in m.running.members for m in living):
+    if not living or any(m.running.fate(incarnation) is Fate.MEMBER for m in living):
         return False
     name = f"{name_of(incarnation)}~{which}"
     double = world.machines.get(name)

@@ -1,0 +1,44 @@
+"""Groups that change, seeds in batches: no run may fail, and every kind of event must really have happened."""
+
+from collections import Counter
+
+import pytest
+
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.simulator import shrink
+from crdtcast.simulator.campaign import run_group_seed
+from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
+
+SEEDS = 100
+MEMBERS = range(3, 7)
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_seeds(name: str):
+    chosen = CAMPAIGNS[name]
+    counts: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        outcome = run_group_seed(seed, chosen, MEMBERS)
+        if outcome.kind is not None:
+            shrunk = shrink(outcome, runs=300)
+            pytest.fail(
+                f"seed {seed}: {outcome.failure}\n"
+                f"save and replay with `crdtcast simulate --replay FILE`:\n"
+                f"{shrunk.schedule.to_json(shrunk.failure)}"
+            )
+        counts.update(outcome.counts)
+    for counter in chosen.happens:
+        assert counts[counter] >= SEEDS // 10, (counter, counts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_five_thousand_seeds(name: str):
+    for seed in range(100_000, 105_000):
+        outcome = run_group_seed(seed, CAMPAIGNS[name], MEMBERS)
+        assert outcome.kind is None, (seed, outcome.failure)
+
+
+def test_an_unknown_campaign():
+    with pytest.raises(ConfigurationError, match="choose from static"):
+        campaign("nonsense")
