@@ -1,0 +1,44 @@
+"""Operations of a replica that was evicted, sent again with their original meaning: a three-way comparison per object.
+
+Sent again as they were, they would come after all that the group did meanwhile, and an old removal would erase writes
+that it has never seen. So the returning node decides at home what to send instead; nothing extra travels.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+from crdtcast.datatypes.pure import PureOpCRDT
+from crdtcast.tags import Dot, Tag, Vector
+
+C = TypeVar("C", bound=PureOpCRDT[Any])
+
+
+class Rebased(NamedTuple):
+    """An operation that the group does not have, and what is to be issued for it; nothing if it yields."""
+
+    operation: list[Any]
+    issued: list[list[Any]]
+
+
+class _AllBefore(dict[str, int]):
+    """The past of an operation that comes after everything."""
+
+    def get(self, origin: str, default: Any = None) -> Any:
+        return 1 << 62
+
+
+def rebased(base: C, mine: Iterable[list[Any]], theirs: C) -> Iterator[Rebased]:
+    """What to issue, behind `theirs`, for the operations `mine` of one object, in their order.
+
+    base: the object at the node that comes back, without `mine`: as the group knew it (`PureOpCRDT.clone(until=…)`).
+    theirs: the object in the state that the node was given. Neither is changed. Each operation is judged by the type
+    (`PureOpCRDT.rebase`) with `base` as it was at its time, and `theirs` with what was issued for those before it.
+    """
+    at_home, present = base.clone(), theirs.clone()
+    past: Vector = _AllBefore()
+    for number, operation in enumerate(mine, 1):
+        issued = type(base).rebase(operation, at_home, present)
+        at_home.effect(operation, Tag(Dot("mine", number), (), past))
+        for index, again in enumerate(issued):
+            present.effect(again, Tag(Dot("again", number), (), past), index)
+        yield Rebased(operation, issued)

@@ -1,0 +1,181 @@
+"""An evicted replica's operations against what the group did meanwhile: on numbers, and in a group of real engines."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.datatypes import AWSet, Number, Site
+from crdtcast.datatypes.rebasing import rebased
+from crdtcast.engine import Parked, Standing
+from crdtcast.hlc import HLC
+from crdtcast.tags import Dot, Tag
+from crdtcast.testing import Call
+from tests.engine.town import Town
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        self.now += 1
+        return self.now
+
+
+class Numbers:
+    """A group whose applications are one number each."""
+
+    def __init__(self, names: str) -> None:
+        self.town = Town(names)
+        self.clock = Clock()
+        self.seen: dict[str, int] = dict.fromkeys(names, 0)
+        self.payloads: dict[bytes, tuple[Tag, list[Any]]] = {}
+        self.numbers = {name: self._number(name) for name in names}
+
+    def _number(self, name: str) -> Number:
+        number = Number(retain=1000)
+        number.site = Site(name, HLC(self.clock))
+        return number
+
+    def issue(self, name: str, *call: Any) -> None:
+        self.send(name, self.numbers[name].prepare(*call))
+
+    def send(self, name: str, operation: list[Any]) -> Tag:
+        payload = b"%d" % len(self.payloads)
+        (tag,) = self.town.send(name, payload)
+        self.payloads[payload] = tag, operation
+        self.take(name)
+        return tag
+
+    def take(self, name: str) -> None:
+        """Let the number of `name` have what its log has got."""
+        for payload in self.town.log[name][self.seen[name] :]:
+            tag, operation = self.payloads[payload]
+            self.numbers[name].effect(operation, tag)
+        self.seen[name] = len(self.town.log[name])
+
+    def run(self, ticks: int = 40) -> None:
+        self.town.run(ticks)
+        for name in self.town.engines:
+            self.take(name)
+
+    def values(self) -> set[Decimal | None]:
+        return {self.numbers[name].value for name in self.town.engines}
+
+
+def _come_back(
+    group: Numbers, name: str, contact: str, rule: Callable[..., Any]
+) -> list[list[Any]]:
+    """`name` was evicted and is told so; it joins again and issues what `rule` says. What has yielded."""
+    town = group.town
+    old = town.take_down(name)
+    assert old is not None and old.standing is Standing.EVICTED
+    parked = Parked.of(old.state(), old.me)
+    engine = town.join(name, contact, [old.me])
+    town.run()
+    group.seen[name] = len(town.log[name])
+    theirs = group.numbers[contact].clone()
+    theirs.site = Site(name, HLC(group.clock))
+    uncovered = parked.uncovered(engine)
+    mine = [group.payloads[operation.payload][1] for operation in uncovered]
+    cut = engine.fate(old.me)
+    base = group.numbers[name].clone(until={**old.vector, old.me: cut})
+    group.numbers[name] = theirs
+    yielded = []
+    for operation, issued in rule(base, mine, theirs):
+        for again in issued:
+            group.send(name, again)
+        if not issued:
+            yielded.append(operation)
+    engine.settle(old.me)
+    group.run()
+    return yielded
+
+
+def _evicted_with(calls: list[tuple[Any, ...]], meanwhile: list[tuple[Any, ...]]) -> Numbers:
+    group = Numbers("abc")
+    group.issue("a", "set", 10)
+    group.run()
+    group.town.cut("c", "ab")
+    for call in calls:
+        group.issue("c", *call)
+    for call in meanwhile:
+        group.issue("a", *call)
+    group.town.engines["b"].evict(group.town.id("c"))
+    group.run()
+    group.town.heal()
+    group.run(5)
+    return group
+
+
+@pytest.mark.parametrize(
+    ("calls", "meanwhile", "value", "yields"),
+    [
+        ([("remove",)], [("set", 99)], 99, 1),
+        ([("remove",)], [("increment", 5)], 15, 1),
+        ([("remove",)], [], None, 0),
+        ([("set", 7)], [("set", 99)], 99, 1),
+        ([("set", 7)], [], 7, 0),
+        ([("increment", 1)], [("set", 99)], 100, 0),
+        ([("set", 7), ("increment", 2)], [("set", 99)], 101, 1),
+        ([("remove",), ("increment", 2)], [], 2, 0),
+        ([("remove",), ("set", 4)], [("set", 99)], 99, 2),
+    ],
+)
+def test_del_and_set_of_an_evicted_member_against_newer_writes(
+    calls: list[Any], meanwhile: list[Any], value: int | None, yields: int
+) -> None:
+    group = _evicted_with(calls, meanwhile)
+    assert len(_come_back(group, "c", "a", rebased)) == yields
+    assert group.values() == {None if value is None else Decimal(value)}
+    group.town.assert_one_group("a", "b", "c")
+
+
+def _as_it_was(base: Number, mine: list[Any], theirs: Number) -> list[tuple[Any, list[Any]]]:
+    return [(operation, [operation]) for operation in mine]
+
+
+def test_without_the_comparison_an_old_removal_erases_newer_writes() -> None:
+    group = _evicted_with([("remove",)], [("set", 99)])
+    _come_back(group, "c", "a", _as_it_was)
+    assert group.values() == {None}
+
+
+calls = st.one_of(
+    st.builds(Call, st.just("add"), st.sampled_from("xyz")),
+    st.builds(Call, st.just("remove"), st.sampled_from("xyz")),
+    st.builds(Call, st.just("reset")),
+)
+
+
+@given(before=st.lists(calls, max_size=4), mine=st.lists(calls, max_size=4), since=st.lists(calls))
+def test_nothing_that_the_group_added_since_is_lost_and_neither_side_is_changed(
+    before: list[Call], mine: list[Call], since: list[Call]
+) -> None:
+    def play(crdt: AWSet, origin: str, calls: list[Call]) -> list[list[Any]]:
+        operations = []
+        for number, call in enumerate(calls, 1):
+            operation = crdt.prepare(call.name, *call.args)
+            crdt.effect(
+                operation, Tag(Dot(origin, number), (), {"g": len(before), origin: number - 1})
+            )
+            operations.append(operation)
+        return operations
+
+    base: AWSet = AWSet()
+    play(base, "g", before)
+    theirs, home = base.clone(), base.clone()
+    play(theirs, "t", since)
+    own = play(home, "m", mine)
+    held = base.snapshot(), theirs.snapshot()
+    result = theirs.clone()
+    for number, (_, issued) in enumerate(rebased(base, own, theirs), 1):
+        for index, again in enumerate(issued):
+            past = {"g": len(before), "t": len(since), "r": number - 1}
+            result.effect(again, Tag(Dot("r", number), (), past), index)
+    assert (base.snapshot(), theirs.snapshot()) == held
+    assert theirs.value - base.value <= result.value, "an element that was new to us"
