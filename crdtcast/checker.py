@@ -63,11 +63,12 @@ class Snapshot:
 class _View:
     """One member's application: sets are integers with one bit a message; the log makes rollback possible."""
 
-    __slots__ = ("cuts", "known", "log", "stable", "start", "vector")
+    __slots__ = ("cuts", "known", "log", "stable", "start", "told", "vector")
 
     def __init__(self, start: Snapshot | None = None) -> None:
         self.start = start = start or Snapshot()
         self.log: list[tuple[bool, int, Dot]] = []  # (a stable notice?, index, dot)
+        self.told: list[tuple[int, str, int]] = []  # (position, ended incarnation, cut)
         self.known = start.known
         self.stable = start.stable
         self.vector = dict(start.vector)
@@ -86,7 +87,9 @@ class _View:
         log = self.log[:position]
         self.known, self.stable = self.start.known, self.start.stable
         self.vector = dict(self.start.vector)
-        self.cuts = dict(self.start.cuts)  # told again if it still holds
+        self.told = [told for told in self.told if told[0] <= position]
+        self.cuts = dict(self.start.cuts)
+        self.cuts.update((incarnation, cut) for _, incarnation, cut in self.told)
         self.log = []
         for stable, index, dot in log:
             (self.add_stable if stable else self.add)(index, dot)
@@ -191,7 +194,9 @@ class Checker:
 
     def ended(self, member: str, incarnation: str, cut: int) -> None:
         """`member` was told that `incarnation` has ended, and that of its messages `cut` count."""
-        self._views[member].cuts[incarnation] = cut
+        view = self._views[member]
+        view.told.append((len(view.log), incarnation, cut))
+        view.cuts[incarnation] = cut
 
     def reissued(self, old: Dot, new: Dot) -> None:
         """The operation of `old`, of an incarnation that has ended, was sent again as `new`."""

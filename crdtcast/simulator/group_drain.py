@@ -8,7 +8,7 @@ each other keeps one. Then `crdtcast.simulator.verdict` judges.
 from typing import TYPE_CHECKING
 
 from crdtcast.engine.membership import Standing
-from crdtcast.incarnation import base_of
+from crdtcast.incarnation import base_of, name_of
 from crdtcast.simulator import entering, returning
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.member import Machine, Phase
@@ -154,8 +154,9 @@ class Drain:
     def _bury(self, active: list[Machine]) -> None:
         """Evict members that no process runs for, if the living are a majority; else bring one of them back."""
         world = self.world
-        first = next((m for m in active if not m.witness and not m.running.victims), None)
-        first = first or next(m for m in active if not m.witness)
+        holders = [m for m in active if not m.witness]
+        known = [m for m in holders if m.me in m.running.established]
+        first = next((m for m in known if m.me not in m.running.victims), holders[0])
         living = {m.me for m in world.living()}
         returning_bases = {m.base for m in world.machines.values() if self.wants_in(m)}
         replaced = first.running.state().replaced
@@ -183,10 +184,7 @@ class Drain:
         if self.rounds % 10:
             return
         for name, machine in sorted(world.machines.items()):
-            mine = {machine.me, *filter(None, [machine.base])}
-            if machine.phase is Phase.DEAD and any(
-                base_of(m) in map(base_of, mine) for m in absent
-            ):
+            if machine.phase is Phase.DEAD and name in map(name_of, absent):
                 world.apply(("revive", name))
                 return
         self._spares += 1
