@@ -170,6 +170,7 @@ class GroupEngine(Core):
         """Let a joiner in; it may send as soon as it has the admission and the application's state of this instant.
 
         base: what the joiner has chosen of its id; asked again with it, gives a later state and joins nobody twice.
+            Another contact is asked with a fresh base, which replaces this one: it may not know of the join yet.
         covered: the vector of the copy of the application's state that the joiner has fetched before, and the member
             that it was copied from; what lies beyond it is what has to travel with the admission.
         replaces: bases or ids of the incarnations that the joiner takes the place of: earlier lives of the same node,
