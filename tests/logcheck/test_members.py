@@ -8,6 +8,8 @@ import pytest
 
 from crdtcast.eventfiles import Event, Kind, LogReader
 from crdtcast.logcheck import Checked, Problem, check_logs
+from crdtcast.simulator.campaign import run_group_seed
+from crdtcast.simulator.campaigns import campaign
 from crdtcast.tags import Dot
 from crdtcast.testing.eventlogs import Logs, write_logs
 
@@ -25,6 +27,14 @@ def test_logs_of_a_group_that_changes_pass(tmp_path: Path, seed: int) -> None:
     assert result.violations == ()
     assert result.counts["unstable"] == 0
     assert result.counts["joins"] == village.counts["joins"] > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_of_simulated_groups_pass(tmp_path: Path, seed: int) -> None:
+    """With everything that a network, crashes and evictions do to them."""
+    outcome = run_group_seed(seed, campaign("everything"), range(3, 7), logs=tmp_path)
+    assert outcome.failure is None
+    assert check_logs([tmp_path]).violations == ()
 
 
 # --- a small group, by hand ---------------------------------------------------------------------
@@ -251,3 +261,15 @@ def test_what_does_not_fit_is_named(
     fault(logs)
     first = checked(tmp_path, logs).violations[0]
     assert (first.problem, first.place.incarnation, str(first.dot)) == (problem, at, about), first
+
+
+def test_logs_that_all_wait_for_each_other_are_not_waited_for(tmp_path: Path) -> None:
+    hand = Hand()
+    for me in (A, B):
+        hand.start(me, [A, B], {})
+    for me, other in ((A, B), (B, A)):
+        hand.deliver(f"{other}:1", me)
+        hand.send(me, f"{me}:1", f"{other}:1")
+    first = checked(tmp_path, hand.logs).violations[0]
+    assert (first.problem, str(first.dot)) == (Problem.GHOST, f"{B}:1")
+    assert "before it is sent" in first.sentence
