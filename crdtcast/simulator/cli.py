@@ -22,7 +22,7 @@ from crdtcast.simulator.campaign import Outcome, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.faults import ALL, KINDS
-from crdtcast.simulator.plan import Plan, load_plan, parse_range
+from crdtcast.simulator.plan import REAL_ENGINES, Plan, load_plan, parse_range
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink
 
@@ -124,7 +124,8 @@ def simulate(
         if replay is not None:
             tally.add(run_schedule(Schedule.load(replay), logs), write)
         elif exhaustive is not None:
-            _explore(exhaustive, limit, tally, write)
+            words["campaign"] = words["campaign"] or "static"  # members that come and go
+            _explore(exhaustive, limit, _plan(words), tally, write)
         else:
             plan = _plan(words)
             for outcome in _shown(_outcomes(plan, logs, jobs), len(plan.seeds)):
@@ -179,10 +180,11 @@ def _shown(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
             yield outcome
 
 
-def _explore(name: str, limit: int, tally: Tally, write: Path | None) -> None:
+def _explore(name: str, limit: int, plan: Plan, tally: Tally, write: Path | None) -> None:
+    engine = None if plan.engine in REAL_ENGINES else plan.engine
     names = list(SCOPES) if name == "all" else [name]
     for scope in names:
-        covered = explore(scope, limit)
+        covered = explore(scope, limit, engine)
         tally.runs += covered.states
         tally.counts[f"states {scope}"] = covered.states
         tally.counts[f"schedules {scope}"] = covered.schedules

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.messages import Digest, Message
-from crdtcast.simulator.campaign import Outcome
+from crdtcast.simulator.campaign import Outcome, group_engine_type
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.schedule import Action, Schedule
@@ -91,8 +91,11 @@ class Covered:
     failures: list[Outcome] = field(default_factory=list)
 
 
-def explore(name: str, limit: int = 20_000) -> Covered:
-    """Go through the scope of that name, depth first, up to `limit` states. ConfigurationError for an unknown one."""
+def explore(name: str, limit: int = 20_000, engine: str | None = None) -> Covered:
+    """Go through the scope of that name, depth first, up to `limit` states.
+
+    engine: a mutant. Raises ConfigurationError for an unknown scope.
+    """
     if name not in SCOPES:
         raise ConfigurationError(f"unknown scope {name!r}: choose from {', '.join(SCOPES)}, all")
     scope = SCOPES[name]
@@ -102,7 +105,7 @@ def explore(name: str, limit: int = 20_000) -> Covered:
     stack: list[tuple[int, tuple[Action, ...]]] = [(-1, ())]
     while stack and len(covered.failures) < MAX_FAILURES:
         before, path = stack.pop()
-        run = _Run(scope)
+        run = _Run(scope, engine)
         try:
             run.follow(path)
         except Failure as failure:
@@ -155,9 +158,10 @@ def _ways(behind: list[list[int]]) -> int:
 class _Run:
     """One world, and the actions that have led to it."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, engine: str | None) -> None:
         self._scope = scope
-        self.world = GroupWorld(scope.founders, scope.witnesses)
+        self._engine = engine
+        self.world = GroupWorld(scope.founders, scope.witnesses, group_engine_type(engine))
         self._actions: list[Action] = []
         self._done = [0] * len(scope.doings)
         self._received: dict[tuple[str, int], set[str]] = {}
@@ -237,6 +241,7 @@ class _Run:
             self._scope.founders,
             Durability.IMMEDIATE,
             tuple(self._actions),
+            engine=self._engine,
             dynamic=True,
             witnesses=self._scope.witnesses,
         )
