@@ -107,6 +107,7 @@ class Contact:
             admission = engine.admit(
                 base,
                 covered=None if guest is None else guest.vector,
+                copied_from=engine.me,
                 replaces=named,
                 witness=witness,
             )

@@ -14,6 +14,7 @@ from crdtcast.wire_groups import InGroup
 
 _AGAIN = 0.05
 _LONGEST = 2.0
+_LOOK_AGAIN = 0.2
 
 
 class Entering:
@@ -103,7 +104,7 @@ class Entering:
                             f"({', '.join(sorted(shared.links().up))}) is in group {group!r}: correct "
                             "the group's name or the address, or let one of them found it"
                         )
-            with trio.move_on_after(_LONGEST):
+            with trio.move_on_after(_LONGEST if for_ever else _LOOK_AGAIN):
                 await shared.news()
 
     def _complain(self) -> None:

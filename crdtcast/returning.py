@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.engine import Fate, GroupEngine, Parked, ParkedOperation, Standing
+from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ class Returning:
 
     async def send_again(self) -> None:
         """Until nothing is left to be said; or until the member has another incarnation."""
-        engine = self._member.engine
-        while self._member.engine is engine and engine.standing is Standing.MEMBER:
-            parked = self._member.parked
+        member = self._member
+        engine = member.engine
+        while member.engine is engine and engine.standing is Standing.MEMBER:
+            parked = member.parked
             if parked is not None and parked.is_decided(engine):
                 self._tell_lost(engine, parked)
                 for number, operation in enumerate(parked.uncovered(engine), 1):
@@ -43,7 +44,7 @@ class Returning:
                         if engine.standing is not Standing.MEMBER:
                             return
                 self._settle(engine)
-                if self._is_settled(engine):
+                if member.parked is not None and member.parked.may_be_dropped(engine):
                     self._save(None)
                     return
             elif parked is None:
@@ -76,19 +77,6 @@ class Returning:
                 if self._member.parked is not None:
                     self._save(self._member.parked.settled(incarnation, tag.dot))
                 self._member.runtime.flush()
-
-    def _is_settled(self, engine: GroupEngine) -> bool:
-        """Whether nobody's end can bring the question back what the group has."""
-        parked = self._member.parked
-        assert parked is not None
-        for incarnation in parked.ended:
-            dot = parked.settling.get(incarnation)
-            if dot is None or dot.origin not in engine.vector:
-                if engine.fate(incarnation) is not Fate.SETTLED:
-                    return False
-            elif engine.stable.get(dot.origin, 0) < dot.counter:
-                return False
-        return True
 
     def _save(self, parked: Parked | None) -> None:
         self._member.parked = parked

@@ -2,9 +2,22 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
 import trio
+import trio.testing
 
-from crdtcast import open_group
+from crdtcast import (
+    ConfigurationError,
+    Delivered,
+    EndedError,
+    HandshakeError,
+    LocalProtocolError,
+    Stable,
+    open_group,
+    open_links,
+)
+from crdtcast.engine import Standing
+from crdtcast.events import Event
 from crdtcast.options import format_address
 from tests.node.group_support import Ledger, members_are
 
@@ -37,5 +50,148 @@ def test_a_joiner_gets_the_state_and_everybody_goes_on() -> None:
                 await c.wait_stable(tag)
                 assert len({tuple(ledger.payloads) for ledger in ledgers.values()}) == 1
                 assert set(c.links()) == {"a", "b"}, "members are not linked with each other"
+
+    trio.run(main)
+
+
+def test_a_leaver_is_gone_at_once_and_loses_nothing() -> None:
+    async def main() -> None:
+        ledgers = {name: Ledger() for name in "ab"}
+        with trio.fail_after(60):
+            async with open_group("a", found=True, process=ledgers["a"]) as a:
+                where = format_address(a.address)
+                async with open_group("b", join=where, process=ledgers["b"]) as b:
+                    for n in range(50):
+                        b.tcbroadcast(b"last words %d" % n)
+                    await b.leave()
+                    assert b.standing is Standing.LEFT
+                    assert len(ledgers["a"].entries) == 50
+                    await members_are(a, "a")
+                    await ledgers["a"].settled()
+                    tag = a.tcbroadcast(b"alone")
+                    await a.wait_stable(tag)
+                    with pytest.raises(EndedError):
+                        b.tcbroadcast(b"x")
+                    with pytest.raises(EndedError):
+                        await b.ready()
+                    await b.leave()  # twice does no harm
+                # Its name is free again.
+                async with open_group("b", join=where, process=Ledger()) as again:
+                    await members_are(a, "a", "b")
+                    await again.leave()
+                await a.leave()
+
+    trio.run(main)
+
+
+def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with (
+                open_group("a", found=True) as a,
+                open_group("b", join=format_address(a.address)) as b,
+                trio.open_nursery() as nursery,
+            ):
+                got: list[Event] = []
+
+                async def take() -> None:
+                    async for event in b:
+                        got.append(event)
+
+                async def drain() -> None:
+                    async for _ in a:
+                        pass
+
+                nursery.start_soon(take)
+                nursery.start_soon(drain)
+                tag = a.tcbroadcast(b"x")
+                await a.wait_delivered(tag, count=2)
+                await b.wait_stable(tag)
+                await b.leave()
+                nursery.cancel_scope.cancel()
+            assert [event.tag for event in got if isinstance(event, Delivered)] == [tag]
+            assert [event.tag for event in got if isinstance(event, Stable)] == [tag]
+
+    trio.run(main)
+
+
+def test_what_cannot_be_is_one_clear_line() -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            for wrong in ({}, {"found": True, "join": "127.0.0.1:1"}):
+                with pytest.raises(ConfigurationError, match="give either found=True"):
+                    async with open_group("a", **wrong):
+                        pass
+            async with open_group("a", found=True, group="orders", process=Ledger()) as a:
+                where = format_address(a.address)
+                with pytest.raises(HandshakeError, match="belongs to group 'chat'"):
+                    async with open_group("b", join=where, group="chat"):
+                        pass
+                with pytest.raises(HandshakeError, match="two nodes call themselves 'a'"):
+                    async with open_group("a", join=where, group="orders"):
+                        pass
+                async with open_group("b", join=where, group="orders", process=Ledger()) as b:
+                    with pytest.raises(HandshakeError, match="the name 'b' is in use"):
+                        async with open_group("b", join=where, group="orders"):
+                            pass
+                    with pytest.raises(LocalProtocolError, match="'x' is no member of group"):
+                        a.evict("x")
+                    with pytest.raises(LocalProtocolError, match="this node itself"):
+                        a.evict("a")
+                    async with (
+                        open_links(
+                            "c", peers=[where], network="orders", handshake_timeout=0.5
+                        ) as c,
+                    ):
+                        with pytest.raises(HandshakeError, match="is in group 'other'"):
+                            await c.join("other")
+                    await b.leave()
+
+    trio.run(main)
+
+
+def test_nobody_joins_through_a_member_that_leaves() -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with (
+                open_group("a", found=True, process=Ledger()) as a,
+                open_group("b", join=format_address(a.address), process=Ledger()) as b,
+                trio.open_nursery() as nursery,
+            ):
+                await members_are(b, "a", "b")
+                # Nobody acknowledges its leave while it is cut off.
+                b.channel.shared.cut("a")
+                nursery.start_soon(b.leave)
+                await trio.testing.wait_all_tasks_blocked()
+                assert b.standing is Standing.LEAVING
+                with pytest.raises(HandshakeError, match="about to leave the group"):
+                    async with open_group("c", join=format_address(b.address), process=Ledger()):
+                        pass
+                b.channel.shared.heal("a")
+                await members_are(a, "a")
+
+    trio.run(main)
+
+
+def test_changing_and_fixed_groups_share_one_connection() -> None:
+    async def main() -> None:
+        ledger = Ledger()
+        with trio.fail_after(60):
+            async with (
+                open_links("a") as a,
+                open_links("b", peers=[a.address]) as b,
+            ):
+                first = a.found("g", process=Ledger())
+                second = await b.join("g", process=ledger)
+                fixed = [links.group("fixed", members="ab") for links in (a, b)]
+                tag = fixed[0].tcbroadcast(b"x")
+                async for event in fixed[1]:
+                    if isinstance(event, Delivered):
+                        break
+                await fixed[0].wait_stable(tag)
+                first.tcbroadcast(b"y")
+                await ledger.has(b"y")
+                await second.leave()
+                assert len(a.shared.links().up) == 1
 
     trio.run(main)
