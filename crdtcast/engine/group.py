@@ -95,7 +95,7 @@ class GroupEngine(Core):
                 self._peers[incarnation] = Peer(incarnation)
         self._vouching = self.vouching_type(self._membership, self.vector, self._inbox.messages)
         self._stability = self.stability_type(
-            self.vector, self._peers, self.stable, self._membership.swept
+            self.vector, self._peers, self.stable, self._membership
         )
         self._members_changed()
         if me in self._membership.ended:

@@ -1,29 +1,55 @@
 """Stability where incarnations are swept: a row that covers the sweep of x has all of x, named in it or not.
 
-Its sender may have dropped the name already, since for it the sweep is stable.
+Its sender may have dropped the name already, since for it the sweep is stable. A row that has dropped a name whose
+sweep is not delivered here (by a leaver, or a victim that does not know it yet) waits for that: taken for a row without
+anything of x, it would let later messages be stable before those of x.
 """
 
 from collections.abc import Mapping
 
+from crdtcast.engine.membership import Membership
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
-from crdtcast.tags import Dot, Vector
+from crdtcast.incarnation import joined_by
+from crdtcast.tags import Vector
 
 
 class SweptRows(Stability):
-    """`Stability` with rows completed. `swept`: ended incarnation -> its sweep; the engine's, read only."""
+    """`Stability` with rows completed. `membership` is the engine's, read only."""
 
-    __slots__ = ("swept",)
+    __slots__ = ("_membership", "swept")
 
     def __init__(
         self,
         vector: dict[str, int],
         peers: Mapping[str, Peer],
         stable: Vector,
-        swept: Mapping[str, Dot],
+        membership: Membership,
     ) -> None:
         super().__init__(vector, peers, stable)
-        self.swept = swept
+        self._membership = membership
+        self.swept = membership.swept
+
+    def may_adopt(self, peer: Peer, vector: Vector) -> bool:
+        """Late adoption; and nothing dropped that is not swept here."""
+        if not super().may_adopt(peer, vector):
+            return False
+        if vector.keys() >= self._vector.keys():
+            return True
+        full = self.completed(vector)
+        return not any(self._has_dropped(x, full) for x in self._vector.keys() - full.keys())
+
+    def _has_dropped(self, incarnation: str, vector: Vector) -> bool:
+        """Whether the sender of this vector knew an incarnation once that it does not name."""
+        while incarnation not in vector:
+            join = joined_by(incarnation)
+            contact = None if join is None else self._membership.incarnation(join[0])
+            if join is None or contact is None:
+                return True  # a founder, or let in by somebody who is forgotten here
+            if contact in vector:
+                return vector[contact] >= join[1]
+            incarnation = contact
+        return False
 
     def _adopt(self, peer: Peer, vector: Vector) -> None:
         super()._adopt(peer, self.completed(vector) if self.swept else vector)
@@ -31,7 +57,7 @@ class SweptRows(Stability):
     def completed(self, vector: Vector) -> Vector:
         """The vector with everything of those incarnations whose sweeps it covers."""
         known, swept = self._vector, self.swept
-        short = [x for x in swept if vector.get(x, 0) < known[x]]
+        short = [x for x in swept if vector.get(x, -1) < known[x]]
         if not short:
             return vector
         full = dict(vector)
@@ -42,7 +68,7 @@ class SweptRows(Stability):
                 origin, counter = swept[x]
                 if full.get(origin, 0) >= counter or origin not in known:
                     full[x] = known[x]
-            short = [x for x in short if full.get(x, 0) < known[x]]
+            short = [x for x in short if full.get(x, -1) < known[x]]
         return full
 
     def drop(self, incarnation: str) -> None:

@@ -1,0 +1,163 @@
+"""One member of 128 falls silent while the others send 100,000 messages: `python benchmarks/silent.py`.
+
+What a message costs then at a healthy member (flat or not), what the unstable ones occupy, and, when the silent member
+is back, how long the longest single call of the engine takes while it is repaired and everything becomes stable.
+"""
+
+import argparse
+import gc
+import os
+import sys
+import time
+import tracemalloc
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from crdtcast.engine import Engine
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.tags import Dot
+
+IN_FLIGHT = 13
+"""Messages that are on their way at any time: 126 senders, one message in 100 ms each, 10 ms of latency."""
+
+
+class Rounds:
+    """What the first member gets: in each round a message of every other lively member, then their digests.
+
+    Each message knows all but the last 13 before it, so 13 dots of what it knows are maximal.
+    """
+
+    def __init__(self, members: int) -> None:
+        self.ids = [new_incarnation(f"n{k:03}", 1, 0) for k in range(members)]
+        self.lively = self.ids[1:-1]
+        self.silent = self.ids[-1]
+        self._recent: deque[Dot] = deque(maxlen=2 * IN_FLIGHT)
+        self._number = 0
+
+    def messages(self) -> list[Message]:
+        """One of each."""
+        self._number += 1
+        round_ = []
+        for origin in self.lively:
+            known = [dot for dot in islice(self._recent, IN_FLIGHT) if dot.origin != origin]
+            message = Message(Dot(origin, self._number), tuple(known), b"payload")
+            self._recent.append(message.dot)
+            round_.append(message)
+        return round_
+
+
+class Clock:
+    """CPU of single calls: the sum, and the longest."""
+
+    def __init__(self) -> None:
+        self.total = self.longest = 0.0
+        self.where = ""
+
+    def call(self, where: str, step: Callable[[], object]) -> object:
+        begun = time.process_time()
+        result = step()
+        spent = time.process_time() - begun
+        self.total += spent
+        if spent > self.longest:
+            self.longest, self.where = spent, where
+        return result
+
+
+def engine_of(rounds: Rounds) -> Engine:
+    me, *others = rounds.ids
+    engine = Engine(me, [i.partition(".")[0] for i in rounds.ids])
+    for other in others:
+        engine.introduce(other)
+        engine.connected(other)
+    engine.take_outbox()
+    return engine
+
+
+def send_while_one_is_silent(engine: Engine, rounds: Rounds, messages: int) -> list[float]:
+    """Microseconds of CPU for each message, in ten stretches."""
+    stretches: list[float] = []
+    per_stretch = max(messages // 10 // len(rounds.lively), 1)
+    for _ in range(10):
+        work = [rounds.messages() for _ in range(per_stretch)]
+        begun = time.process_time()
+        for round_ in work:
+            for message in round_:
+                engine.receive(message.dot.origin, message)
+                engine.poll()
+            heard = Digest(DigestKind.NEWS, dict(engine.vector))
+            for origin in rounds.lively:
+                engine.receive(origin, heard)
+            engine.tick()
+            engine.poll_stable()
+            engine.take_outbox()
+        stretches.append((time.process_time() - begun) / per_stretch / len(rounds.lively) * 1e6)
+    return stretches
+
+
+def bring_back(engine: Engine, rounds: Rounds) -> Clock:
+    """The silent member asks until it has everything; then all becomes stable."""
+    clock = Clock()
+    other = Engine(rounds.silent, [i.partition(".")[0] for i in rounds.ids])
+    for peer in rounds.ids[:-1]:
+        other.introduce(peer)
+    clock.call("connected", lambda: engine.connected(rounds.silent))
+    other.connected(engine.me)
+    while engine.counters().unstable:
+        for effect in other.take_outbox():
+            content = effect.message
+            clock.call("receive", lambda content=content: engine.receive(other.me, content))
+        clock.call("tick", engine.tick)
+        while clock.call("poll_stable", lambda: engine.poll_stable(1000)):
+            pass
+        for effect in clock.call("take_outbox", engine.take_outbox):  # type: ignore[attr-defined]
+            if effect.to == other.me or effect.to is None:
+                other.receive(engine.me, effect.message)
+        while other.poll() is not None:
+            pass
+        other.tick()
+        for origin in rounds.lively:  # the others, whom it has caught up with as well
+            other.receive(origin, Digest(DigestKind.NEWS, dict(engine.vector)))
+    return clock
+
+
+def main() -> int:
+    """Print the figures; exit code 1 if a call took longer than allowed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--members", type=int, default=128)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--longest-ms", type=float, default=10.0)
+    options = parser.parse_args()
+    rounds = Rounds(options.members)
+    engine = engine_of(rounds)
+    stretches = send_while_one_is_silent(engine, rounds, options.messages)
+    unstable = engine.counters().unstable
+    shown = ", ".join(f"{cost:.0f}" for cost in stretches)
+    print(
+        f"{unstable:,} unstable messages, {options.members} members; us for each message: {shown}"
+    )
+
+    tracemalloc.start()
+    twin_rounds = Rounds(options.members)
+    twin = engine_of(twin_rounds)
+    before = tracemalloc.get_traced_memory()[0]
+    send_while_one_is_silent(twin, twin_rounds, options.messages // 10)
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    each = held / twin.counters().unstable
+    print(f"{each:,.0f} bytes for each of them, context and payload included")
+    del twin
+    gc.collect()
+    gc.freeze()
+
+    clock = bring_back(engine, rounds)
+    print(
+        f"back: {clock.total * 1000:,.0f} ms of CPU in all, the longest call {clock.longest * 1000:.1f} ms"
+        f" ({clock.where}); load {os.getloadavg()[0]:.1f}"
+    )
+    return 1 if clock.longest * 1000 > options.longest_ms else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
