@@ -25,7 +25,7 @@ from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
 from crdtcast.ticking import Ticking
 from crdtcast.wire import encode
-from crdtcast.wire_groups import Apart, Grouped, InGroup
+from crdtcast.wire_groups import Apart, Grouped, Here, InGroup
 from crdtcast.wire_values import FrameKind
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def _not_asked(link: Link, frame: InGroup) -> None:
 class Channel:
     """A group of one process. Made by `SharedLinks`.
 
-    engine: None until there is one; set it by `start`, and another one by `start` again.
+    engine: None until there is one; set it by `start`, and another one by `start` again. founding:
+        see `Here`; to be set before.
     on_work: called whenever something may be deliverable or stable, or a tick has passed.
     on_asked: takes frames of the dialogue by which members join. on_gone: whoever was in it on that
         link is not any more, or has become a member.
@@ -56,6 +57,7 @@ class Channel:
         self.group = group
         self.number = number
         self.engine: AnyEngine | None = None
+        self.founding = ""
         self.hold = False
         self.on_work: Callable[[], None] = _nothing
         self.on_asked: Callable[[Link, InGroup], None] = _not_asked
@@ -103,8 +105,8 @@ class Channel:
         self._backlog = 0
         self.shared.announce(self)
         self.here.clear()
-        for link, incarnation in self.shared.present(self.group).items():
-            self.heard_here(link, incarnation)
+        for link, here in self.shared.present(self.group).items():
+            self.heard_here(link, here)
         if before is None:
             self.shared.spawn(self._run)
         self.after()
@@ -162,11 +164,12 @@ class Channel:
 
     # Peers
 
-    def heard_here(self, link: Link, incarnation: str | None) -> None:
+    def heard_here(self, link: Link, here: Here) -> None:
         """The peer has said who it is in this group."""
         engine = self.engine
         if engine is None:
             return  # `start` looks at who is there
+        incarnation = here.incarnation
         before = self.here.get(link.name)
         if before is not None and before != incarnation:
             self._leave(link.name)
@@ -175,6 +178,8 @@ class Channel:
         if name_of(incarnation) != link.name:
             text = f"incarnation {incarnation} does not belong to a node called {link.name}"
             self._part(link, Reason.WRONG_NAME, text)
+        elif here.founding != self.founding:
+            self._part(link, Reason.GROUP, _other_founding(link.name, here.founding, self))
         elif self._is_welcome(engine, link, incarnation):
             self.here[link.name] = incarnation
             self.on_gone(link)
@@ -276,6 +281,14 @@ class Channel:
         if self.engine is not None and not self.engine.has_deliverable():
             self._backlog = 0
         self.shared.relieve()
+
+
+def _other_founding(name: str, founding: str, own: Channel) -> str:
+    kinds = [f"founded by {f}" if f else "of fixed members" for f in (founding, own.founding)]
+    return (
+        f"two groups are called {own.group!r}: {name} is in one {kinds[0]}, {own.name} in one "
+        f"{kinds[1]}: stop one side, and let it join the other"
+    )
 
 
 def _nothing_of_it(link: Link) -> None:

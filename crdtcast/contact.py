@@ -119,7 +119,12 @@ class Contact:
             return
         if guest is None:
             guest = self._guests[link] = _Guest({})
-        entry = Entry(admission.incarnation, admission.state, tuple(guest.since))
+        entry = Entry(
+            admission.incarnation,
+            self._member.channel.founding,
+            admission.state,
+            tuple(guest.since),
+        )
         self._offer(link, guest, pack_entry(entry))
 
     def _offer(self, link: Link, guest: _Guest, offered: bytes) -> None:

@@ -59,7 +59,9 @@ class Entering:
                 base, asked = fresh_incarnation(name, previous=base or None), ""
             wish = Wish(base, replaces, witness, copies)
             try:
-                return await self._joining.through(link, wish)
+                copy, entry = await self._joining.through(link, wish)
+                self._channel.founding = entry.founding
+                return copy, entry
             except HandshakeError as error:
                 refused[link.name] = str(error)
                 self._logger.info("%s does not let us in: %s", link.name, error)
@@ -79,7 +81,11 @@ class Entering:
         shared, group = self._channel.shared, self._channel.group
         began: float | None = None
         while True:
-            present = {link.name: link for link in shared.present(group)}
+            present = {
+                link.name: link
+                for link, here in shared.present(group).items()
+                if here.founding and self._channel.founding in ("", here.founding)
+            }
             if asked in present and asked not in refused:
                 return present[asked]
             willing = sorted(present.keys() - refused.keys())

@@ -29,11 +29,13 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a contact gives to the one that it lets in: its id, the group's state at that instant, and
-    what has happened to the application since it was copied.
+    """What a contact gives to the one that it lets in: its id, which group this is (see
+    `wire_groups.Here`), the group's state at that instant, and what has happened to the application
+    since it was copied.
     """
 
     incarnation: str
+    founding: str
     state: GroupState
     since: Sequence[Happened]
 
@@ -65,7 +67,9 @@ def unpack_state(packed: Any) -> GroupState:
 def pack_entry(entry: Entry) -> bytes:
     """`entry` as bytes."""
     since = [[*_pack_tag(happened.tag), happened.payload] for happened in entry.since]
-    packed: bytes = msgpack.packb([entry.incarnation, pack_state(entry.state), since])
+    packed: bytes = msgpack.packb(
+        [entry.incarnation, entry.founding, pack_state(entry.state), since]
+    )
     return packed
 
 
@@ -142,8 +146,13 @@ def _state(packed: Any) -> GroupState:
 
 
 def _entry(packed: bytes) -> Entry:
-    incarnation, state, since = msgpack.unpackb(packed)
-    return Entry(_incarnation(incarnation), _state(state), tuple(map(_happened, since)))
+    incarnation, founding, state, since = msgpack.unpackb(packed)
+    return Entry(
+        _incarnation(incarnation),
+        _incarnation(founding),
+        _state(state),
+        tuple(map(_happened, since)),
+    )
 
 
 def _happened(packed: Any) -> Happened:

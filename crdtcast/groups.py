@@ -83,7 +83,7 @@ class GroupLinks:
         """Be the first member of a new group whose members come and go; the others `join`.
 
         Only one process may do that, and only once: a second founder has another group of the same
-        name, which gives way to the one that knows it as foreign.
+        name, which has nothing to do with the first one; both say so in their logs.
         """
         member = GroupMember(self.shared.open(name), process=process)
         member.found()

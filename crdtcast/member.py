@@ -132,7 +132,8 @@ class GroupMember(Broadcasting):
 
     def found(self) -> None:
         """Be the first member of a new group."""
-        self._begin(GroupEngine.found(fresh_incarnation(self.name), []))
+        self.channel.founding = fresh_incarnation(self.name)
+        self._begin(GroupEngine.found(self.channel.founding, []))
 
     async def join(self, *, replace: bool = False, progress: Progress | None = None) -> None:
         """Join the group through any of its members that is linked; return when this is a member.

@@ -102,6 +102,11 @@ class Pacer:
         self._probed, self._since = counter, now
         self._waiting = set(peers)
 
+    def begin_anew(self) -> None:
+        """Own messages are counted from 0 again."""
+        self._probed = 0
+        self._waiting.clear()
+
     @property
     def following(self) -> bool:
         """Whether digests are of interest for `acknowledged`."""

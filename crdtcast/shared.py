@@ -89,10 +89,10 @@ class SharedLinks(Endpoint):
         """(For channels.) Say to everybody who this process is in a group."""
         self._tell_all(self._here(channel))
 
-    def present(self, group: str) -> dict[Link, str]:
-        """The links with those who are in a group, and their incarnations there."""
+    def present(self, group: str) -> dict[Link, Here]:
+        """The links with those who are in a group, and what they have said about it."""
         return {
-            link: here.incarnation
+            link: here
             for link, said in self._said.items()
             for here in said.values()
             if here.group == group and here.incarnation is not None
@@ -100,7 +100,7 @@ class SharedLinks(Endpoint):
 
     def _here(self, channel: Channel) -> Here:
         me = None if channel.engine is None else channel.engine.me
-        return Here(channel.number, channel.group, me)
+        return Here(channel.number, channel.group, me, channel.founding)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """(For groups.) Run something beside the links. An exception of it ends them."""
@@ -243,7 +243,7 @@ class SharedLinks(Endpoint):
         said[here.number] = here
         channel = self.channels.get(here.group)
         if channel is not None:
-            channel.heard_here(link, here.incarnation)
+            channel.heard_here(link, here)
         elif here.incarnation is not None:
             text = f"{link.name} has group {here.group!r}, which is not open here"
             self._rarely.log(trio.current_time(), text, logging.INFO, text)
@@ -251,7 +251,10 @@ class SharedLinks(Endpoint):
 
     def tell(self, link: Link, frame: GroupFrame) -> None:
         """(For channels.) Queue a frame about groups."""
-        self.offer(link, FrameKind.HERE, encode(frame, self.options.max_frame))
+        encoded = encode(frame, self.options.max_frame)
+        if not link.offer(FrameKind.HERE, encoded) and link.closed is None:
+            # Nobody repairs this. A new connection begins with all of it.
+            link.close("it does not keep up, and has to be told of groups anew")
 
     def _tell_all(self, frame: GroupFrame) -> None:
         if self._links is not None:

@@ -22,6 +22,7 @@ class Ticking:
         self._pacer: Pacer | None = None
         self._sleeper = trio.lowlevel.ParkingLot()
         self._messages = 0
+        self._me = ""
 
     @property
     def period(self) -> float:
@@ -55,6 +56,9 @@ class Ticking:
         if pacer.stir(trio.current_time()):
             self._sleeper.unpark_all()
         engine = self._engine()
+        if engine.me != self._me:
+            self._me = engine.me
+            pacer.begin_anew()
         own = engine.vector[engine.me]
         if pacer.may_follow(own):
             pacer.sent(own, acknowledged.linked(engine), trio.current_time())

@@ -33,12 +33,14 @@ _MAX_KNOWN = 4096
 @dataclass(frozen=True, slots=True)
 class Here:
     """The sender's group `number` is `group`, in which it is `incarnation`; None: it has no such
-    group any more, or is not a member yet.
+    group any more, or is not a member yet. founding: which of several groups of one name, by the
+    incarnation that founded it; empty for a group of fixed members.
     """
 
     number: int
     group: str
     incarnation: str | None
+    founding: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def fields_of(frame: GroupFrame) -> list[object]:
     match frame:
         case Grouped(number, inner):
             return [int(FrameKind.GROUPED), number, *inner_fields(inner)]
-        case Here(number, group, incarnation):
-            return [int(FrameKind.HERE), number, group, incarnation]
+        case Here(number, group, incarnation, founding):
+            return [int(FrameKind.HERE), number, group, incarnation, founding]
         case Apart(group, reason, text):
             return [int(FrameKind.APART), group, reason, text]
         case Known(addresses):
@@ -180,9 +182,10 @@ def _sentence(text: object) -> str:
 
 
 def _read_here(fields: list[Any]) -> Here:
-    _shaped(fields, 4, "a here")
+    _shaped(fields, 5, "a here")
+    number, group = read_number(fields[1], "a group's number"), _group(fields[2])
     incarnation = None if fields[3] is None else _incarnation(fields[3])
-    return Here(read_number(fields[1], "a group's number"), _group(fields[2]), incarnation)
+    return Here(number, group, incarnation, read_text(fields[4], "a founding"))
 
 
 def _read_apart(fields: list[Any]) -> Apart:

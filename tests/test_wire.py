@@ -98,7 +98,7 @@ frames = st.one_of(
         shared=st.just(True),
         address=printable,
     ),
-    st.builds(Here, numbers, names, st.none() | joined),
+    st.builds(Here, numbers, names, st.none() | joined, st.just("") | incarnations),
     st.builds(Apart, names, printable, printable),
     st.builds(Known, st.dictionaries(names, printable, max_size=3)),
     st.builds(Grouped, numbers, in_group),

@@ -5,6 +5,7 @@ import trio
 
 from crdtcast import EndedError, HandshakeError
 from crdtcast.engine import Standing
+from crdtcast.wire_groups import Known
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated
 
@@ -210,3 +211,36 @@ async def test_a_contact_that_was_asked_and_is_cut_off_does_not_leave_two_member
             await members_are(host.up, "a", "b", "c", "d")
         tag = late.up.tcbroadcast(b"one of me")
         await late.up.wait_stable(tag)
+
+
+@simulated
+async def test_a_second_founder_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Each of the two groups would take the other's members for ended ones, and tell them so."""
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        stranger = await group.start("c", "a")
+        await stranger.found()
+        stranger.up.tcbroadcast(b"elsewhere")
+        tag = a.up.tcbroadcast(b"x")
+        await b.ledger.has(b"x")
+        await a.up.wait_stable(tag)
+        await trio.sleep(60)
+        for host in (a, b, stranger):
+            assert host.up.standing is Standing.MEMBER
+            assert (b"elsewhere" in host.ledger.payloads) is (host is stranger)
+        assert set(a.up.members) == set(b.up.members) == {"a", "b"}
+        said = [r.getMessage() for r in caplog.records if "two groups are called" in r.getMessage()]
+        assert 1 <= len(said) <= 6
+
+
+@simulated
+async def test_when_the_queue_of_a_link_is_full_a_member_still_finds_its_way_back() -> None:
+    """What is said of groups cannot be repaired, so a link that loses it begins anew."""
+    async with world("a", "b", queue_bytes=20_000) as group:
+        a, b = group.hosts.values()
+        for n in range(200):
+            a.up.tcbroadcast(bytes([n]) * 1000)
+        a.node.tell(a.node.links().up["b"], Known({"x": "mem:1"}))
+        for host in (a, b):
+            await eventually(lambda host=host: len(host.ledger.entries) == 200)
+            await host.ledger.settled()
