@@ -83,6 +83,10 @@ class Contact:
             text = f"{engine.me} is about to leave the group: ask another member"
             self._answer(link, Unable(False, text))
             return
+        if self._member.witness:
+            text = f"{engine.me} is a witness without a state to give: ask another"
+            self._answer(link, Unable(False, text))
+            return
         state = self._member.application_state()
         if state is None:
             text = (

@@ -103,7 +103,7 @@ class Storm:
 
     async def leave(self) -> None:
         active = [host for host in self.active() if host.name not in self.away]
-        if len(active) > 3:
+        if len(active) > 3 and not self.dead:
             host = self.rng.choice(active)
             self.leaving.add(host.name)
             self.nursery.start_soon(self._leave, host)
@@ -114,7 +114,11 @@ class Storm:
 
     async def kill(self) -> None:
         active = [host for host in self.active() if host.name not in self.away]
-        if len(active) > 3 and not self.dead and not self.away:
+        settled = all(
+            len(host.up.engine.established) == len(host.up.members) == len(active)
+            for host in active
+        )
+        if len(active) > 3 and settled and not self.dead | self.away | self.joining:
             host = self.rng.choice(active)
             self.dead.add(host.name)
             prefix = host.name.encode() + b" "
