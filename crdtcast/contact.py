@@ -79,7 +79,7 @@ class Contact:
 
     def _copy(self, link: Link) -> None:
         engine = self._member.engine
-        if engine.standing is not Standing.MEMBER:
+        if engine.standing not in (Standing.MEMBER, Standing.DISPUTED):
             text = f"{engine.me} is about to leave the group: ask another member"
             self._answer(link, Unable(False, text))
             return

@@ -15,7 +15,7 @@ import trio
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
-from crdtcast.engine import GroupEngine, Member, Parked, Standing
+from crdtcast.engine import GroupEngine, How, Member, Parked, Standing
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import EndedError, LocalProtocolError, NotReadyError
@@ -269,7 +269,9 @@ class GroupMember(Broadcasting):
         if members != self._members:
             names, before = set(map(name_of, members)), set(map(name_of, self._members))
             self._members = members
-            for name in before - names:
+            # Who was cut off by force may have done the same: somebody has to dial, to find that out.
+            forced = {name_of(x) for x, cut in engine.tombs.items() if cut.how is How.FORCED}
+            for name in before - names - forced:
                 self.channel.shared.unwant(name)
             self._changed.unpark_all()
         for name in map(name_of, members):
