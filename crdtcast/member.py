@@ -81,6 +81,7 @@ class GroupMember(Broadcasting):
         self._is_leaving = False
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
+        self._looked = trio.lowlevel.ParkingLot()
         channel.on_asked = self._asked
         channel.on_gone = self._gone
 
@@ -127,6 +128,22 @@ class GroupMember(Broadcasting):
             if self._closed:
                 raise EndedError(f"{self.incarnation} has left group {self.group!r}: join again")
             await self._changed.park()
+
+    async def wait_established(self) -> None:
+        """Return when every member's join is stable here: all know each other. Only those who do are
+        counted where a majority goes on without somebody.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.engine.established != self.engine.members.keys():
+            await self._looked.park()
+
+    def cut(self, name: str) -> None:
+        """Drop the link with the process of that name, in all groups, until `heal`; for operators."""
+        self.channel.shared.cut(name)
+
+    def heal(self, name: str) -> None:
+        """Undo `cut`."""
+        self.channel.shared.heal(name)
 
     # Coming and going
 
@@ -278,6 +295,7 @@ class GroupMember(Broadcasting):
             if name not in self.channel.here:
                 self.channel.shared.want(name)
         self._returning.look()
+        self._looked.unpark_all()
         if (standing := engine.standing) is not self._standing:
             self._standing = standing
             self._changed.unpark_all()

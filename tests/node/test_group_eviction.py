@@ -129,7 +129,7 @@ async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
             await members_are(host.up, "a", "b", "c")
         assert a.up.members["c"].witness
         # It counts once everybody knows it; from then on either side of a and b may be lost.
-        await eventually(lambda: len(a.up.engine.established) == 3)
+        await a.up.wait_established()
         b.die()
         tag = a.up.tcbroadcast(b"x")
         a.up.evict("b")
@@ -305,7 +305,7 @@ async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it()
         member = c.member = await c.links.join("g")
         for host in (a, b, c):
             await members_are(host.up, "a", "b", "c")
-        await eventually(lambda: len(a.up.engine.established) == 3)
+        await a.up.wait_established()
         events: list[Event] = []
 
         async def take() -> None:
