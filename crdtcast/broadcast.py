@@ -16,7 +16,7 @@ import trio
 
 from crdtcast.engine import Engine, GroupEngine, Kind
 from crdtcast.events import Delivered, Event, Stable
-from crdtcast.exceptions import LocalProtocolError
+from crdtcast.exceptions import EndedError, LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
@@ -78,8 +78,13 @@ class Broadcasting:
         """Send `payload` to all; never waits. It counts as delivered here when this returns.
 
         after: explicit causality; None means after everything delivered or sent here so far.
-        `LocalProtocolError`: longer than `node.max_payload`; nothing was sent.
+        `LocalProtocolError`: no bytes, or longer than `node.max_payload`; EndedError: this member is
+        closed. Nothing was sent.
         """
+        if not isinstance(payload, bytes):
+            raise LocalProtocolError(f"a payload is bytes, not {type(payload).__name__}: encode it")
+        if self._closed:
+            raise self._is_over()
         most = self.runtime.max_payload
         if len(payload) > most:
             raise LocalProtocolError(
@@ -151,10 +156,14 @@ class Broadcasting:
         self.runtime.flush()
         self._waits.check()
 
-    def _close(self) -> None:
-        """There is nothing more to come."""
+    def end(self) -> None:
+        """There is nothing more to come, and nobody left to tell."""
         self._closed = True
+        self._waits.end(self._is_over())
         self._work.unpark_all()
+
+    def _is_over(self) -> EndedError:
+        return EndedError(f"{self.engine.me} takes part no more: open its group again to go on")
 
     def __aiter__(self) -> "Broadcasting":
         return self
@@ -259,5 +268,8 @@ async def open_node(
     )
     member = BroadcastNode(node_options, fresh_incarnation(name), logger)
     background = () if process is None else (partial(member.run, process),)
-    async with running(member.node, *background):
-        yield member
+    try:
+        async with running(member.node, *background):
+            yield member
+    finally:
+        member.end()

@@ -31,7 +31,11 @@ class GroupNode(Broadcasting):
     def __init__(self, channel: Channel, members: Iterable[str]) -> None:
         super().__init__(channel)
         self.channel = channel
-        self.engine = Engine(fresh_incarnation(channel.name), {channel.name, *members})
+        try:
+            self.engine = Engine(fresh_incarnation(channel.name), {channel.name, *members})
+        except BaseException:
+            channel.close()
+            raise
         channel.on_work = self._wake
         channel.start(self.engine)
 
@@ -42,7 +46,7 @@ class GroupNode(Broadcasting):
     def close(self) -> None:
         """Take part no more; what this member had not received is lost to it."""
         self.channel.close()
-        self._close()
+        self.end()
 
 
 class GroupLinks:
@@ -50,6 +54,7 @@ class GroupLinks:
 
     def __init__(self, shared: SharedLinks) -> None:
         self.shared = shared
+        self._opened: dict[str, Broadcasting] = {}
 
     @property
     def name(self) -> str:
@@ -75,6 +80,7 @@ class GroupLinks:
         does not have costs nothing; that is said in the log, once.
         """
         node = GroupNode(self.shared.open(name), members)
+        self._opened[name] = node
         if process is not None:
             self.shared.spawn(partial(node.run, process))
         return node
@@ -86,6 +92,7 @@ class GroupLinks:
         name, which has nothing to do with the first one; both say so in their logs.
         """
         member = GroupMember(self.shared.open(name), process=process)
+        self._opened[name] = member
         member.found()
         return member
 
@@ -115,7 +122,13 @@ class GroupLinks:
         except BaseException:
             member.channel.close()
             raise
+        self._opened[name] = member
         return member
+
+    def end(self) -> None:
+        """(For `open_links`.) The links are gone, and the groups with them."""
+        for member in self._opened.values():
+            member.end()
 
 
 @asynccontextmanager
@@ -148,8 +161,12 @@ async def open_links(
         advertise=None if advertise is None else parse_address(advertise),
         logger=logger,
     )
-    async with running(shared):
-        yield GroupLinks(shared)
+    opened = GroupLinks(shared)
+    try:
+        async with running(shared):
+            yield opened
+    finally:
+        opened.end()
 
 
 @asynccontextmanager
@@ -172,7 +189,8 @@ async def open_group(
         to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
 
     Raises ConfigurationError unless exactly one of `found` and `join` is given, HandshakeError, with
-    the reason, if no member lets this one in.
+    the reason, if no member lets this one in. While nobody answers at these addresses it waits, and
+    says so in the log.
     """
     contacts = [join] if isinstance(join, str) else list(join)
     if found == bool(contacts):

@@ -114,8 +114,11 @@ class GroupMember(Broadcasting):
     async def changed(self) -> None:
         """Return when `members` or `standing` has changed.
 
-        Nothing is missed by `while not condition(): await member.changed()`.
+        Nothing is missed by `while not condition(): await member.changed()`. EndedError: this member
+        has left, or its links are closed.
         """
+        if self._closed:
+            raise self._is_over()
         await self._changed.park()
 
     async def ready(self) -> None:
@@ -124,7 +127,8 @@ class GroupMember(Broadcasting):
         EndedError: it has left.
         """
         await trio.lowlevel.checkpoint()
-        while self.standing not in (Standing.MEMBER, Standing.DISPUTED) or self._catching_up:
+        able = Standing.MEMBER, Standing.DISPUTED
+        while self._closed or self._catching_up or self.standing not in able:
             if self._closed:
                 raise EndedError(f"{self.incarnation} has left group {self.group!r}: join again")
             await self._changed.park()
@@ -176,12 +180,17 @@ class GroupMember(Broadcasting):
         Nothing can be sent from the call on. Those it waits for may be gone for good, so give it a
         `trio.move_on_after`: what only this member had is lost then.
         """
+        if self._closed and not self._left.is_set():
+            raise self._is_over()
         self._is_leaving = True
         try:
             if self.standing in (Standing.MEMBER, Standing.DISPUTED) and not self._closed:
                 self.engine.leave()
                 self._tell()
-            await self._left.wait()
+            while not self._left.is_set():
+                if self._closed:
+                    raise self._is_over()
+                await self._changed.park()
         finally:
             self._end()
 
@@ -264,12 +273,16 @@ class GroupMember(Broadcasting):
         while (event := await self._next()) is not None:
             self._happened(event)
 
+    def end(self) -> None:
+        """(For `GroupLinks`.)"""
+        super().end()
+        self._changed.unpark_all()
+
     def _end(self) -> None:
         if not self._closed:
             self.channel.flush()
             self.channel.close()
-            self._close()
-            self._changed.unpark_all()
+            self.end()
 
     def _wake(self) -> None:
         super()._wake()

@@ -55,6 +55,7 @@ class Waits:
         self._waiting: dict[_Kind, list[tuple[int, int, _Waiter]]] = {}
         self._lost: dict[str, tuple[int, Exception]] = {}
         self._serial = 0
+        self._over: Exception | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -79,6 +80,8 @@ class Waits:
             raise error
         if self._reached(engine, kind) >= tag.dot.counter:
             return
+        if self._over is not None:
+            raise self._over
         waiter = _Waiter()
         self._serial += 1
         heapq.heappush(self._waiting.setdefault(kind, []), (tag.dot.counter, self._serial, waiter))
@@ -126,6 +129,16 @@ class Waits:
                 self._waiting[kind] = left
             else:
                 del self._waiting[kind]
+
+    def end(self, error: Exception) -> None:
+        """Nothing will get on any more: `error` for all who wait, or would have to."""
+        self.check()
+        self._over = error
+        for heap in self._waiting.values():
+            for _, _, waiter in heap:
+                waiter.error = error
+                waiter.done.set()
+        self._waiting.clear()
 
     @staticmethod
     def _reached(engine: Core, kind: _Kind) -> int:

@@ -199,3 +199,42 @@ def test_changing_and_fixed_groups_share_one_connection() -> None:
                 assert len(a.shared.links().up) == 1
 
     trio.run(main)
+
+
+def test_a_closed_member_says_so_and_nobody_waits_for_it() -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with open_group("a", found=True, process=Ledger()) as a:
+                where = format_address(a.address)
+                async with open_group("b", join=where, process=Ledger()) as b:
+                    await members_are(a, "a", "b")
+                tag = a.tcbroadcast(b"b has not got this")
+                with pytest.raises(EndedError, match="takes part no more"):
+                    b.tcbroadcast(b"to nobody")
+                for wait in (b.leave, b.changed, b.ready):
+                    with pytest.raises(EndedError):
+                        await wait()
+                with pytest.raises(EndedError, match="takes part no more"):
+                    await b.wait_stable(tag)
+
+    trio.run(main)
+
+
+def test_what_is_no_bytes_is_not_sent() -> None:
+    async def main() -> None:
+        async with open_group("a", found=True, process=(ledger := Ledger())) as a:
+            with pytest.raises(LocalProtocolError, match="not str: encode it"):
+                a.tcbroadcast("text")  # type: ignore[arg-type]
+            assert not ledger.entries
+
+    trio.run(main)
+
+
+def test_a_group_with_a_wrong_member_can_be_opened_again() -> None:
+    async def main() -> None:
+        async with open_links("a") as links:
+            with pytest.raises(ConfigurationError):
+                links.group("g", members=["no name"])
+            links.group("g", members=["b"])
+
+    trio.run(main)
