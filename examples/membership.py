@@ -32,10 +32,6 @@ class WordCount(Process):
         self.counts = Counter(json.loads(state))
         self.changed.unpark_all()
 
-    async def reaches(self, total: int) -> None:
-        while self.counts.total() < total:
-            await self.changed.park()
-
 
 async def members_of(member: GroupMember, *names: str) -> None:
     while set(member.members) != set(names):
@@ -69,7 +65,8 @@ async def main() -> None:
             while "question" not in eu.counts:
                 await eu.changed.park()
             await members_of(a, "eu", "us", "asia")
-            await asia.reaches(eu.counts.total())
+            while asia.counts.total() < eu.counts.total():
+                await asia.changed.park()
             assert asia.counts == eu.counts
             print("asia is back, with what it had said meanwhile: question")
             await c.leave()

@@ -17,7 +17,7 @@ CAUGHT = {
     "one-at-a-time": ("two-evictions", 10),
     "all-at-once": ("everything", 40),
     "replaced-count": ("restart", 20),
-    "leaves-at-once": ("join+leave", 20),
+    "leaves-at-once": ("join+leave", 60),
     "drops-unswept": ("join+leave", 10),
     "silent-sweeps": ("everything", 60),
     "light-digests": ("everything", 30),
