@@ -4,7 +4,7 @@ Time is counted in ticks of the engine. A message counts as lost only after `hol
 peer takes to acknowledge; what was repaired is repaired again only if a whole round later the peer still lacks it.
 """
 
-from crdtcast.tags import Vector
+from crdtcast.tags import Tag, Vector
 
 HOLD_MIN = 3
 HOLD_MAX = 20
@@ -16,24 +16,26 @@ class Peer:
 
     __slots__ = (
         "acknowledged",
-        "adopted_as",
         "aside",
         "ask_at",
         "ask_delay",
         "backoff",
-        "columns",
+        "covers",
         "delay",
+        "frozen",
         "incarnation",
         "known_width",
+        "last",
         "linked",
         "linked_at",
         "mark",
         "met",
         "named",
         "resend_at",
-        "row",
         "sent",
         "sent_before",
+        "sent_then",
+        "told",
         "weight",
     )
 
@@ -41,15 +43,19 @@ class Peer:
         self.incarnation = incarnation
         self.met = False  # whether a digest of it has been seen
         self.known_width = 0  # number of keys of its largest vector that was checked
-        # Stability: the vector in use, the same as a tuple in the order of the engine's vector, the one put aside.
         self.named = (
             -1
         )  # the change of members up to which its digests name all current incarnations
-        self.weight = 0  # sum of the newest vector's counters
-        self.row: Vector | None = None
-        self.columns: tuple[int, ...] = ()
-        self.adopted_as = 0  # place of its row among all rows ever taken
-        self.aside: Vector | None = None
+        self.frozen = False  # whether it is a victim: nothing it says acknowledges any more
+        # Stability. What it has acknowledged is its newest digest in use, if that is newer than its last message
+        # delivered here; otherwise that message and its past. `covers` are bits (`engine.pasts`): all of it in the
+        # second case, some of it in the first.
+        self.told: Vector | None = None
+        self.last: Tag | None = None
+        self.covers = 0
+        self.sent_then = 0  # its own messages as of the newest of all, and the sum of that digest's counters
+        self.weight = 0
+        self.aside: Vector | None = None  # the newest digest, while it may not be used yet
         # Pacing
         self.linked = False
         self.linked_at = 0
@@ -62,6 +68,24 @@ class Peer:
         self.backoff = HOLD_MIN
         self.ask_at = 0
         self.ask_delay = HOLD_MIN
+
+    @property
+    def row(self) -> Vector | None:
+        """What it is known to have delivered before everything that is still to come of it; None if nothing is known."""
+        if self.told is None and self.last is not None:
+            origin, counter = self.last.dot
+            return {**self.last.past, origin: counter}
+        return self.told
+
+    def adopt(self, row: Vector) -> None:
+        """A newer row."""
+        self.told = row
+        self.last = None
+
+    def forget_row(self) -> None:
+        """Nothing that it has told so far counts."""
+        self.told = self.aside = self.last = None
+        self.covers = self.sent_then = self.weight = 0
 
     @property
     def hold(self) -> int:
