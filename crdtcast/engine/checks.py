@@ -57,9 +57,7 @@ def check_message(
 def weight_of(sender: str, digest: Digest) -> int:
     """The sum of a digest's counters; RemoteProtocolError if there is something else than counters in it."""
     if digest.weight < 0:
-        raise RemoteProtocolError(
-            f"{sender} sent a digest with something else than counters in it"
-        )
+        raise RemoteProtocolError(f"{sender} sent a digest with something else than counters in it")
     return digest.weight
 
 
@@ -83,7 +81,7 @@ def check_digest(
     own = vector.get(me, 0)
     if own > known[me]:
         raise rolled_back(me, own, known[me])
-    if not peer.met and not dominates(vector, stable):
+    if not peer.met and any(stable.values()) and not dominates(vector, stable):
         raise RemoteProtocolError(
             f"{peer.incarnation} came back without messages that its name had acknowledged, and"
             " that nobody keeps any more: it has lost its state, and cannot go on in this group"

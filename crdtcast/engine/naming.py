@@ -48,7 +48,7 @@ class NamedRows(Stability):
 
     def names_all_current(self, vector: Vector) -> bool:
         """So that the sender takes nothing more from those which the current incarnations have ended."""
-        return all(incarnation in vector for incarnation in self._members.current.values())
+        return vector.keys() >= set(self._members.current.values())
 
     def complete(self) -> bool:
         """Whether an incarnation of every name is known."""

@@ -8,7 +8,9 @@ something from before the window (at the end of a partition) is kept as a vector
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import compress, islice
+from operator import or_
 
 from crdtcast.engine.store import Store
 from crdtcast.tags import Dot, Vector, merge_into
@@ -231,10 +233,8 @@ class Pasts:
 
     def covered_at_least(self, vector: Vector, dots: int) -> int:
         """Bits of some of what a vector covers: of its last keys, which are the maximal ones if its sender said so."""
-        covers, covered = self.covers, 0
-        for dot in islice(reversed(vector.items()), dots):
-            covered |= covers.get(dot) or 0
-        return covered
+        found = map(self.covers.get, islice(reversed(vector.items()), dots))  # type: ignore[call-overload]
+        return reduce(or_, filter(None, found), 0)
 
     def move(self, stable: Vector) -> int:
         """Let the window begin at the oldest unstable message, or FAR places back; by how many bits it has moved."""
@@ -319,9 +319,7 @@ class Pasts:
             needed += 1
         return Past(sequence, first, lacks >> low, tuple(recent[-needed:]))
 
-    def _from_vectors(
-        self, context: tuple[Dot, ...], stable: Vector
-    ) -> tuple[Past, int | None]:
+    def _from_vectors(self, context: tuple[Dot, ...], stable: Vector) -> tuple[Past, int | None]:
         store = self._store
         vector = dict(stable)
         if self._forgotten:

@@ -6,7 +6,7 @@ peer takes to acknowledge; what was repaired is repaired again only if a whole r
 
 from crdtcast.tags import Tag, Vector
 
-HOLD_MIN = 3
+HOLD_MIN = 4
 HOLD_MAX = 20
 BACKOFF_MAX = 32
 
@@ -23,6 +23,7 @@ class Peer:
         "covers",
         "delay",
         "frozen",
+        "hold",
         "incarnation",
         "known_width",
         "last",
@@ -53,7 +54,9 @@ class Peer:
         self.told: Vector | None = None
         self.last: Tag | None = None
         self.covers = 0
-        self.sent_then = 0  # its own messages as of the newest of all, and the sum of that digest's counters
+        self.sent_then = (
+            0  # its own messages as of the newest of all, and the sum of that digest's counters
+        )
         self.weight = 0
         self.aside: Vector | None = None  # the newest digest, while it may not be used yet
         # Pacing
@@ -62,6 +65,7 @@ class Peer:
         self.mark = 0  # what was stored up to this place never went out on this link
         self.acknowledged = 0
         self.delay = 0.0  # ticks until an own message was acknowledged: rises at once, falls slowly
+        self.hold = HOLD_MIN  # ticks after which an unacknowledged message may be taken for lost
         self.sent: dict[str, int] = {}
         self.sent_before: dict[str, int] = {}
         self.resend_at = 0
@@ -87,11 +91,6 @@ class Peer:
         self.told = self.aside = self.last = None
         self.covers = self.sent_then = self.weight = 0
 
-    @property
-    def hold(self) -> int:
-        """Ticks after which an unacknowledged message may be taken for lost."""
-        return min(int(self.delay) + HOLD_MIN, HOLD_MAX)
-
     def link_up(self, tick: int, sequence: int) -> None:
         """A fresh link: nothing is in flight on it, and everything stored up to `sequence` may be missing."""
         self.linked = True
@@ -109,3 +108,4 @@ class Peer:
             self.delay = float(ticks)
         else:
             self.delay += (ticks - self.delay) / 8
+        self.hold = min(int(self.delay) + HOLD_MIN, HOLD_MAX)
