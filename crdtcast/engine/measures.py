@@ -25,7 +25,8 @@ def measure(
 ) -> Measures:
     """The measures of one engine, from its parts.
 
-    vectors: all of its vectors and its context. pasts: what tags share; of it, the published counts know the bits only. digests: how many it has received.
+    vectors: all of its vectors and its context. pasts: what tags share; of it, the published counts
+    know the bits only. digests: how many it has received.
     """
     # Only comparisons need it, and the literature's engines are made of parts of this package.
     from crdtcast.baselines.sizes import metadata_bytes

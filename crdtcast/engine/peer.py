@@ -75,7 +75,7 @@ class Peer:
 
     @property
     def row(self) -> Vector | None:
-        """What it is known to have delivered before everything that is still to come of it; None if nothing is known."""
+        """What it is known to have delivered before all that is still to come of it; None if nothing is known."""
         if self.told is None and self.last is not None:
             origin, counter = self.last.dot
             return {**self.last.past, origin: counter}
