@@ -79,8 +79,12 @@ class Contact:
 
     def _copy(self, link: Link) -> None:
         engine = self._member.engine
-        if engine.standing is not Standing.MEMBER:
+        if engine.standing not in (Standing.MEMBER, Standing.DISPUTED):
             text = f"{engine.me} is about to leave the group: ask another member"
+            self._answer(link, Unable(False, text))
+            return
+        if self._member.witness:
+            text = f"{engine.me} is a witness without a state to give: ask another"
             self._answer(link, Unable(False, text))
             return
         state = self._member.application_state()

@@ -73,6 +73,7 @@ class Entering:
                 refused[link.name] = f"{link.name} answers what it should not: {error}"
             if self._joining.asked:
                 asked = link.name
+            self._look_for_others()
             await trio.sleep(delay)
             delay = min(2 * delay, _LONGEST)
 
@@ -100,6 +101,7 @@ class Entering:
                     f"node {self._channel.name!r} cannot join group {group!r}: "
                     f"{'; '.join(dict.fromkeys(refused.values()))}"
                 )
+            self._look_for_others()
             if not for_ever:
                 self._complain()
                 if shared.links().up:
@@ -112,6 +114,12 @@ class Entering:
                         )
             with trio.move_on_after(_LONGEST if for_ever else _LOOK_AGAIN):
                 await shared.news()
+
+    def _look_for_others(self) -> None:
+        """Whoever is linked may not be the one; dial those that it has told of."""
+        shared = self._channel.shared
+        for name in sorted(shared.known):
+            shared.want(name)
 
     def _complain(self) -> None:
         """Those whom we were told to dial refuse us, and only an operator can change that."""

@@ -15,7 +15,7 @@ import trio
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
-from crdtcast.engine import GroupEngine, Member, Parked, Standing
+from crdtcast.engine import GroupEngine, How, Member, Parked, Standing
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import EndedError, LocalProtocolError, NotReadyError
@@ -81,6 +81,7 @@ class GroupMember(Broadcasting):
         self._is_leaving = False
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
+        self._looked = trio.lowlevel.ParkingLot()
         channel.on_asked = self._asked
         channel.on_gone = self._gone
 
@@ -127,6 +128,22 @@ class GroupMember(Broadcasting):
             if self._closed:
                 raise EndedError(f"{self.incarnation} has left group {self.group!r}: join again")
             await self._changed.park()
+
+    async def wait_established(self) -> None:
+        """Return when every member's join is stable here: all know each other. Only those who do are
+        counted where a majority goes on without somebody.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.engine.established != self.engine.members.keys():
+            await self._looked.park()
+
+    def cut(self, name: str) -> None:
+        """Drop the link with the process of that name, in all groups, until `heal`; for operators."""
+        self.channel.shared.cut(name)
+
+    def heal(self, name: str) -> None:
+        """Undo `cut`."""
+        self.channel.shared.heal(name)
 
     # Coming and going
 
@@ -269,13 +286,16 @@ class GroupMember(Broadcasting):
         if members != self._members:
             names, before = set(map(name_of, members)), set(map(name_of, self._members))
             self._members = members
-            for name in before - names:
+            # Who was cut off by force may have done the same: somebody has to dial, to find that out.
+            forced = {name_of(x) for x, cut in engine.tombs.items() if cut.how is How.FORCED}
+            for name in before - names - forced:
                 self.channel.shared.unwant(name)
             self._changed.unpark_all()
         for name in map(name_of, members):
             if name not in self.channel.here:
                 self.channel.shared.want(name)
         self._returning.look()
+        self._looked.unpark_all()
         if (standing := engine.standing) is not self._standing:
             self._standing = standing
             self._changed.unpark_all()

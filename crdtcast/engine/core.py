@@ -16,7 +16,7 @@ from crdtcast.engine.interface import Measures
 from crdtcast.engine.measures import measure
 from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
-from crdtcast.engine.repair import repairs, should_ask
+from crdtcast.engine.repair import BATCHES, repairs, should_ask
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
 from crdtcast.engine.store import Store, Stored
@@ -250,6 +250,7 @@ class Core:
         if digest.kind is DigestKind.ASK:
             self._tell(peer.incarnation, DigestKind.REPLY)
         if self._store.size:
+            peer.batches = BATCHES
             self._repair(peer, vector)
 
     def _row_taken(self) -> None:
@@ -271,6 +272,7 @@ class Core:
             self._greet.clear()
 
     def _repair(self, peer: Peer, vector: Vector) -> None:
+        peer.repairing = None
         oldest = self._store.oldest(self._stability.stable)
         if oldest is None:
             return
@@ -280,15 +282,21 @@ class Core:
         if not lacking:
             return
         linked = [p.incarnation for p in self._peers.values() if p.linked]
-        for message in repairs(self._store, self.me, linked, peer, lacking, vector, self._tick):
-            self._outbox.append(Transmit(peer.incarnation, message))
-            self._repairs += 1
+        batch, more = repairs(self._store, self.me, linked, peer, lacking, vector, self._tick)
+        self._outbox += [Transmit(peer.incarnation, message) for message in batch]
+        self._repairs += len(batch)
+        peer.batches -= 1
+        if more and peer.batches > 0:
+            peer.repairing = vector
 
     def tick(self) -> None:
         """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
         self._tick += 1
         if not self._store.size and self._pasts.window:
             self._move_window()
+        for peer in self._peers.values():
+            if peer.repairing is not None:
+                self._repair(peer, peer.repairing)
         self._send_greetings()
         if self._may_tell():
             told = self._to_tell()
@@ -311,7 +319,7 @@ class Core:
         tick = self._tick
         for peer in self._peers.values():
             if peer.linked and tick >= peer.ask_at and tick - oldest.born > peer.hold:
-                if should_ask(self._store, peer, tick):
+                if should_ask(self._store, self.vector, peer, tick):
                     self._tell(peer.incarnation, DigestKind.ASK)
                     peer.ask_at = tick + peer.ask_delay
                     peer.ask_delay = min(2 * peer.ask_delay, BACKOFF_MAX)

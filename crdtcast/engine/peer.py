@@ -20,6 +20,7 @@ class Peer:
         "ask_at",
         "ask_delay",
         "backoff",
+        "batches",
         "covers",
         "delay",
         "frozen",
@@ -32,6 +33,7 @@ class Peer:
         "mark",
         "met",
         "named",
+        "repairing",
         "resend_at",
         "sent",
         "sent_before",
@@ -69,6 +71,10 @@ class Peer:
         self.sent: dict[str, int] = {}
         self.sent_before: dict[str, int] = {}
         self.resend_at = 0
+        self.repairing: Vector | None = (
+            None  # what it told; there is more to send again than went out
+        )
+        self.batches = 0
         self.backoff = HOLD_MIN
         self.ask_at = 0
         self.ask_delay = HOLD_MIN
@@ -98,6 +104,7 @@ class Peer:
         self.mark = sequence
         self.sent.clear()
         self.sent_before.clear()
+        self.repairing = None
         self.resend_at = 0
         self.backoff = self.ask_delay = HOLD_MIN
         self.ask_at = tick + HOLD_MIN

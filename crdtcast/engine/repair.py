@@ -7,14 +7,20 @@ three ticks later. What a fresh link has never carried is repaired at once.
 
 import heapq
 from collections.abc import Collection, Iterator
+from itertools import repeat
+from operator import le
 
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.store import Store, Stored
 from crdtcast.messages import Message
 from crdtcast.tags import Vector
 
-BATCH_MESSAGES = 4096
-BATCH_BYTES = 4 << 20
+BATCH_MESSAGES = 512
+BATCH_BYTES = 1 << 20
+"""What is sent again at once: a few milliseconds of work."""
+
+BATCHES = 8
+"""How many batches go out, one a tick, before the peer says again what it has."""
 
 
 def relay_hold(peer: Peer) -> int:
@@ -30,8 +36,9 @@ def repairs(
     lacking: Collection[str],
     known: Vector,
     tick: int,
-) -> list[Message]:
-    """What to send now to `peer`, which has told the vector `known`; in delivery order, a bounded batch.
+) -> tuple[list[Message], bool]:
+    """What to send now to `peer`, which has told the vector `known`; in delivery order, a bounded batch. Whether it is
+    full, so that there may be more.
 
     `linked` are the incarnations with a link to this one, `lacking` the origins of which more is delivered here than
     the peer knows. Remembers in `peer` what it returns.
@@ -64,7 +71,7 @@ def repairs(
         if first <= last:
             runs.append(map(get, range(first, last + 1)))
     if not runs:
-        return []
+        return [], False
     batch: list[Message] = []
     size = 0
     blocked: set[str] = set()
@@ -83,13 +90,15 @@ def repairs(
             peer.sent[origin] = counter
         size += len(message.payload)
         if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
-            break
-    return batch
+            return batch, True
+    return batch, False
 
 
-def should_ask(store: Store, peer: Peer, tick: int) -> bool:
+def should_ask(store: Store, delivered: Vector, peer: Peer, tick: int) -> bool:
     """Whether the row of `peer` holds back something that it should have acknowledged by now."""
     row = peer.row or {}
+    if all(map(le, delivered.values(), map(row.get, delivered, repeat(0)))):
+        return False  # it has everything, which is soon seen
     for origin, by_counter in store.by_origin.items():
         first = max(row.get(origin, 0) + 1, next(iter(by_counter)))
         stored = by_counter.get(first)

@@ -55,6 +55,7 @@ CAMPAIGNS: dict[str, Campaign] = {
     ),
     "restart": Campaign(
         faults=Faults.named((*NETWORK, "restart", "torn")),
+        limits=Limits(torn=4),
         happens=(*_OFTEN, "restarts", "events_lost", "torn", "reissued", "sweeps"),
     ),
     "one-eviction": Campaign(

@@ -28,6 +28,8 @@ from crdtcast.simulator.shrink import shrink
 
 MAX_SHOWN = 5
 CHUNK = 10
+SHRINKING = 600
+"""Replays to cut one failure down: those that hang take a while each."""
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class Tally:
 
 
 def _report(outcome: Outcome, directory: Path | None) -> None:
-    shrunk = shrink(outcome)
+    shrunk = shrink(outcome, runs=SHRINKING)
     text = shrunk.schedule.to_json(shrunk.failure)
     click.echo(f"seed {outcome.schedule.seed}: {outcome.failure}\nshrunk: {shrunk.failure}\n{text}")
     if directory is not None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 ROUNDS = 500
 PATIENCE = 60
 """Rounds after which an eviction that is still open, or a dispute, is the operator's matter."""
+MAX_SPARES = 4
+"""New machines that may take the place of dead ones."""
 STANDSTILL = 150
 """Rounds without any change after which a run is judged as it is."""
 EXCHANGES = 300
@@ -187,8 +189,9 @@ class Drain:
             if machine.phase is Phase.DEAD and name in map(name_of, absent):
                 world.apply(("revive", name))
                 return
-        self._spares += 1
-        world.apply(("replace", f"spare{self._spares}", absent[0], first.name))
+        if self._spares < MAX_SPARES and not self.rounds % 30:
+            self._spares += 1
+            world.apply(("replace", f"spare{self._spares}", absent[0], first.name))
 
     def _decide(self, active: list[Machine]) -> None:
         """Nothing moves: replace a living victim, or keep the first side of a dispute."""

@@ -176,10 +176,16 @@ class GroupScheduler:
     def _torn(self, verb: str) -> Iterator[Action]:
         living = [m for m in self.world.living() if m.active]
         if len(living) > 1:
-            name = self.chance.choice(living).name
+            lived = [m for m in living if m.former]
+            again = lived and self.chance.random() < 0.5
+            name = self.chance.choice(lived if again else living).name
             if self.chance.random() < 0.4:
                 yield from self._unheard(name)
-            yield (verb, name, self.chance.randrange(3))
+            former = self.world.machines[name].former
+            if former and self.chance.random() < 0.6:
+                yield ("restore", name, self.chance.randrange(len(former)))
+            else:
+                yield (verb, name, self.chance.randrange(3))
 
     def _unheard(self, name: str) -> Iterator[Action]:
         """It sends something that is acknowledged and that nobody gets for now."""

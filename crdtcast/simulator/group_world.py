@@ -8,6 +8,7 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     mute A B     what A sends to B is lost, and nobody notices
     crash X      X goes on from its last sync          torn X n     n syncs are lost too: X must join again
     die X        X is gone for good                    revive X     … or not
+    restore X n  X's disk is a backup of its n-th former life: it must join again
     copy N C     N fetches a copy of C's application   join N C     N asks C to let it in (again, or elsewhere)
     replace N X C   … as the operator's word: N replaces X
     leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
@@ -118,6 +119,8 @@ class GroupWorld:
             return returning.crash(self, machine)
         if verb == "torn":
             return returning.torn(self, machine, int(arguments[1]))
+        if verb == "restore":
+            return returning.restore(self, machine, int(arguments[1]))
         if verb == "die":
             return returning.die(self, machine)
         done = self._own(verb, machine, words[1] if len(words) > 1 else "")
@@ -188,7 +191,7 @@ class GroupWorld:
 
     def deliver(self, machine: Machine, payload: bytes, dot: Dot) -> None:
         """The application of a machine applies an operation."""
-        if not machine.application.apply(payload, dot):
+        if not machine.application.apply(payload, dot) and payload not in self.ledger.repeatable:
             # That may happen to one that the group has cut off, and that has not been told yet; see `verdict`.
             was = machine.application.applied[payload]
             machine.doubles.append(f"{payload.decode()} at {machine.me}: {was} and {dot}")

@@ -17,6 +17,8 @@ class Ledger:
     _synced: dict[str, int] = field(default_factory=dict)
     void: set[bytes] = field(default_factory=set)
     loose: set[bytes] = field(default_factory=set)
+    repeatable: set[bytes] = field(default_factory=set)
+    """What may be applied twice: the journal that knew of its second dot is lost."""
 
     def issue(self, node: str, payload: bytes) -> None:
         """The application at `node` has sent this."""

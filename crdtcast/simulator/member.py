@@ -75,7 +75,7 @@ class Machine:
     bases: int = 0
     lost: bool = False
     """Whether the machine is dead for good, so that what only it had may be lost."""
-    former: list[tuple[str, GroupState]] = field(default_factory=list)
+    former: list[tuple[str, Commit]] = field(default_factory=list)
     told_ended: dict[str, int] = field(default_factory=dict)
     doubles: list[str] = field(default_factory=list)
     """Operations that the application of this process was given a second time."""
@@ -143,7 +143,7 @@ class Machine:
     def retire(self, replaces: tuple[str, ...]) -> None:
         """This incarnation is over; the machine is to join again under a new one, in the place of those."""
         if self.commits:
-            self.former.append((self.me, self.commits[0].state))
+            self.former.append((self.me, self.commits[0]))
         self.stop(Phase.OUTSIDE)
         self.commits = []
         self.base = self.asked = self.bulk = None

@@ -42,10 +42,40 @@ def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
     world.counts["torn"] += 1
     world.checker.rolled_back(machine.me, machine.commits[-1].position)
     world.ledger.torn(machine.name, commit.issued)
+    if commit is not machine.commits[-1]:
+        _may_repeat(world, commit.parked)
     machine.parked = None if machine.witness else Parked.of(commit.state, machine.me, commit.parked)
     before = () if established else machine.replaces
     machine.retire((machine.me, *before))
     return True
+
+
+def restore(world: "GroupWorld", machine: Machine, which: int) -> bool:
+    """The process dies, and its disk is replaced by a backup from a former life: it joins again in its place.
+
+    The backup does not know the life that has just ended; the operator does, and names it.
+    """
+    if machine.ghost or machine.witness or not 0 <= which < len(machine.former):
+        return False
+    incarnation, saved = machine.former[which]
+    latest, before = machine.me, machine.replaces
+    _end_process(world, machine)
+    world.counts["restored"] += 1
+    last = machine.commits[-1].position if machine.commits else 0
+    world.checker.rolled_back(latest, last)
+    world.ledger.torn(machine.name, saved.issued)
+    if any(incarnation in m.running.tombs for m in world.living()):
+        _may_repeat(world, saved.parked)
+        _may_repeat(world, Parked.of(saved.state, incarnation))
+    machine.parked = Parked.of(saved.state, incarnation, saved.parked)
+    machine.retire((incarnation, latest, *before))
+    return True
+
+
+def _may_repeat(world: "GroupWorld", parked: Parked | None) -> None:
+    """What has been sent again may be sent again once more, if the journal has lost that it was."""
+    if parked is not None:
+        world.ledger.repeatable.update(operation.payload for operation in parked.operations)
 
 
 def die(world: "GroupWorld", machine: Machine) -> bool:
@@ -144,7 +174,7 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     """A copy of a process of long ago dials again. It may not exist while anybody takes it for a member."""
     if not 0 <= which < len(machine.former):
         return False
-    incarnation, state = machine.former[which]
+    incarnation, saved = machine.former[which]
     living = world.living()
     if not living or any(m.running.fate(incarnation) is Fate.MEMBER for m in living):
         return False
@@ -153,7 +183,7 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     if double is not None and double.up:
         return False
     double = world.machines[name] = Machine(name, ghost=True)
-    double.start(world.engine_type(incarnation, state), double.application)
+    double.start(world.engine_type(incarnation, saved.state), double.application)
     world.counts["ghosts_started"] += 1
     world.connect_all(name)
     return True

@@ -2,7 +2,7 @@
 
 import sys
 
-from crdtcast.engine import Engine, GroupEngine, Standing
+from crdtcast.engine import GroupEngine, Standing
 from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
@@ -57,33 +57,12 @@ def test_after_a_thousand_changes_of_members_a_group_holds_what_a_fresh_one_hold
     assert town.log["b"].count(b"still sends") == 3
 
 
-def test_a_chain_of_200_000_dependencies_that_arrives_backwards() -> None:
-    ids = [new_incarnation(name, 1, 0) for name in "abc"]
-    engine = Engine(ids[0], "abc")
-    for other in ids[1:]:
-        engine.introduce(other)
-    chain = []
-    context: tuple[Dot, ...] = ()
-    for n in range(1, 100_001):
-        for origin in ids[1:]:
-            dot = Dot(origin, n)
-            chain.append(Message(dot, context, b""))
-            context = (dot,)
-    for message in reversed(chain):
-        engine.receive(ids[1], message)
-    taken = 0
-    while engine.poll() is not None:
-        taken += 1
-    assert taken == 200_000
-    assert engine.context == context
-
-
 def test_a_long_chain_of_a_victim_that_one_report_vouches_for() -> None:
     town = Town("abc")
     town.cut("c", "ab")
     victim, reporter = town.id("c"), town.engines["b"]
     messages = []
-    for _ in range(20_000):
+    for _ in range(5_000):
         tag = town.engines["c"].send(b"")
         messages.append(Message(tag.dot, tag.context, b""))
     for message in messages:
@@ -92,7 +71,7 @@ def test_a_long_chain_of_a_victim_that_one_report_vouches_for() -> None:
     town.engines["a"].evict(victim)
     town.run(30)
     assert victim not in town.engines["a"].members
-    assert town.engines["a"].tombs[victim].counter == 20_000
+    assert town.engines["a"].tombs[victim].counter == 5_000
     assert not town.engines["a"].state().unstable
 
 

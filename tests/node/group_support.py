@@ -80,6 +80,7 @@ class Host:
 
     def __init__(self, network: Network, name: str, contact: str | None, **options: Any) -> None:
         self.name = name
+        self._network = network
         self.ledger = Ledger()
         self.copied = (0, 0)
         self.on_copied: Callable[[int, int], bool] | None = None
@@ -111,6 +112,9 @@ class Host:
 
     def die(self) -> None:
         """As a process that is killed: nobody is told but by the end of the connections."""
+        self._network.members.pop(PORTS[self.name], None)
+        for link in list(self.node.links().up.values()):
+            link.close("killed")
         self._scope.cancel()
 
     async def found(self) -> GroupMember:
@@ -134,15 +138,16 @@ class Host:
 
 
 class World:
-    """Processes on one simulated network."""
+    """Processes on one simulated network. options: of all of them."""
 
-    def __init__(self, network: Network, nursery: trio.Nursery) -> None:
+    def __init__(self, network: Network, nursery: trio.Nursery, **options: Any) -> None:
         self.network = network
+        self.options = options
         self.hosts: dict[str, Host] = {}
         self._nursery = nursery
 
     async def start(self, name: str, contact: str | None = None, **options: Any) -> Host:
-        host = self.hosts[name] = Host(self.network, name, contact, **options)
+        host = self.hosts[name] = Host(self.network, name, contact, **{**self.options, **options})
         await self._nursery.start(host.live)
         return host
 
@@ -164,9 +169,9 @@ class World:
 async def world(*names: str, **options: Any) -> AsyncIterator[World]:
     """A group of these members, founded by the first."""
     async with trio.open_nursery() as nursery:
-        present = World(Network(nursery), nursery)
+        present = World(Network(nursery), nursery, **options)
         for number, name in enumerate(names):
-            host = await present.start(name, names[0] if number else None, **options)
+            host = await present.start(name, names[0] if number else None)
             await (host.join() if number else host.found())
         for host in present.hosts.values():
             await members_are(host.up, *names)

@@ -3,8 +3,9 @@
 import pytest
 import trio
 
-from crdtcast import EndedError, HandshakeError
+from crdtcast import Delivered, EndedError, Evicted, HandshakeError, Joined
 from crdtcast.engine import Standing
+from crdtcast.events import Event
 from crdtcast.wire_groups import Known
 from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated
@@ -128,15 +129,18 @@ async def test_two_regions_and_a_witness_survive_the_loss_of_one() -> None:
             await members_are(host.up, "a", "b", "c")
         assert a.up.members["c"].witness
         # It counts once everybody knows it; from then on either side of a and b may be lost.
-        await eventually(lambda: len(a.up.engine.established) == 3)
+        await a.up.wait_established()
         b.die()
         tag = a.up.tcbroadcast(b"x")
         a.up.evict("b")
         await members_are(a.up, "a", "c")
         await a.up.wait_stable(tag)
-        late = await group.start("d", "c")
-        with pytest.raises(HandshakeError, match="has no process whose state"):
+        late = await group.start("d", "c", cut=frozenset({"a"}))
+        with pytest.raises(HandshakeError, match="is a witness without a state"):
             await late.join()
+        late.node.heal("a")  # whom it knows from the witness
+        await late.join()
+        assert late.ledger.payloads == [b"x"]
 
 
 @simulated
@@ -244,3 +248,84 @@ async def test_when_the_queue_of_a_link_is_full_a_member_still_finds_its_way_bac
         for host in (a, b):
             await eventually(lambda host=host: len(host.ledger.entries) == 200)
             await host.ledger.settled()
+
+
+@simulated
+async def test_a_leaver_that_is_evicted_before_it_is_heard_comes_back_to_say_its_last_words() -> (
+    None
+):
+    async with world("a", "b", "c") as group, trio.open_nursery() as nursery:
+        a, b, c = group.hosts.values()
+        group.cut("c")
+        c.up.tcbroadcast(b"last words")
+        nursery.start_soon(c.up.leave)
+        a.up.evict("c")
+        await members_are(a.up, "a", "b")
+        group.heal()
+        await a.ledger.has(b"last words")
+        for host in (a, b):
+            await members_are(host.up, "a", "b")
+            await host.ledger.settled()
+        await eventually(lambda: c.up.standing is Standing.LEFT)
+
+
+@simulated
+async def test_after_a_mutual_forced_eviction_the_operator_names_the_side_that_goes_on() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        group.cut("b")
+        a.up.evict("b", force=True)
+        b.up.evict("a", force=True)
+        a.up.tcbroadcast(b"by a")
+        b.up.tcbroadcast(b"by b")
+        await members_are(a.up, "a")
+        await members_are(b.up, "b")
+        group.heal()
+        await eventually(lambda: a.up.standing is b.up.standing is Standing.DISPUTED)
+        await trio.sleep(60)
+        assert b.ledger.payloads == [b"by b"], "joined again without being told to"
+        b.up.surrender()
+        # What was stable on the side that gives up was forgotten there: nothing is sent again.
+        for host in (a, b):
+            await members_are(host.up, "a", "b")
+            await host.ledger.has(b"by a")
+            await host.ledger.settled()
+            assert host.ledger.payloads == [b"by a"]
+        assert b.up.standing is Standing.MEMBER
+        tag = b.up.tcbroadcast(b"one group")
+        await a.up.wait_delivered(tag, count=1)
+        await b.up.wait_stable(tag)
+
+
+@simulated
+async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        c = await group.start("c", "a")
+        member = c.member = await c.links.join("g")
+        for host in (a, b, c):
+            await members_are(host.up, "a", "b", "c")
+        await a.up.wait_established()
+        events: list[Event] = []
+
+        async def take() -> None:
+            async for event in member:
+                events.append(event)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take)
+            old = member.incarnation
+            group.cut("c")
+            member.tcbroadcast(b"mine")
+            a.up.evict("c")
+            await members_are(a.up, "a", "b")
+            a.up.tcbroadcast(b"not told")
+            group.heal()
+            await a.ledger.has(b"mine")
+            tag = b.up.tcbroadcast(b"told")
+            await b.up.wait_stable(tag)
+            nursery.cancel_scope.cancel()
+        told = [e for e in events if isinstance(e, Evicted | Joined)]
+        assert told == [Evicted(old), Joined(member.incarnation)]
+        payloads = [e.payload for e in events if isinstance(e, Delivered)]
+        assert payloads == [b"told"]

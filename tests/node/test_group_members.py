@@ -164,9 +164,13 @@ def test_nobody_joins_through_a_member_that_leaves() -> None:
                 nursery.start_soon(b.leave)
                 await trio.testing.wait_all_tasks_blocked()
                 assert b.standing is Standing.LEAVING
+                where = format_address(b.address)
                 with pytest.raises(HandshakeError, match="about to leave the group"):
-                    async with open_group("c", join=format_address(b.address), process=Ledger()):
+                    async with open_group("c", join=where, process=Ledger(), cut=frozenset({"a"})):
                         pass
+                # If there is another member within reach, that one is asked.
+                async with open_group("d", join=where, process=Ledger()) as d:
+                    await d.leave()
                 b.channel.shared.heal("a")
                 await members_are(a, "a")
 

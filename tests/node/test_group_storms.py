@@ -7,6 +7,7 @@ import trio
 
 from crdtcast import CrdtcastError
 from crdtcast.engine import Standing
+from crdtcast.incarnation import name_of
 from tests.node.group_support import Host, World, world
 from tests.node.network import PORTS, eventually, simulated
 
@@ -64,12 +65,21 @@ class Storm:
         self.group.heal()
 
     async def evict(self) -> None:
-        """Only what is out of reach, and by others than itself: operators are no vandals."""
+        """Only what is out of reach, and by others than itself, who are enough and known to all: no
+        operator would begin what cannot be concluded.
+        """
+        gone = self.away | self.dead
         for host in self.active():
-            for name in sorted(self.away | self.dead):
-                if host.name not in self.away and name in host.up.members:
+            remaining = [m for m in host.up.engine.established if name_of(m) not in gone]
+            victims = [m for m in host.up.engine.members if name_of(m) in gone]
+            for name in sorted(gone):
+                asked_for = {name_of(victim) for victim in host.up.engine.victims}
+                if (
+                    host.name not in gone
+                    and name in host.up.members.keys() - asked_for
+                    and len(remaining) > len(victims)
+                ):
                     host.up.evict(name)
-                    return
 
     async def join(self) -> None:
         spare = [n for n in SPARE if n not in self.group.hosts]
@@ -93,7 +103,7 @@ class Storm:
 
     async def leave(self) -> None:
         active = [host for host in self.active() if host.name not in self.away]
-        if len(active) > 3:
+        if len(active) > 3 and not self.dead:
             host = self.rng.choice(active)
             self.leaving.add(host.name)
             self.nursery.start_soon(self._leave, host)
@@ -104,7 +114,11 @@ class Storm:
 
     async def kill(self) -> None:
         active = [host for host in self.active() if host.name not in self.away]
-        if len(active) > 3 and not self.dead and not self.away:
+        settled = all(
+            len(host.up.engine.established) == len(host.up.members) == len(active)
+            for host in active
+        )
+        if len(active) > 3 and settled and not self.dead | self.away | self.joining:
             host = self.rng.choice(active)
             self.dead.add(host.name)
             prefix = host.name.encode() + b" "

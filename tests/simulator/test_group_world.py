@@ -130,6 +130,35 @@ class TestJournals:
         drain_and_judge(world)
         assert not world.machines["b"].application.applied
 
+    def test_a_backup_that_returns_when_all_was_settled_sends_nothing_again(self):
+        world = world_after("abc", "mute a b / mute a c / send a / sync a / torn a 0")
+        drain_and_judge(world)
+        world.settling = False
+        assert world.counts["reissued"] == 1
+        assert world.apply(("restore", "a", 0))
+        drain_and_judge(world)
+        assert world.counts["reissued"] == 1
+        assert sorted(world.machines["b"].application.applied) == [b"a:0"]
+
+    def test_a_crash_in_the_middle_of_sending_again_sends_nothing_twice(self):
+        world = world_after("abc", "mute a b / mute a c / send a / send a / sync a / torn a 0")
+        world.apply(("link", "a", "b"))
+        world.apply(("join", "a", "b"))
+        for _ in range(12):
+            for name in "abc":
+                world.apply(("tick", name))
+                world.apply(("sync", name))
+            flow(world, *(pair for pair in world.wires.busy))
+        machine = world.machines["a"]
+        assert world.apply(("reissue", "a"))
+        assert world.apply(("sync", "a"))
+        flow(world, ("a", "b"), ("a", "c"))
+        assert world.apply(("reissue", "a"))
+        assert world.apply(("crash", "a"))
+        assert len(machine.parked.copies) == 1
+        drain_and_judge(world)
+        assert sorted(world.machines["c"].application.applied) == [b"a:0", b"a:1"]
+
 
 class TestMembers:
     def test_a_joiner_has_the_application_of_its_contact(self):

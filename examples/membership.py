@@ -1,0 +1,82 @@
+"""A word count that everybody holds, in a group that grows, loses a member and takes it back.
+
+Three members in one program here; each could be a process of its own. What the cut-off member counted
+meanwhile is not lost: when it comes back it sends again what the others do not have.
+"""
+
+import json
+import logging
+from collections import Counter
+
+import trio
+
+from crdtcast import GroupMember, Process, Tag, open_group
+from crdtcast.options import format_address
+
+
+class WordCount(Process):
+    """Additions commute, so neither order nor concurrency matters; that each counts once does."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.changed = trio.lowlevel.ParkingLot()
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        self.counts[payload.decode()] += 1
+        self.changed.unpark_all()
+
+    def get_state(self) -> bytes:
+        return json.dumps(self.counts).encode()
+
+    def set_state(self, state: bytes) -> None:
+        self.counts = Counter(json.loads(state))
+        self.changed.unpark_all()
+
+    async def reaches(self, total: int) -> None:
+        while self.counts.total() < total:
+            await self.changed.park()
+
+
+async def members_of(member: GroupMember, *names: str) -> None:
+    while set(member.members) != set(names):
+        await member.changed()
+
+
+async def main() -> None:
+    eu, us, asia = WordCount(), WordCount(), WordCount()
+    async with open_group("eu", found=True, process=eu) as a:
+        where = format_address(a.address)
+        for word in ("to", "be", "or", "not", "to", "be"):
+            a.tcbroadcast(word.encode())
+        async with (
+            open_group("us", join=where, process=us) as b,
+            open_group("asia", join=where, process=asia) as c,
+        ):
+            print("us has got a copy:", dict(us.counts))
+            for member in (a, b, c):
+                await members_of(member, "eu", "us", "asia")
+                await member.wait_established()
+            # All know each other: two are a majority that can go on without the third.
+            for name in ("eu", "us"):
+                c.cut(name)
+            c.tcbroadcast(b"question")
+            a.evict("asia")
+            await members_of(a, "eu", "us")
+            print("eu and us go on alone:", sorted(a.members))
+
+            for name in ("eu", "us"):
+                c.heal(name)
+            while "question" not in eu.counts:
+                await eu.changed.park()
+            await members_of(a, "eu", "us", "asia")
+            await asia.reaches(eu.counts.total())
+            assert asia.counts == eu.counts
+            print("asia is back, with what it had said meanwhile: question")
+            await c.leave()
+            await b.leave()
+        await a.leave()
+
+
+if __name__ == "__main__":
+    logging.getLogger("crdtcast").setLevel(logging.ERROR)
+    trio.run(main)
