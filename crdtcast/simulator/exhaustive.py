@@ -45,6 +45,11 @@ SCOPES: dict[str, Scope] = {
     "join-leave": Scope(
         ("a", "b"), ((("join", "c", "a"), ("send", "c")), (("send", "b"), ("leave", "b")))
     ),
+    "evict-one": Scope(("a", "b", "c"), ((("evict", "a", "c"),), (("send", "c"),))),
+    "evict-of-two": Scope(
+        ("a", "b"), ((("evict", "a", "b"),), (("send", "b"), ("evict", "b", "a")))
+    ),
+    "join-one": Scope(("a", "b"), ((("join", "c", "a"), ("send", "c")), (("send", "b"),))),
     "evict": Scope(
         ("a", "b", "c"), ((("evict", "a", "c"),), (("send", "b"),), (("send", "c"), ("send", "c")))
     ),

@@ -24,6 +24,7 @@ CAUGHT = {
     "takes-ghosts": ("join+leave", 20),
     "orphans-stay": ("two-evictions", 10),
     "undecided": ("restart", 10),
+    "starts-silent": ("everything", 30),
 }
 
 # Rarer, or long: their runs stand still for a while.

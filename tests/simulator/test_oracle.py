@@ -144,12 +144,20 @@ class TestApplication:
 
 
 class TestExhaustive:
-    def test_a_scope_is_gone_through(self):
-        covered = explore("replace")
+    @pytest.mark.parametrize("scope", ["replace", "evict-of-two", "join-one"])
+    def test_a_scope_is_gone_through(self, scope):
+        covered = explore(scope)
         assert covered.complete
         assert not covered.failures
-        assert covered.states > 10
-        assert covered.schedules > covered.states // 4
+        assert covered.states > 50
+        assert covered.schedules > covered.states // 2
+
+    @pytest.mark.slow
+    def test_one_eviction_of_three(self):
+        covered = explore("evict-one")
+        assert covered.complete
+        assert not covered.failures
+        assert covered.schedules > 10_000
 
     @pytest.mark.parametrize("scope", SCOPES)
     def test_the_beginning_of_every_scope(self, scope):
