@@ -37,12 +37,24 @@ class Digest:
     ended: in answers to a member that leaves: what has ended here, and at which of its messages (None: long ago).
     dropped: sum of the counters that the vector does not name any more, because their incarnations were swept; with it
         the vectors of one sender can be told older from newer by their sum.
+    weight: that sum, worked out once; -1 if there is something else than counters in the vector.
     """
 
     kind: DigestKind
     vector: Vector
     ended: Mapping[str, int | None] = field(default_factory=dict)
     dropped: int = 0
+    weight: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        counters = self.vector.values()
+        try:
+            weight = sum(counters)
+            if type(weight) is not int or min(counters, default=0) < 0:
+                weight = -1
+        except TypeError:
+            weight = -1
+        object.__setattr__(self, "weight", weight)
 
 
 @dataclass(frozen=True, slots=True)

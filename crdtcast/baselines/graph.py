@@ -110,7 +110,7 @@ class GraphEngine:
         message = Message(self._next_dot(), tuple(self._context.values()), payload, kind)
         self._broadcast(message)
         vertex = self._dag.insert(message, self.vector, self._bit)
-        tag = self._remember(message, self._pasts.everything(), 0)
+        tag = self._remember(message, self._pasts.everything(), self._pasts.full)
         self._deliver(vertex, message)
         self._news = False  # the message tells it all
         return tag
@@ -192,19 +192,23 @@ class GraphEngine:
         vertex = self._ready.popleft()
         message = vertex.message
         assert message is not None, "a vertex keeps its message until it is delivered"
-        past, missing = self._pasts.of(message.context, self._floor)
-        tag = self._remember(message, past, missing)
+        tag = self._remember(message, *self._past_of(message.context))
         self._deliver(vertex, message)
         self._news = True
         return Delivery(message.payload, tag, message.kind)
 
-    def _remember(self, message: Message, past: Past, missing: int | None) -> Tag:
+    def _past_of(self, context: tuple[Dot, ...]) -> tuple[Past, int | None]:
+        return self._pasts.of(context, self._pasts.known(context), self._floor)
+
+    def _remember(self, message: Message, past: Past, known: int | None) -> Tag:
         """Keep what the tags of later messages need: the published algorithm tells no more than the context."""
         tag = Tag(message.dot, message.context, past)
         if not self._stability:
             message = Message(message.dot, message.context, b"")
-        self._tags.add(message, tag, missing, 0)
-        self._pasts.record(message.dot)
+        self._tags.add(message, tag, 0)
+        self._pasts.record(message.dot, message.context, known)
+        if self._pasts.overfull:
+            self._pasts.move(self._floor)
         return tag
 
     def _deliver(self, vertex: Vertex, message: Message) -> None:
@@ -254,6 +258,7 @@ class GraphEngine:
             stored = store.get(*vertex.dot)
             assert stored is not None, "a delivered message is remembered until it is stable"
             store.remove(stored)
+            self._pasts.mark_stable(stored.sequence)
             floor[vertex.dot.origin] = vertex.dot.counter
             tags.append(stored.tag)
         if tags:

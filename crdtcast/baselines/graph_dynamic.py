@@ -244,7 +244,7 @@ class DynamicGraphEngine(GraphEngine):
         for message, bits in snapshot.unstable:
             vertex = self._dag.insert(message, self.vector, self._bit)
             self._dag.deliver(vertex, 0, bits)
-            self._remember(message, *self._pasts.of(message.context, floor))
+            self._remember(message, *self._past_of(message.context))
         self._own_join = self._dag.vertices[snapshot.entry]
         self._settle_copied()
         self._news = True

@@ -54,28 +54,23 @@ def check_message(
         raise rolled_back(me, counter, known[me])
 
 
-def weight_of(sender: str, vector: Vector) -> int:
+def weight_of(sender: str, digest: Digest) -> int:
     """The sum of a digest's counters; RemoteProtocolError if there is something else than counters in it."""
-    try:
-        weight = sum(vector.values())
-        if min(vector.values(), default=0) < 0 or type(weight) is not int:
-            raise TypeError
-    except TypeError:
-        raise RemoteProtocolError(
-            f"{sender} sent a digest with something else than counters in it"
-        ) from None
-    return weight
+    if digest.weight < 0:
+        raise RemoteProtocolError(f"{sender} sent a digest with something else than counters in it")
+    return digest.weight
 
 
 def check_digest(
-    peer: Peer, vector: Vector, known: Vector, stable: Vector, members: Members
+    peer: Peer, digest: Digest, known: Vector, stable: Vector, members: Members
 ) -> int:
     """Raise what fits if no member can have sent this; the sum of its counters otherwise.
 
     Keys are looked at when their number has changed: those of one sender only become more. `stable` is what is stable
     here, and so acknowledged by every name.
     """
-    weight = weight_of(peer.incarnation, vector)
+    weight = weight_of(peer.incarnation, digest)
+    vector = digest.vector
     me = members.me
     if len(vector) != peer.known_width:
         for incarnation in vector:
@@ -86,7 +81,7 @@ def check_digest(
     own = vector.get(me, 0)
     if own > known[me]:
         raise rolled_back(me, own, known[me])
-    if not peer.met and not dominates(vector, stable):
+    if not peer.met and any(stable.values()) and not dominates(vector, stable):
         raise RemoteProtocolError(
             f"{peer.incarnation} came back without messages that its name had acknowledged, and"
             " that nobody keeps any more: it has lost its state, and cannot go on in this group"
@@ -96,7 +91,7 @@ def check_digest(
 
 def check_group_digest(sender: str, digest: Digest, known: Vector, me: str) -> int:
     """The same where members come and go; the weight counts what the vector does not name any more."""
-    weight = weight_of(sender, digest.vector)
+    weight = weight_of(sender, digest)
     if type(digest.dropped) is not int or digest.dropped < 0:
         raise RemoteProtocolError(f"{sender} sent a digest that has dropped {digest.dropped!r}")
     for incarnation in (*(digest.vector.keys() - known.keys()), *digest.ended):

@@ -5,10 +5,11 @@ everything a member tells others is one digest of that vector, which is acknowle
 life at once. `Engine` adds a fixed set of names, `GroupEngine` members that come and go (docs/protocol.md).
 """
 
-import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import islice
+from operator import or_
 
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.interface import Measures
@@ -23,8 +24,12 @@ from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.tags import Dot, Tag, Vector, merge_into
 
-EAGER_MEMBERS = 8
-"""Up to this size stability is evaluated at every digest; beyond, once per tick or round of digests."""
+EVALUATIONS = 8
+"""Stability is evaluated at ticks, and when so large a part of the members, an eighth, has acknowledged something."""
+
+
+HEADS = 32
+"""So many entries of a digest are looked up when it comes, the last ones; the others when they may matter."""
 
 
 class Core:
@@ -37,18 +42,18 @@ class Core:
         self.stable: dict[str, int] = {}
         """Origin -> highest counter reported by `poll_stable`. To be read only."""
         self._peers: dict[str, Peer] = {}
-        self._context: dict[str, Dot] = {}
         self._outbox: list[Transmit] = []
         self._tick = 0
-        self._eager = True
         self._evaluate_now = True
         self._ready_stable: deque[Iterator[Stored]] = deque()
         self._ready_count = 0
         self._store = Store()
         self._pasts = Pasts(self._store, self.stable)
+        self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
         self._inbox = Inbox(self.vector)
         self._stability: Stability
         self._last_news: Vector | None = None
+        self._spoke = False  # a message since the last tick has acknowledged all that was delivered
         self._acknowledged: Vector = {}  # told in some digest, at most
         self._greet: list[str] = []  # linked, but not told our vector yet
         self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
@@ -60,16 +65,17 @@ class Core:
         self.vector.update(state.vector)
         self.vector.setdefault(self.me, 0)
         self.stable.update(state.stable)
-        self._context.update((dot.origin, dot) for dot in state.context)
-        self._pasts = Pasts(self._store, self.stable)
-        floor = {origin: self.stable.get(origin, 0) for origin in self.vector}
+        self._pasts = pasts = Pasts(self._store, self.stable)
         for message in state.unstable:
             origin, counter = message.dot
             if not self.stable.get(origin, 0) < counter <= self.vector.get(origin, 0):
                 raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
-            past, missing = self._pasts.of(message.context, floor)
-            self._store.add(message, Tag(message.dot, message.context, past), missing, 0)
-            self._pasts.record(message.dot)
+            past, known = pasts.of(message.context, pasts.known(message.context), self.stable)
+            self._store.add(message, Tag(message.dot, message.context, past), 0)
+            pasts.record(message.dot, message.context, known)
+            if pasts.overfull:
+                pasts.move(self.stable)
+        pasts.restore_heads(state.context)
         self._acknowledged = dict(self.vector)
 
     # What differs
@@ -83,8 +89,13 @@ class Core:
         return True
 
     def _digest(self, kind: DigestKind) -> Digest:
-        self._acknowledged = self._to_tell()
-        return Digest(kind, self._acknowledged)
+        vector = dict(self._to_tell())
+        for origin, counter in self._pasts.context():
+            # The maximal dots go last, where receivers look first: these cover all the others.
+            if vector.get(origin) == counter:
+                vector[origin] = vector.pop(origin)
+        self._acknowledged = vector
+        return Digest(kind, vector)
 
     def _vector_changed(self) -> None:
         """`vector` has risen."""
@@ -126,22 +137,22 @@ class Core:
     def _send(self, payload: bytes, kind: int, after: Sequence[Tag] | None = None) -> Tag:
         counter = self.vector[self.me] + 1
         dot = Dot(self.me, counter)
+        pasts = self._pasts
         past: Past
-        missing: int | None = 0
+        known: int | None = pasts.full
         if after is None:
-            past = self._pasts.everything()
+            past = pasts.everything()
             context = self._take_context()
         else:
-            context, past, missing = self._explicit(after)
-            for depended in context:
-                if self._context.get(depended.origin) == depended:
-                    del self._context[depended.origin]
-        self._context[self.me] = dot
+            context, past, known = self._explicit(after)
+        self._spoke = after is None and self._stability.messages_acknowledge
         self.vector[self.me] = counter
         message = Message(dot, context, payload, kind)
         tag = Tag(dot, context, past)
-        self._store.add(message, tag, missing, self._tick)
-        self._pasts.record(dot)
+        self._store.add(message, tag, self._tick)
+        pasts.record(dot, context, known)
+        if pasts.overfull:
+            self._move_window()
         self._outbox.append(Transmit(None, message))
         self._sent += 1
         self._vector_changed()
@@ -150,9 +161,13 @@ class Core:
         return tag
 
     def _take_context(self) -> tuple[Dot, ...]:
-        context = tuple(self._context.values())
-        self._context.clear()
-        return context
+        return self._pasts.context()
+
+    def _move_window(self) -> None:
+        self._seen = (None, 0)
+        shift = self._pasts.move(self._stability.stable)
+        if shift:
+            self._stability.moved(shift)
 
     def _explicit(self, after: Sequence[Tag]) -> tuple[tuple[Dot, ...], Past, int | None]:
         tags = {}
@@ -181,7 +196,7 @@ class Core:
             for dot in dots
             if not any(s.tag.past.get(dot.origin, 0) >= dot.counter for s in stored)
         )
-        return context, *self._pasts.explicit(past, self._stability.stable)
+        return context, *self._pasts.explicit(past)
 
     # Receiving
 
@@ -196,11 +211,20 @@ class Core:
                 return
             if counter == delivered + 1 and origin != self.me:
                 # The usual case: everything it depends on is delivered, which proves it well-formed, too.
-                get = known.get
-                for depended, n in message.context:
-                    if not 0 < n <= get(depended, 0):
-                        break
+                context = message.context
+                try:
+                    covered = reduce(or_, map(self._pasts.covers.__getitem__, context), 0)
+                except (KeyError, TypeError):
+                    get = known.get
+                    for depended, n in context:
+                        if not 0 < n <= get(depended, 0):
+                            break
+                    else:
+                        self._inbox.ready.append(message)
+                        return
                 else:
+                    if covered:
+                        self._seen = (message, covered)
                     self._inbox.ready.append(message)
                     return
         self._receive_early(message)
@@ -220,18 +244,18 @@ class Core:
             stored = self._store.get(self.me, own)
             if stored is not None:
                 peer.observe_delay(self._tick - stored.born)
-        stability = self._stability
-        if stability.offer(peer, vector, weight) and (
-            (peer is stability.blocker or stability.blocker is None)
-            if self._eager
-            else stability.adopted >= len(self._peers)
-        ):
-            self._evaluate_now = True
+        if self._stability.offer(peer, vector, weight):
+            peer.covers |= self._pasts.covered_at_least(vector, HEADS)
+            self._row_taken()
         if digest.kind is DigestKind.ASK:
             self._tell(peer.incarnation, DigestKind.REPLY)
         if self._store.size:
             peer.batches = BATCHES
             self._repair(peer, vector)
+
+    def _row_taken(self) -> None:
+        if EVALUATIONS * self._stability.adopted >= len(self._peers):
+            self._evaluate_now = True
 
     def _tell(self, to: str | None, kind: DigestKind) -> None:
         if not self._may_tell():
@@ -268,8 +292,8 @@ class Core:
     def tick(self) -> None:
         """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""
         self._tick += 1
-        if not self._store.size:
-            self._pasts.rest()
+        if not self._store.size and self._pasts.window:
+            self._move_window()
         for peer in self._peers.values():
             if peer.repairing is not None:
                 self._repair(peer, peer.repairing)
@@ -277,9 +301,14 @@ class Core:
         if self._may_tell():
             told = self._to_tell()
             if told != self._last_news:
-                self._last_news = told
-                if self._peers:
-                    self._tell(None, DigestKind.NEWS)
+                news = self._last_news
+                if self._spoke and news is not None and len(told) == len(news):
+                    pass  # the message has told most of it, and the rest can wait for a tick
+                else:
+                    self._last_news = told
+                    if self._peers:
+                        self._tell(None, DigestKind.NEWS)
+        self._spoke = False
         self._ask()
 
     def _ask(self) -> None:
@@ -315,21 +344,21 @@ class Core:
         origin, counter = dot
         self.vector[origin] = counter
         self._vector_changed()
-        pruned = self._context
-        for depended, n in context:
-            known = pruned.get(depended)
-            if known is not None and known[1] == n:
-                del pruned[depended]
-        pruned[origin] = dot
-        stability = self._stability
-        past, missing = self._pasts.of(context, stability.stable)
+        stability, pasts, store = self._stability, self._pasts, self._store
+        seen, known = self._seen
+        past, covered = pasts.of(
+            context, known if seen is message else pasts.known(context), stability.stable
+        )
         tag = Tag(dot, context, past)
-        self._store.add(message, tag, missing, self._tick)
-        self._pasts.record(dot)
+        store.add(message, tag, self._tick)
+        covers = pasts.record(dot, context, covered)
+        peer = self._peers.get(origin)
+        if peer is not None and stability.heard(peer, tag, covers):
+            self._row_taken()
+        if pasts.overfull:
+            self._move_window()
         if inbox.waiting:
             inbox.delivered(dot)
-        if stability.waiting and self._eager:
-            self._evaluate_now = True
         self._delivered += 1
         return Delivery(message.payload, tag, message.kind)
 
@@ -339,16 +368,11 @@ class Core:
 
     def _evaluate(self) -> None:
         self._evaluate_now = False
-        risen = self._stability.evaluate(self._own_row, self._store.by_origin)
-        if self._eager:
-            oldest = self._store.oldest(self._stability.stable)
-            self._stability.find_blocker(None if oldest is None else oldest.message.dot)
-        if risen:
-            # In delivery order, which respects causality. Merged as it is taken: it may be very much at once.
-            by_origin = self._store.by_origin
-            runs = [map(by_origin[o].__getitem__, counters) for o, counters in risen.items()]
-            self._ready_stable.append(heapq.merge(*runs) if len(runs) > 1 else runs[0])
-            self._ready_count += sum(map(len, risen.values()))
+        risen = self._stability.evaluate(self._own_row, self._store, self._pasts)
+        if risen is not None:
+            count, stored = risen
+            self._ready_stable.append(stored)
+            self._ready_count += count
 
     def has_stable(self) -> bool:
         """Whether `poll_stable` would return something."""
@@ -384,7 +408,7 @@ class Core:
     @property
     def context(self) -> tuple[Dot, ...]:
         """The reduced context: the maximal delivered dots, which the next message will name."""
-        return tuple(self._context.values())
+        return self._pasts.context()
 
     def tag(self, dot: Dot) -> Tag:
         """The tag of a message that is delivered and not reported stable. LocalProtocolError for others.
@@ -406,7 +430,7 @@ class Core:
         return EngineState(
             counter=self.vector[self.me],
             vector=dict(self.vector),
-            context=tuple(self._context.values()),
+            context=self._pasts.context(),
             stable=dict(self.stable),
             unstable=tuple(stored.message for stored in self._store.in_order()),
         )
@@ -418,7 +442,7 @@ class Core:
 
     def measures(self) -> Measures:
         """Work and metadata, for comparisons; walks everything that is held."""
-        vectors = (self.vector, self.stable, self._context, self._acknowledged)
+        vectors = (self.vector, self.stable, self._acknowledged)
         return measure(
             vectors,
             self._peers,

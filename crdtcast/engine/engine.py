@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from crdtcast.engine.checks import check_digest, check_message, superseded
-from crdtcast.engine.core import EAGER_MEMBERS, Core
+from crdtcast.engine.core import Core
 from crdtcast.engine.members import Members
 from crdtcast.engine.naming import NamedRows
 from crdtcast.engine.peer import Peer
@@ -51,12 +51,12 @@ class Engine(Core):
         super().__init__(me)
         self.durability = durable
         self._members = Members(me, names)
-        self._eager = len(self._members.names) <= EAGER_MEMBERS
         self._recovering = False
         self._superseded = 0
         self._resume(state or EngineState())
         self._told = self.told_type(self.vector, self._members, durable)
         self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
+        self._stability.messages_acknowledge = durable is Durability.IMMEDIATE
 
     def _resume(self, state: EngineState) -> None:
         members = self._members
@@ -233,7 +233,7 @@ class Engine(Core):
 
     def _receive_digest(self, peer: Peer, digest: Digest) -> None:
         vector = digest.vector
-        weight = check_digest(peer, vector, self.vector, self._stability.stable, self._members)
+        weight = check_digest(peer, digest, self.vector, self._stability.stable, self._members)
         self._digests_in += 1
         if len(vector) != peer.known_width:
             for incarnation in self._unmet(vector):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from crdtcast.engine.checks import check_group_digest, check_incarnation, check_message
-from crdtcast.engine.core import EAGER_MEMBERS, Core
+from crdtcast.engine.core import Core
 from crdtcast.engine.leaving import Farewell
 from crdtcast.engine.membership import Fate, GroupState, Member, Membership, Standing
 from crdtcast.engine.operations import (
@@ -93,6 +93,8 @@ class GroupEngine(Core):
         for incarnation in self._membership.members:
             if incarnation != me:
                 self._peers[incarnation] = Peer(incarnation)
+        for victim in self._membership.evictions.keys() & self._peers.keys():
+            self._peers[victim].frozen = True
         self._vouching = self.vouching_type(self._membership, self.vector, self._inbox.messages)
         self._stability = self.stability_type(
             self.vector, self._peers, self.stable, self._membership
@@ -349,7 +351,7 @@ class GroupEngine(Core):
             peer = self._strangers.pop(incarnation, None) or Peer(incarnation)
             row = {**join.vector, dot.origin: dot.counter}
             # The contact may have dropped names whose sweeps it, and so the joiner, has.
-            peer.row = dict(self._stability.completed(row))
+            peer.adopt(dict(self._stability.completed(row)))
             self._peers[incarnation] = peer
         self._members_changed()
         if self._vouching.bound:
@@ -393,9 +395,11 @@ class GroupEngine(Core):
         evictions[victim] = {}
         self._vouching.open(victim)
         peer = self._peers.get(victim)
-        if peer is not None and peer.aside is not None:
-            peer.aside = None
-            self._stability.waiting -= 1
+        if peer is not None:
+            peer.frozen = True
+            if peer.aside is not None:
+                peer.aside = None
+                self._stability.waiting -= 1
         if victim != self.me:
             self._report(victim)
 
@@ -488,7 +492,6 @@ class GroupEngine(Core):
         self._members_changed()
 
     def _members_changed(self) -> None:
-        self._eager = len(self._membership.members) <= EAGER_MEMBERS
         self._evaluate_now = True
         self._stability.blocker = None
         self._refused.clear()

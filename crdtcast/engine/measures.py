@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.interface import Measures
+from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.store import Store
@@ -19,13 +20,13 @@ def measure(
     store: Store,
     inbox: Inbox,
     stability: Stability,
-    pasts: object,
+    pasts: Pasts,
     digests: int,
 ) -> Measures:
     """The measures of one engine, from its parts.
 
-    vectors: all of its vectors and its context. pasts: what tags share; counted in bytes only, as the published counts
-    know no tags. digests: how many it has received.
+    vectors: all of its vectors and its context. pasts: what tags share; of it, the published counts
+    know the bits only. digests: how many it has received.
     """
     # Only comparisons need it, and the literature's engines are made of parts of this package.
     from crdtcast.baselines.sizes import metadata_bytes
@@ -33,11 +34,12 @@ def measure(
     vectors = list(vectors)
     words = sum(2 * len(vector) for vector in (*vectors, stability.stable))
     for peer in peers.values():
-        words += 2 * sum(len(row) for row in (peer.row, peer.aside) if row is not None)
-        words += len(peer.columns) + 2 * (len(peer.sent) + len(peer.sent_before))
+        words += 2 * sum(len(row) for row in (peer.told, peer.aside) if row is not None)
+        words += peer.covers.bit_length() // WORD + 1 + 2 * (len(peer.sent) + len(peer.sent_before))
     for stored in store.in_order():
-        # Its place, its tick, and the bits of what its past lacks.
-        words += 2 + _message_words(stored.message) - (-(stored.missing or 0).bit_length() // WORD)
+        words += 2 + _message_words(stored.message)  # its place, its tick
+    for bits in pasts.covers.values():
+        words += 2 + (bits or 0).bit_length() // WORD + 1
     for message in inbox.messages():
         words += 2 + _message_words(message)  # the dot it waits for
     entries = stability.entries + digests * len(stability.stable)

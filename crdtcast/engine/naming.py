@@ -37,6 +37,10 @@ class NamedRows(Stability):
             peer.named = members.changes
         return True
 
+    def may_count(self, peer: Peer) -> bool:
+        """Naming: a message comes after the digest that has named all; what it covers of ended ones is delivered."""
+        return self.messages_acknowledge and peer.named == self._members.changes
+
     def delivered_what_had_ended(self, vector: Vector) -> bool:
         """So that nothing of an ended incarnation is still to come by way of this peer."""
         known = self._vector
@@ -44,7 +48,7 @@ class NamedRows(Stability):
 
     def names_all_current(self, vector: Vector) -> bool:
         """So that the sender takes nothing more from those which the current incarnations have ended."""
-        return all(incarnation in vector for incarnation in self._members.current.values())
+        return vector.keys() >= set(self._members.current.values())
 
     def complete(self) -> bool:
         """Whether an incarnation of every name is known."""
@@ -58,7 +62,6 @@ class NamedRows(Stability):
             if name == members.name:
                 continue
             incarnation = members.current.get(name)
-            row = self._peers[incarnation].row if incarnation is not None else None
-            if row is None or any(row.get(o, 0) < n for o, n in self._vector.items()):
+            if incarnation is None or self.holds_back(self._peers[incarnation]):
                 names.append(name)
         return names

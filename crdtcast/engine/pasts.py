@@ -1,23 +1,28 @@
 """The exact past of a message, from its reduced context and the order of delivery here; a vector only if asked for.
 
-A vector for every message would cost the number of members in time and in memory, each time. So a past is kept as what
-it lacks: everything delivered here before the message, except some recent messages, one bit each. These bits are the
-intersection of what the messages of the context lack. Two facts make that exact: a dot of the context that is not
-stable is still stored, and what is stable here lies in the past of everything delivered later. A past that lacks
-messages from far back (at the end of a partition) is kept as a vector instead.
+A vector for every message would cost the number of members in time and in memory, each time. So a message is kept as
+the set of what it *covers*, itself and its past: one bit for each message of a window of the order of delivery. A past
+is the union of what the messages of its context cover, and of what is stable here, which lies in the past of everything
+delivered later. The window begins at the oldest unstable message, or FAR places back at most; a past that lacks
+something from before the window (at the end of a partition) is kept as a vector instead.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from itertools import compress, islice
+from operator import or_
 
-from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.store import Store
 from crdtcast.tags import Dot, Vector, merge_into
 
 SEGMENT = 16
 """Messages between two saved vectors: a past that is asked for starts from the last one."""
 
 FAR = 2048
-"""How many places back in the order of delivery the bits reach."""
+"""How many places back in the order of delivery the bits reach at least, if something there is unstable."""
+
+SLACK = 256
+"""The window moves when it has grown by at least so many messages."""
 
 
 class Segment:
@@ -32,21 +37,25 @@ class Segment:
 
 
 class Past(Mapping[str, int]):
-    """A vector that is worked out when it is first looked into. It keeps alive only the few segments it needs."""
+    """A vector that is worked out when it is first looked into. It keeps alive only the few segments it needs.
 
-    __slots__ = ("_floor", "_missing", "_segments", "_sequence", "_vector")
+    sequence: the place of the message. lacks: bits of what it lacks of what was delivered before it, from place
+    `first` on.
+    """
+
+    __slots__ = ("_first", "_lacks", "_segments", "_sequence", "_vector")
 
     def __init__(
         self,
         sequence: int,
-        missing: int,
-        floor: Vector,
+        first: int,
+        lacks: int,
         segments: tuple[Segment, ...],
         vector: dict[str, int] | None = None,
     ) -> None:
         self._sequence = sequence
-        self._missing = missing
-        self._floor = floor
+        self._first = first
+        self._lacks = lacks
         self._segments = segments
         self._vector = vector
 
@@ -56,28 +65,24 @@ class Past(Mapping[str, int]):
         if vector is None:
             vector = self._vector = self._work_out()
             self._segments = ()
-            self._floor = {}
         return vector
 
     def _work_out(self) -> dict[str, int]:
-        segments, place = self._segments, self._sequence
+        segments = self._segments
         index = len(segments) - 1
         vector = segments[index].base.copy()
-        for origin, counter in islice(segments[index].dots, place - segments[index].first):
+        for origin, counter in islice(segments[index].dots, self._sequence - segments[index].first):
             vector[origin] = counter
-        missing, floor = self._missing, self._floor
-        while missing:
+        lacks = self._lacks
+        while lacks:
             # The nearest one first, so that the earliest one of an origin has the last word.
-            step = (missing & -missing).bit_length()
-            missing >>= step
-            place -= step
+            bit = lacks.bit_length() - 1
+            lacks ^= 1 << bit
+            place = self._first + bit
             while place < segments[index].first:
                 index -= 1
             origin, counter = segments[index].dots[place - segments[index].first]
-            if counter > floor.get(
-                origin, 0
-            ):  # else it was stable: no bit is needed to know that it is in
-                vector[origin] = counter - 1
+            vector[origin] = counter - 1
         return vector
 
     def __getitem__(self, origin: str) -> int:
@@ -99,119 +104,250 @@ class Past(Mapping[str, int]):
 
 
 class Pasts:
-    """The order of delivery at one member, and the pasts that follow from it."""
+    """The order of delivery at one member, and the pasts that follow from it. Bit 0 is the message at place `base`.
 
-    __slots__ = ("_delivered", "_forgotten", "_forgotten_at", "_recent", "_segment", "_store")
+    `covers`: what each message of the window covers, itself included; None if it lacks something from before.
+    `full` has a bit for every message of the window, `stable` for those that are stable here, and `heads` for those
+    that nothing delivered here comes after: the reduced context.
+    """
+
+    __slots__ = (
+        "_delivered",
+        "_forgotten",
+        "_forgotten_at",
+        "_recent",
+        "_segment",
+        "_store",
+        "base",
+        "covers",
+        "full",
+        "heads",
+        "limit",
+        "old_heads",
+        "stable",
+        "truncated",
+        "window",
+    )
 
     def __init__(self, store: Store, delivered: Vector) -> None:
         self._store = store
         self._delivered = dict(delivered)
         self._segment = Segment(store.sequence + 1, dict(delivered))
         self._recent = [self._segment]
+        self.base = store.sequence + 1
+        self.window: list[Dot] = []
+        self.covers: dict[Dot, int | None] = {}
+        self.full = self.stable = self.heads = 0
+        self.old_heads: dict[Dot, None] = {}  # from before the window
+        self.limit = 0  # size of the window at which it moves
+        self.truncated = False  # whether something before the window may be unstable
         # Dropped origins are in every past, though `stable` names them no more. What is stored may still lack them.
         self._forgotten: dict[str, int] = {}
         self._forgotten_at = 0
 
-    def record(self, dot: Dot) -> None:
-        """`dot` was delivered (or sent) just now."""
+    # The order of delivery
+
+    def record(self, dot: Dot, context: tuple[Dot, ...], known: int | None) -> int | None:
+        """`dot` was delivered (or sent) just now, with a past that knows these bits. What it covers."""
         segment = self._segment
-        if len(segment.dots) == SEGMENT:
-            segment = self._segment = Segment(segment.first + SEGMENT, self._delivered.copy())
+        if len(segment.dots) >= SEGMENT:
+            segment = self._segment = Segment(
+                segment.first + len(segment.dots), self._delivered.copy()
+            )
             self._recent.append(segment)
-            if len(self._recent) > 2 * (FAR // SEGMENT + 2):
-                del self._recent[: -(FAR // SEGMENT + 2)]
         segment.dots.append(dot)
         self._delivered[dot[0]] = dot[1]
+        bit = self.full + 1
+        self.full |= bit
+        self.window.append(dot)
+        if known is None:
+            for depended in context:
+                self._no_head(depended)
+            self.heads |= bit
+            self.covers[dot] = None
+            return None
+        if self.old_heads:
+            if self.truncated:
+                for depended in context:
+                    self.old_heads.pop(depended, None)
+            else:
+                self.old_heads.clear()  # stable, and so before this one
+        self.heads = self.heads & ~known | bit
+        covers = self.covers[dot] = known | bit
+        return covers
+
+    def _no_head(self, dot: Dot) -> None:
+        self.old_heads.pop(dot, None)
+        stored = self._store.get(*dot)
+        if stored is not None and stored.sequence >= self.base:
+            self.heads &= ~(1 << stored.sequence - self.base)
+
+    def restore_heads(self, context: Iterable[Dot]) -> None:
+        """After a restart: what was saved of the reduced context, which need not be in the window."""
+        self.heads = 0
+        self.old_heads.clear()
+        for dot in context:
+            stored = self._store.get(*dot)
+            if stored is not None and stored.sequence >= self.base:
+                self.heads |= 1 << stored.sequence - self.base
+            else:
+                self.old_heads[dot] = None
+
+    def context(self) -> tuple[Dot, ...]:
+        """The reduced context: the maximal dots, in the order of delivery."""
+        return (*self.old_heads, *self.dots(self.heads))
+
+    def dots(self, bits: int) -> Iterable[Dot]:
+        """The dots of these bits, in the order of delivery."""
+        if not bits:
+            return ()
+        low = (bits & -bits).bit_length() - 1
+        window = self.window if not low else islice(self.window, low, None)
+        return compress(window, map("1".__eq__, bin(bits >> low)[:1:-1]))
+
+    def places(self, bits: int) -> list[tuple[int, Dot]]:
+        """The same with their bits."""
+        found = []
+        window = self.window
+        while bits:
+            bit = bits & -bits
+            bits ^= bit
+            found.append((bit, window[bit.bit_length() - 1]))
+        return found
 
     def forget(self, origin: str) -> None:
         """An incarnation was dropped: everything of it is before whatever comes."""
         self._forgotten[origin] = self._delivered.pop(origin, 0)
         self._forgotten_at = self._store.sequence
 
-    def rest(self) -> None:
-        """Nothing is unstable, so no later message lacks anything delivered so far: begin anew."""
-        if len(self._recent) > 1:
-            self._segment = Segment(self._store.sequence + 1, dict(self._delivered))
+    def mark_stable(self, sequence: int) -> None:
+        """The message at this place is stable here."""
+        place = sequence - self.base
+        if place >= 0:
+            self.stable |= 1 << place
+
+    @property
+    def overfull(self) -> bool:
+        """Whether the window has to move."""
+        return len(self.window) > self.limit
+
+    def covered_at_least(self, vector: Vector, dots: int) -> int:
+        """Bits of some of what a vector covers: of its last keys, which are the maximal ones if its sender said so."""
+        found = map(self.covers.get, islice(reversed(vector.items()), dots))  # type: ignore[call-overload]
+        return reduce(or_, filter(None, found), 0)
+
+    def move(self, stable: Vector) -> int:
+        """Let the window begin at the oldest unstable message, or FAR places back; by how many bits it has moved."""
+        store = self._store
+        end = self.base + len(self.window)
+        oldest = store.oldest(stable)
+        first_unstable = end if oldest is None else oldest.sequence
+        base = max(self.base, min(first_unstable, end), end - FAR)
+        self.truncated = first_unstable < base
+        self.limit = end - base + min(FAR, max(SLACK, end - base))
+        shift = base - self.base
+        if shift <= 0:
+            return 0
+        window, covers = self.window, self.covers
+        for dot in self.dots(self.heads & (1 << shift) - 1):
+            self.old_heads[dot] = None
+        for dot in window[:shift]:
+            del covers[dot]
+        del window[:shift]
+        before = (1 << shift) - 1
+        lost = before & ~self.stable
+        for dot, bits in covers.items():
+            if bits is not None:
+                covers[dot] = None if lost & ~bits else bits >> shift
+        self.base = base
+        self.full >>= shift
+        self.stable >>= shift
+        self.heads >>= shift
+        recent = self._recent
+        unneeded = 0
+        while unneeded + 1 < len(recent) and recent[unneeded + 1].first <= base:
+            unneeded += 1
+        del recent[:unneeded]
+        if not window:
+            self._segment = Segment(end, dict(self._delivered))
             self._recent = [self._segment]
             self._forgotten.clear()
+        return shift
+
+    # Pasts
 
     def everything(self) -> Past:
         """All that was delivered or sent here."""
-        return Past(self._store.sequence + 1, 0, {}, (self._segment,))
+        return Past(self._store.sequence + 1, 0, 0, (self._segment,))
 
-    def of(self, context: tuple[Dot, ...], stable: dict[str, int]) -> tuple[Past, int | None]:
-        """The past of a message with this context, all of it delivered here, and what it lacks (None: too much)."""
-        store = self._store
-        sequence = store.sequence + 1
-        by_origin = store.by_origin
-        missing = -1
-        for origin, counter in context:
-            by_counter = by_origin.get(origin)
-            if by_counter is None:
-                continue
-            stored = by_counter.get(counter)
-            if stored is None:
-                continue
-            lacks = stored[4]
-            if lacks is None:
-                return self._from_vectors(context, stable)
-            distance = sequence - stored[0]
-            if missing < 0 or missing.bit_length() >= distance:
-                # What it lacks, moved to this message's place, and whatever was delivered after it.
-                missing &= (lacks << distance) | ((1 << distance - 1) - 1)
-        if not missing:
-            return Past(sequence, 0, {}, (self._segment,)), 0
-        oldest = store.oldest(stable)
-        if oldest is None:
-            return Past(sequence, 0, {}, (self._segment,)), 0
-        reach = sequence - oldest[0]
-        if reach > FAR and (missing < 0 or missing.bit_length() > FAR):
-            return self._from_vectors(context, stable)
-        missing &= (1 << reach) - 1  # what lies before the oldest unstable message is stable
-        if self._forgotten:
-            stable = self._with_forgotten(stable, oldest)
-        return self._past(sequence, missing, stable), missing
+    def known(self, context: tuple[Dot, ...]) -> int | None:
+        """What the messages of a context that is delivered here cover together; None if bits do not tell."""
+        covers, known = self.covers, 0
+        for dot in context:
+            # What is not in the window is stable, or covered by whatever has bits.
+            bits = covers.get(dot, 0)
+            if bits is None:
+                return None
+            known |= bits
+        return None if self.truncated and not known else known
 
-    def _with_forgotten(self, stable: dict[str, int], oldest: Stored | None) -> dict[str, int]:
-        if oldest is None or oldest.sequence > self._forgotten_at:
-            self._forgotten.clear()  # nothing that is stored can lack them
-        return {**stable, **self._forgotten}
-
-    def _past(self, sequence: int, missing: int, stable: dict[str, int]) -> Past:
-        segment = self._segment
-        first = sequence - missing.bit_length()
-        if first >= segment.first:
-            return Past(sequence, missing, stable, (segment,))
-        needed = (segment.first - first + SEGMENT - 1) // SEGMENT + 1
-        return Past(sequence, missing, stable, tuple(self._recent[-needed:]))
-
-    def _from_vectors(
-        self, context: tuple[Dot, ...], stable: dict[str, int]
+    def of(
+        self, context: tuple[Dot, ...], known: int | None, stable: Vector
     ) -> tuple[Past, int | None]:
+        """The past of a message that was delivered just now, and what of the window it knows (None: too little).
+
+        `known` is what its context covers, see `known`.
+        """
+        if known is None:
+            return self._from_vectors(context, stable)
+        known |= self.stable
+        return self._past(known), known
+
+    def _past(self, known: int) -> Past:
+        sequence = self.base + len(self.window)
+        lacks = self.full & ~known
+        segment = self._segment
+        if not lacks:
+            return Past(sequence, 0, 0, (segment,))
+        low = (lacks & -lacks).bit_length() - 1
+        first = self.base + low
+        if first >= segment.first:
+            return Past(sequence, first, lacks >> low, (segment,))
+        recent = self._recent
+        needed = 2
+        while recent[-needed].first > first:
+            needed += 1
+        return Past(sequence, first, lacks >> low, tuple(recent[-needed:]))
+
+    def _from_vectors(self, context: tuple[Dot, ...], stable: Vector) -> tuple[Past, int | None]:
+        store = self._store
+        vector = dict(stable)
         if self._forgotten:
-            stable = self._with_forgotten(stable, self._store.oldest(stable))
-        vector = stable.copy()
+            oldest = store.oldest(stable)
+            if oldest is None or oldest.sequence > self._forgotten_at:
+                self._forgotten.clear()  # nothing that is stored can lack them
+            vector.update(self._forgotten)
         for origin, counter in context:
-            stored = self._store.get(origin, counter)
+            stored = store.get(origin, counter)
             if stored is not None:
                 past = stored.tag.past
                 merge_into(vector, past.vector() if isinstance(past, Past) else past)
                 if vector.get(origin, 0) < counter:
                     vector[origin] = counter
-        return self.explicit(vector, stable)
+        return self.explicit(vector)
 
-    def explicit(self, vector: dict[str, int], stable: dict[str, int]) -> tuple[Past, int | None]:
-        """The past that this vector says, which covers all that is stable; and what it lacks (None: too much)."""
-        sequence = self._store.sequence + 1
-        missing = 0
+    def explicit(self, vector: dict[str, int]) -> tuple[Past, int | None]:
+        """The past that this vector says, which covers all that is stable; and what it knows (None: too little)."""
+        lacks = 0
         for origin, delivered in self._delivered.items():
             first = vector.get(origin, 0) + 1
             if first > delivered:
                 continue
             by_counter = self._store.by_origin.get(origin, {})
             earliest = by_counter.get(first)
-            if earliest is None or sequence - earliest.sequence > FAR:
-                return Past(sequence, 0, {}, (), vector), None
+            if earliest is None or earliest.sequence < self.base:
+                return Past(self.base + len(self.window), 0, 0, (), vector), None
             for counter in range(first, delivered + 1):
-                missing |= 1 << sequence - by_counter[counter].sequence - 1
-        return self._past(sequence, missing, stable), missing
+                lacks |= 1 << by_counter[counter].sequence - self.base
+        known = self.full & ~lacks
+        return self._past(known), known

@@ -4,9 +4,9 @@ Time is counted in ticks of the engine. A message counts as lost only after `hol
 peer takes to acknowledge; what was repaired is repaired again only if a whole round later the peer still lacks it.
 """
 
-from crdtcast.tags import Vector
+from crdtcast.tags import Tag, Vector
 
-HOLD_MIN = 3
+HOLD_MIN = 4
 HOLD_MAX = 20
 BACKOFF_MAX = 32
 
@@ -16,16 +16,18 @@ class Peer:
 
     __slots__ = (
         "acknowledged",
-        "adopted_as",
         "aside",
         "ask_at",
         "ask_delay",
         "backoff",
         "batches",
-        "columns",
+        "covers",
         "delay",
+        "frozen",
+        "hold",
         "incarnation",
         "known_width",
+        "last",
         "linked",
         "linked_at",
         "mark",
@@ -33,9 +35,10 @@ class Peer:
         "named",
         "repairing",
         "resend_at",
-        "row",
         "sent",
         "sent_before",
+        "sent_then",
+        "told",
         "weight",
     )
 
@@ -43,21 +46,28 @@ class Peer:
         self.incarnation = incarnation
         self.met = False  # whether a digest of it has been seen
         self.known_width = 0  # number of keys of its largest vector that was checked
-        # Stability: the vector in use, the same as a tuple in the order of the engine's vector, the one put aside.
         self.named = (
             -1
         )  # the change of members up to which its digests name all current incarnations
-        self.weight = 0  # sum of the newest vector's counters
-        self.row: Vector | None = None
-        self.columns: tuple[int, ...] = ()
-        self.adopted_as = 0  # place of its row among all rows ever taken
-        self.aside: Vector | None = None
+        self.frozen = False  # whether it is a victim: nothing it says acknowledges any more
+        # Stability. What it has acknowledged is its newest digest in use, if that is newer than its last message
+        # delivered here; otherwise that message and its past. `covers` are bits (`engine.pasts`): all of it in the
+        # second case, some of it in the first.
+        self.told: Vector | None = None
+        self.last: Tag | None = None
+        self.covers = 0
+        self.sent_then = (
+            0  # its own messages as of the newest of all, and the sum of that digest's counters
+        )
+        self.weight = 0
+        self.aside: Vector | None = None  # the newest digest, while it may not be used yet
         # Pacing
         self.linked = False
         self.linked_at = 0
         self.mark = 0  # what was stored up to this place never went out on this link
         self.acknowledged = 0
         self.delay = 0.0  # ticks until an own message was acknowledged: rises at once, falls slowly
+        self.hold = HOLD_MIN  # ticks after which an unacknowledged message may be taken for lost
         self.sent: dict[str, int] = {}
         self.sent_before: dict[str, int] = {}
         self.resend_at = 0
@@ -70,9 +80,22 @@ class Peer:
         self.ask_delay = HOLD_MIN
 
     @property
-    def hold(self) -> int:
-        """Ticks after which an unacknowledged message may be taken for lost."""
-        return min(int(self.delay) + HOLD_MIN, HOLD_MAX)
+    def row(self) -> Vector | None:
+        """What it is known to have delivered before all that is still to come of it; None if nothing is known."""
+        if self.told is None and self.last is not None:
+            origin, counter = self.last.dot
+            return {**self.last.past, origin: counter}
+        return self.told
+
+    def adopt(self, row: Vector) -> None:
+        """A newer row."""
+        self.told = row
+        self.last = None
+
+    def forget_row(self) -> None:
+        """Nothing that it has told so far counts."""
+        self.told = self.aside = self.last = None
+        self.covers = self.sent_then = self.weight = 0
 
     def link_up(self, tick: int, sequence: int) -> None:
         """A fresh link: nothing is in flight on it, and everything stored up to `sequence` may be missing."""
@@ -92,3 +115,4 @@ class Peer:
             self.delay = float(ticks)
         else:
             self.delay += (ticks - self.delay) / 8
+        self.hold = min(int(self.delay) + HOLD_MIN, HOLD_MAX)

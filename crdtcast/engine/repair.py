@@ -75,7 +75,7 @@ def repairs(
     batch: list[Message] = []
     size = 0
     blocked: set[str] = set()
-    for sequence, born, message, _, _ in runs[0] if len(runs) == 1 else heapq.merge(*runs):
+    for sequence, born, message, _ in runs[0] if len(runs) == 1 else heapq.merge(*runs):
         age = tick - born
         if age < hold and sequence > peer.mark:
             break

@@ -1,17 +1,20 @@
 """Stability: `stab[o] = min(own[o], min over the other members k of row[k][o])`, evaluated in batches.
 
 *Late adoption* keeps it safe: a digest of k becomes k's row only when everything that k had sent before it has been
-delivered here; until then only the newest is kept aside (docs/protocol.md).
+delivered here; until then only the newest is kept aside. A message of k that is delivered here acknowledges like a
+digest told when it was sent (docs/protocol.md). Most of the time the minimum is an intersection of bit sets, those of
+the last messages (`engine.pasts`); the rows of digests are looked into only for what all these sets agree on.
 """
 
-from collections.abc import Collection, Mapping
-from itertools import repeat
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import and_
 
+from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import HOLD_MIN, Peer
-from crdtcast.tags import Dot, Vector
-
-FEW = 64
-"""Up to so many pairs of origin and member a plain loop that stops early is faster than columns."""
+from crdtcast.engine.store import Store, Stored
+from crdtcast.tags import Dot, Tag, Vector
 
 
 class Stability:
@@ -19,12 +22,12 @@ class Stability:
 
     __slots__ = (
         "_peers",
-        "_serial",
         "_vector",
         "adopted",
         "blocker",
         "entries",
         "held",
+        "messages_acknowledge",
         "stable",
         "waiting",
     )
@@ -32,16 +35,15 @@ class Stability:
     def __init__(self, vector: dict[str, int], peers: Mapping[str, Peer], stable: Vector) -> None:
         self._vector = vector
         self._peers = peers
-        # A new dictionary whenever it rises, so that the pasts of tags can share it. Keys: a prefix of `vector`'s.
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
+        self.messages_acknowledge = True
         self.adopted = 0  # rows taken since the last evaluation
-        self._serial = 0  # rows taken in all
-        self.blocker: Peer | None = (
-            None  # holds the oldest unstable message back; None if that is not known
-        )
+        self.blocker: Peer | None = None  # whoever left nothing over in the last evaluation
         self.waiting = 0  # digests kept aside now
         self.held = 0  # digests that had to wait, in all
-        self.entries = 0  # entries of rows looked at in all evaluations, at most
+        self.entries = 0  # entries of rows, or words of bits, looked at in all evaluations, at most
+
+    # Rows
 
     def may_adopt(self, peer: Peer, vector: Vector) -> bool:
         """Late adoption."""
@@ -51,18 +53,27 @@ class Stability:
         """So that whatever else the peer sends, or has sent, comes after everything that `vector` covers."""
         return self._vector[peer.incarnation] >= vector.get(peer.incarnation, 0)
 
+    def may_count(self, peer: Peer) -> bool:
+        """Whether a message of this peer acknowledges its past."""
+        return self.messages_acknowledge
+
     def offer(self, peer: Peer, vector: Vector, weight: int) -> bool:
         """Take a digest's vector as the peer's row, now or later; whether it is one now.
 
         `weight` is the sum of its counters. The vectors of one incarnation are points of one history, so their weights
-        tell which one is newer; an older one than the known changes nothing.
+        tell which one is newer, and so does how much it had sent itself; an older one than the known changes nothing.
         """
-        newest = peer.row if peer.aside is None else peer.aside
-        if newest is not None and (
-            weight < peer.weight or (weight == peer.weight and len(vector) <= len(newest))
-        ):
+        sent = vector.get(peer.incarnation, 0)
+        if sent < peer.sent_then:
             return False
+        if sent == peer.sent_then:
+            newest = peer.told if peer.aside is None else peer.aside
+            if weight < peer.weight or (
+                weight == peer.weight and newest is not None and len(vector) <= len(newest)
+            ):
+                return False
         peer.weight = weight
+        peer.sent_then = sent
         if self.may_adopt(peer, vector):
             self._adopt(peer, vector)
             return True
@@ -73,14 +84,40 @@ class Stability:
         return False
 
     def _adopt(self, peer: Peer, vector: Vector) -> None:
-        peer.row = vector
-        peer.columns = ()
+        peer.adopt(vector)
         peer.ask_delay = HOLD_MIN
         self.adopted += 1
-        self._serial = peer.adopted_as = self._serial + 1
         if peer.aside is not None:
             peer.aside = None
             self.waiting -= 1
+
+    def heard(self, peer: Peer, tag: Tag, covers: int | None) -> bool:
+        """A message of the peer was delivered just now; whether its row has risen with that.
+
+        Its sender had delivered all of its past, and will send nothing that does not come after it. `covers` are its
+        bits.
+        """
+        counted = self.may_count(peer)
+        if counted:
+            counter = tag.dot[1]
+            if peer.sent_then < counter:
+                peer.sent_then = counter
+                peer.weight = 0
+                if peer.aside is not None:
+                    peer.aside = None
+                    self.waiting -= 1
+            peer.last = tag
+            peer.told = None
+            if covers is None:
+                peer.told = peer.row  # bits do not tell
+            else:
+                peer.covers = covers
+            peer.ask_delay = HOLD_MIN
+            self.adopted += 1
+        if peer.aside is not None and self.may_adopt(peer, peer.aside):
+            self._adopt(peer, peer.aside)
+            return True
+        return counted
 
     def reconsider(self) -> None:
         """Adopt what was kept aside and may be used now."""
@@ -95,95 +132,127 @@ class Stability:
     def forget_rows(self) -> None:
         """A new incarnation is current: no row names it yet."""
         for peer in self._peers.values():
-            peer.row = peer.aside = None
-            peer.columns = ()
+            peer.forget_row()
         self.waiting = 0
         self.blocker = None
 
-    def evaluate(self, own: Vector, unstable: Collection[str]) -> dict[str, range] | None:
-        """Raise `stable`; what has become stable, as counters by origin, or None.
+    def moved(self, shift: int) -> None:
+        """The window of the bits has moved."""
+        for peer in self._peers.values():
+            peer.covers >>= shift
 
-        `own` is what this member would acknowledge itself: its delivered (or durable) vector. `unstable` are the
-        origins of which something is delivered and unstable.
+    # The minimum
+
+    def evaluate(
+        self, own: Vector, store: Store, pasts: Pasts
+    ) -> tuple[int, Iterator[Stored]] | None:
+        """Raise `stable`; how many messages have become stable, and which, in delivery order; None if none has.
+
+        `own` is what this member would acknowledge itself: its delivered (or durable) vector.
         """
         if self.waiting:
             self.reconsider()
         self.adopted = 0
-        if not unstable or not self.complete():
+        if not store.size or not self.complete():
             return None
         if len(self.stable) != len(self._vector):
             self.stable = {origin: self.stable.get(origin, 0) for origin in self._vector}
-        few = len(unstable) * len(self._peers) <= FEW
-        self.entries += (len(unstable) if few else len(self.stable)) * len(self._peers)
-        risen = self._few(own, unstable) if few else self._all(own)
-        if not risen:
+        if pasts.truncated:
+            oldest = store.oldest(self.stable)
+            pasts.truncated = oldest is not None and oldest.sequence < pasts.base
+            if pasts.truncated:
+                return self._by_vectors(own, store, pasts)
+        return self._by_bits(own, store, pasts)
+
+    def _by_bits(
+        self, own: Vector, store: Store, pasts: Pasts
+    ) -> tuple[int, Iterator[Stored]] | None:
+        # First what all messages agree on; then digests, for what is left only; then the own durable vector.
+        peers = self._peers.values()
+        self.entries += len(peers)
+        left = pasts.full & ~pasts.stable
+        left = reduce(and_, [peer.covers for peer in peers if peer.told is None], left)
+        if left:
+            left = self._told_by_all([p for p in peers if p.told is not None], left, pasts)
+        if left and own is not self._vector:
+            left ^= _lost(own, pasts.places(left))
+        if not left:
             return None
-        after = self.stable.copy()
+        pasts.stable |= left
+        stable, by_origin = self.stable, store.by_origin
+        risen = []
+        for origin, counter in pasts.dots(left):
+            stable[origin] = counter
+            risen.append(by_origin[origin][counter])
+        return len(risen), iter(risen)
+
+    def _told_by_all(self, peers: list[Peer], left: int, pasts: Pasts) -> int:
+        """What of these bits is in the digests of all these peers; remembered, so that it is looked up once."""
+        places: list[tuple[int, Dot]] | None = None
+        for peer in peers:
+            if left & ~peer.covers:
+                if places is None:
+                    places = pasts.places(left)
+                assert peer.told is not None
+                self.entries += len(places)
+                lost = _lost(peer.told, places)
+                if lost:
+                    left ^= lost
+                    if not left:
+                        return 0
+                    places = [place for place in places if not place[0] & lost]
+                peer.covers |= left
+        return left
+
+    def _by_vectors(
+        self, own: Vector, store: Store, pasts: Pasts
+    ) -> tuple[int, Iterator[Stored]] | None:
+        # Something unstable lies before the window. Whoever left nothing over the last time is looked at first.
+        stable, by_origin = self.stable, store.by_origin
+        least = {o: own.get(o, 0) for o in by_origin}
+        least = {o: n for o, n in least.items() if n > stable[o]}
+        first = self.blocker
+        peers = list(self._peers.values())
+        if first is not None and self._peers.get(first.incarnation) is first:
+            peers.insert(0, first)
+        for peer in peers:
+            row = peer.row
+            self.entries += len(least)
+            if row is None:
+                least = {}
+            else:
+                least = {o: min(n, row.get(o, 0)) for o, n in least.items()}
+                least = {o: n for o, n in least.items() if n > stable[o]}
+            if not least:
+                self.blocker = peer
+                return None
+        risen = {o: range(stable[o] + 1, n + 1) for o, n in least.items()}
         for origin, counters in risen.items():
-            after[origin] = counters[-1]
-        self.stable = after
-        return risen
-
-    def _few(self, own: Vector, unstable: Collection[str]) -> dict[str, range]:
-        rows = []
-        for peer in self._peers.values():
-            if peer.row is None:
-                return {}
-            rows.append(peer.row)
-        risen = {}
-        for origin in unstable:
-            old = self.stable[origin]
-            new = own.get(origin, 0)
-            for row in rows:
-                acknowledged = row.get(origin, 0)
-                if acknowledged < new:
-                    new = acknowledged
-                    if new <= old:
-                        break
-            if new > old:
-                risen[origin] = range(old + 1, new + 1)
-        return risen
-
-    def _all(self, own: Vector) -> dict[str, range]:
-        # Columns and `map(min, …)`: the inner loop over members runs in C.
-        vector = self._vector
-        width = len(vector)
-        rows = []
-        for peer in self._peers.values():
-            columns = peer.columns
-            if len(columns) != width:
-                if peer.row is None:
-                    return {}
-                columns = peer.columns = tuple(map(peer.row.get, vector, repeat(0)))
-            rows.append(columns)
-        acknowledged = own.values() if own is vector else map(own.get, vector, repeat(0))
-        minima = map(min, acknowledged, *rows)
-        stable = self.stable.items()
-        return {
-            origin: range(old + 1, new + 1)
-            for (origin, old), new in zip(stable, minima, strict=True)
-            if new > old
-        }
-
-    def find_blocker(self, oldest: Dot | None) -> None:
-        """Remember a peer whose row does not cover the oldest unstable message, so that others need no look.
-
-        The one heard from last, of several: it is likely to be the last that is heard from again.
-        """
-        blocker = None
-        if oldest is not None:
-            origin, counter = oldest
-            for peer in self._peers.values():
-                if (blocker is None or peer.adopted_as > blocker.adopted_as) and (
-                    peer.row is None or peer.row.get(origin, 0) < counter
-                ):
-                    blocker = peer
-        self.blocker = blocker
+            for counter in reversed(counters):
+                place = by_origin[origin][counter].sequence - pasts.base
+                if place < 0:
+                    break
+                pasts.stable |= 1 << place
+        stable.update(least)
+        # Merged as it is taken: it may be very much at once.
+        runs = [map(by_origin[o].__getitem__, counters) for o, counters in risen.items()]
+        return sum(map(len, risen.values())), heapq.merge(*runs)
 
     def holders(self) -> list[str]:
         """The members whose row (or absence) holds back what is delivered here."""
-        return [
-            peer.incarnation
-            for peer in self._peers.values()
-            if peer.row is None or any(peer.row.get(o, 0) < n for o, n in self._vector.items())
-        ]
+        return [peer.incarnation for peer in self._peers.values() if self.holds_back(peer)]
+
+    def holds_back(self, peer: Peer) -> bool:
+        """Whether its row (or absence) holds back something that is delivered here."""
+        row = peer.row
+        return row is None or any(row.get(o, 0) < n for o, n in self._vector.items())
+
+
+def _lost(vector: Vector, places: Iterable[tuple[int, Dot]]) -> int:
+    """The bits of those dots that the vector does not cover."""
+    lost = 0
+    get = vector.get
+    for bit, (origin, counter) in places:
+        if get(origin, 0) < counter:
+            lost |= bit
+    return lost

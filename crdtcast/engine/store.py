@@ -13,15 +13,12 @@ FORGET_AT_ONCE = 2000
 
 
 class Stored(NamedTuple):
-    """One delivered message: its place in the local order of delivery, the tick at which it was delivered, and what
-    its past lacks of the messages before it (see `engine.pasts`).
-    """
+    """One delivered message, its place in the local order of delivery, and the tick at which it was delivered."""
 
     sequence: int
     born: int
     message: Message
     tag: Tag
-    missing: int | None
 
 
 _stored = tuple.__new__  # a third of the cost of Stored(…), and this is once per message
@@ -39,10 +36,10 @@ class Store:
         self.size = 0
         self.bytes = 0
 
-    def add(self, message: Message, tag: Tag, missing: int | None, tick: int) -> None:
+    def add(self, message: Message, tag: Tag, tick: int) -> None:
         """Keep a message that was delivered (or sent) just now."""
         self.sequence = sequence = self.sequence + 1
-        stored: Stored = _stored(Stored, (sequence, tick, message, tag, missing))
+        stored: Stored = _stored(Stored, (sequence, tick, message, tag))
         origin, counter = message.dot
         by_counter = self.by_origin.get(origin)
         if by_counter is None:

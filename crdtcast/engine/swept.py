@@ -54,6 +54,10 @@ class SweptRows(Stability):
     def _adopt(self, peer: Peer, vector: Vector) -> None:
         super()._adopt(peer, self.completed(vector) if self.swept else vector)
 
+    def may_count(self, peer: Peer) -> bool:
+        """Nothing that a victim sends does."""
+        return not peer.frozen
+
     def completed(self, vector: Vector) -> Vector:
         """The vector with everything of those incarnations whose sweeps it covers."""
         known, swept = self._vector, self.swept
@@ -74,5 +78,3 @@ class SweptRows(Stability):
     def drop(self, incarnation: str) -> None:
         """The vector has lost this key."""
         self.stable = {o: n for o, n in self.stable.items() if o != incarnation}
-        for peer in self._peers.values():
-            peer.columns = ()

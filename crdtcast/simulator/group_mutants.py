@@ -280,7 +280,7 @@ class NewRowsBlank(GroupEngine):
         super()._apply_join(join, dot)
         for peer in self._peers.values():
             if peer.incarnation.startswith(join.base + "+"):
-                peer.row = None
+                peer.forget_row()
 
 
 class VictimsSweep(GroupEngine):

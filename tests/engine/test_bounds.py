@@ -88,6 +88,7 @@ def test_what_a_member_of_128_holds_back_is_reported_in_slices() -> None:
     for other in ids[1:]:
         assert not engine.has_stable()
         engine.receive(other, Digest(DigestKind.NEWS, full))
+    engine.tick()
     slices = []
     while tags := engine.poll_stable(1000):
         slices.append(len(tags))
