@@ -144,7 +144,7 @@ class TestJournals:
         world = world_after("abc", "mute a b / mute a c / send a / send a / sync a / torn a 0")
         world.apply(("link", "a", "b"))
         world.apply(("join", "a", "b"))
-        for _ in range(12):
+        for _ in range(20):
             for name in "abc":
                 world.apply(("tick", name))
                 world.apply(("sync", name))
