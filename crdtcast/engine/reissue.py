@@ -117,10 +117,11 @@ class Parked:
         settling = self.settling.get(incarnation)
         if settling is not None:
             return _is_stable(group, settling)
-        if group.fate(incarnation) is not Fate.SETTLED:
-            return False
-        # Nothing to settle. Of a stranger the copies are all that there is.
-        return incarnation not in self.strangers or all(
+        fate = group.fate(incarnation)
+        if incarnation not in self.strangers or fate is Fate.MEMBER:
+            return fate is Fate.SETTLED
+        # It never was a member, so there is nothing to settle: the copies are all that there is.
+        return all(
             any(_is_stable(group, copy) for copy in self.copies.get(operation.dot, ()))
             for operation in self.operations
             if operation.dot.origin == incarnation

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate
 from crdtcast.engine.reissue import Parked
 from crdtcast.incarnation import name_of
@@ -136,25 +135,10 @@ def reissue(world: "GroupWorld", machine: Machine) -> bool:
         return True
     if _settle_one(world, machine):
         return True
-    if all(_is_settled(engine, parked, incarnation) for incarnation in parked.ended):
+    if parked.may_be_dropped(engine):
         machine.parked = None
         return True
     return False
-
-
-def _is_settled(engine: GroupEngine, parked: Parked, incarnation: str) -> bool:
-    """Whether no crash, and nobody's end, can bring the question back what the group has of that incarnation."""
-    dot = parked.settling.get(incarnation)
-    if dot is not None and dot.origin in engine.vector:
-        return engine.stable.get(dot.origin, 0) >= dot.counter
-    if engine.fate(incarnation) is Fate.SETTLED:
-        return True
-    # Let in beyond the cut of its contact, it has no tomb to settle: then what went out again must be stable.
-    again = [parked.copies.get(operation.dot, ()) for operation in parked.operations]
-    return incarnation not in {*engine.tombs, *engine.ended} and all(
-        any(engine.stable.get(copy.origin, 0) >= copy.counter for copy in copies)
-        for copies in again
-    )
 
 
 def _settle_one(world: "GroupWorld", machine: Machine) -> bool:

@@ -134,3 +134,30 @@ def test_a_restored_copy_that_comes_after_all_was_settled_sends_nothing_again() 
     assert parked.uncovered(town.engines["c"]) == ()
     town.run()
     town.assert_one_group("a", "b", "c")
+
+
+def test_what_a_stranger_to_the_group_took_along_may_be_dropped_although_its_contact_never_settles() -> (
+    None
+):
+    town = Town("abc")
+    town.cut("c", "ab")
+    town.engines["a"].evict(town.id("c"))
+    town.run()
+    town.join("d", "c")  # beyond the cut of c, which nobody there knows yet
+    town.send("d", b"1")
+    town.run(5)
+    town.heal()
+    town.run()
+    stranger = town.take_down("d")
+    town.take_down("c")  # for good: its tomb stays
+    assert stranger is not None and stranger.standing is Standing.EVICTED
+    parked = Parked.of(stranger.state(), stranger.me)
+    engine = town.join("d", "a", [stranger.me])
+    (operation,) = parked.uncovered(engine)
+    assert not parked.may_be_dropped(engine)
+    (tag,) = town.send("d", operation.payload)
+    parked = parked.reissued(operation, tag.dot)
+    assert not parked.may_be_dropped(engine), "it is not stable"
+    town.run()
+    assert parked.may_be_dropped(engine)
+    town.assert_one_group("a", "b", "d")
