@@ -6,7 +6,7 @@ life at once. `Engine` adds a fixed set of names, `GroupEngine` members that com
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -55,6 +55,7 @@ class Core:
         self._last_news: Vector | None = None
         self._spoke = False  # a message since the last tick has acknowledged all that was delivered
         self._acknowledged: Vector = {}  # told in some digest, at most
+        self._dropped = 0  # sum of the counters of those whom the vector does not name any more
         self._greet: list[str] = []  # linked, but not told our vector yet
         self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
         self._repairs = self._digests_in = self._digests_out = self._asks = 0
@@ -88,14 +89,14 @@ class Core:
         """Whether digests may go out now."""
         return True
 
-    def _digest(self, kind: DigestKind) -> Digest:
+    def _digest(self, kind: DigestKind, ended: Mapping[str, int | None] | None = None) -> Digest:
         vector = dict(self._to_tell())
         for origin, counter in self._pasts.context():
             # The maximal dots go last, where receivers look first: these cover all the others.
             if vector.get(origin) == counter:
                 vector[origin] = vector.pop(origin)
         self._acknowledged = vector
-        return Digest(kind, vector)
+        return Digest(kind, vector, ended or {}, self._dropped)
 
     def _vector_changed(self) -> None:
         """`vector` has risen."""
@@ -248,19 +249,27 @@ class Core:
             peer.covers |= self._pasts.covered_at_least(vector, HEADS)
             self._row_taken()
         if digest.kind is DigestKind.ASK:
-            self._tell(peer.incarnation, DigestKind.REPLY)
+            self._answer(peer.incarnation, digest)
         if self._store.size:
             peer.batches = BATCHES
             self._repair(peer, vector)
+
+    def _answer(self, to: str, asked: Digest) -> None:
+        self._tell(to, DigestKind.REPLY)
 
     def _row_taken(self) -> None:
         if EVALUATIONS * self._stability.adopted >= len(self._peers):
             self._evaluate_now = True
 
-    def _tell(self, to: str | None, kind: DigestKind) -> None:
+    def _tell(
+        self,
+        to: str | None,
+        kind: DigestKind,
+        ended: Mapping[str, int | None] | None = None,
+    ) -> None:
         if not self._may_tell():
             return
-        self._outbox.append(Transmit(to, self._digest(kind)))
+        self._outbox.append(Transmit(to, self._digest(kind, ended)))
         self._digests_out += 1
         if kind is DigestKind.ASK:
             self._asks += 1

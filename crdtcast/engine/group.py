@@ -212,9 +212,8 @@ class GroupEngine(Core):
             self._check_copy(origin, counter, copied_from)
         for victim in list(membership.members):
             if base_of(victim) in replaced and victim not in membership.evictions:
-                self._issue(
-                    Evict(victim, force=False)
-                )  # first, so that our report is the joiner's, too
+                # First, so that our report is the joiner's, too.
+                self._issue(Evict(victim, force=False))
         tag = self._issue(Join(base, replaced, witness, dict(self.vector)))
         return Admission(joined_id(base, self.me, tag.dot.counter), self.state())
 
@@ -222,7 +221,8 @@ class GroupEngine(Core):
         """Raise what fits if a copy of the application's state has more of an origin than this member."""
         membership = self._membership
         known = self.vector.get(origin)
-        if known is None and membership.is_past(origin):
+        forgotten = known is None and membership.is_past(origin)
+        if forgotten:
             # All of it is delivered here. That the copy has no more is certain if its source still is a member: it has
             # delivered the sweep, and would have ended with that.
             cut = membership.cut_of(origin)
@@ -233,9 +233,7 @@ class GroupEngine(Core):
             raise HandshakeError(
                 f"the copy may hold messages of {origin} that were cut off: fetch it again from a member"
             )
-        if known is None and membership.is_past(origin):
-            return
-        if counter > (known or 0):
+        if not forgotten and counter > (known or 0):
             raise NotReadyError(f"{self.me} has not delivered yet what the joiner has a copy of")
 
     def leave(self) -> Tag:
@@ -643,11 +641,6 @@ class GroupEngine(Core):
                 self._answer(sender, digest)
             if self._store.size and not self._has_left(sender):
                 self._repair(peer, digest.vector)
-        elif digest.kind is DigestKind.ASK and digest.vector.keys() - membership.members.keys():
-            self._answer(sender, digest)
-            self._take_digest(
-                peer, replace(digest, kind=DigestKind.NEWS), weight
-            )  # answered already
         else:
             self._take_digest(peer, digest, weight)
         if self._farewell is not None:
@@ -662,11 +655,7 @@ class GroupEngine(Core):
             for incarnation in asked.vector
             if incarnation in membership.ended or membership.is_past(incarnation)
         }
-        self._outbox.append(Transmit(to, replace(self._digest(DigestKind.REPLY), ended=ended)))
-        self._digests_out += 1
-
-    def _digest(self, kind: DigestKind) -> Digest:
-        return replace(super()._digest(kind), dropped=self._dropped)
+        self._tell(to, DigestKind.REPLY, ended)
 
     def _to_tell(self) -> Vector:
         if self._told is None:

@@ -1,6 +1,6 @@
 """Group engines with one rule of the protocol dropped each. A campaign that does not catch them is too weak."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from crdtcast.engine.core import Core
@@ -242,8 +242,8 @@ class NoTombs(GroupEngine):
 class LightDigests(GroupEngine):
     """Digests count what their vectors do not name any more, so that old ones are told from new ones."""
 
-    def _digest(self, kind: DigestKind) -> Digest:
-        return replace(super()._digest(kind), dropped=0)
+    def _digest(self, kind: DigestKind, ended: Mapping[str, int | None] | None = None) -> Digest:
+        return replace(super()._digest(kind, ended), dropped=0)
 
 
 class _NobodyIsPast(Membership):
