@@ -9,6 +9,7 @@ import trio
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link
 from crdtcast.links import Connect, LinkHost, Links
+from crdtcast.listening import listen
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
@@ -67,10 +68,10 @@ class Endpoint(LinkHost):
         address once bound.
 
         Raises `SupersededError` when a peer proves that this incarnation has ended,
-        `RolledBackError` (without `on_rolled_back`), and OSError when it cannot listen. No error of
-        a peer ends it.
+        `RolledBackError` (without `on_rolled_back`), and `ConfigurationError` when it cannot listen.
+        No error of a peer ends it.
         """
-        listeners = await _listen(self.options.listen)
+        listeners = await listen(self.options.listen)
         self._address = listeners[0].socket.getsockname()[:2]
         self._links = links = Links(self, self.options, self._connect, self._logger)
         try:
@@ -175,17 +176,6 @@ class Endpoint(LinkHost):
     def received(self, link: Link, frames: list[Frame]) -> None:
         """(For links.) Everything that one piece of a stream held, in order."""
         raise NotImplementedError
-
-
-async def _listen(address: Address) -> list[trio.SocketListener]:
-    host, port = address
-    listeners = await trio.open_tcp_listeners(port, host=host)
-    if port == 0:
-        # A name with several addresses would get as many ports.
-        for listener in listeners[1:]:
-            listener.socket.close()
-        del listeners[1:]
-    return listeners
 
 
 async def _serve(

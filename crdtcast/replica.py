@@ -517,8 +517,8 @@ async def open_replica(
         leaves none, and the group does not take a replica back that has lost its state.
     options: any other of `crdtcast.options.NodeOptions`.
 
-    Raises `ConfigurationError` for options that cannot work, OSError when the address is taken, and
-    in the block's place `SupersededError` when another process has taken this replica's name over.
+    Raises `ConfigurationError` for options that cannot work or an address that is taken, and in the
+    block's place `SupersededError` when another process has taken this replica's name over.
     """
     node_options = NodeOptions(
         name=name,

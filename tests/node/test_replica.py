@@ -168,7 +168,7 @@ def test_errors_come_out_as_they_are() -> None:
                 raise ZeroDivisionError
         async with open_replica("a", peers={}) as first:
             host, port = first.address
-            with pytest.raises(OSError, match="in use"):
+            with pytest.raises(ConfigurationError, match=f"{host}:{port}: another process"):
                 async with open_replica("b", listen=f"{host}:{port}", peers={}):
                     pass
 

@@ -11,7 +11,9 @@ import pytest
 import trio
 
 from crdtcast.engine import Engine
+from crdtcast.exceptions import ConfigurationError
 from crdtcast.node import Node, NodeOptions, run_until_signal, running
+from crdtcast.options import format_address
 from crdtcast.wire import Hello, Welcome, encode
 from tests.node.network import Member, incarnation
 
@@ -144,13 +146,26 @@ def test_bytes_after_the_handshake_that_are_no_frame(caplog: pytest.LogCaptureFi
     assert "a frame of an unknown kind: 99" in caplog.text
 
 
-def test_a_port_in_use_is_an_os_error_not_a_group() -> None:
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [
+        (None, "another process listens there: stop it, or choose another port"),
+        (("203.0.113.1", 7001), "203.0.113.1:7001: this machine has no such address"),
+        (("no such host", 7001), "no address is known for 'no such host': correct the host name"),
+        (("x" * 300, 7001), "correct the host name"),
+    ],
+)
+def test_an_address_that_cannot_be_bound_is_one_clear_line(
+    listen: tuple[str, int] | None, words: str
+) -> None:
     async def main() -> None:
         async with members("a") as group:
-            options = NodeOptions(name="b", listen=group["a"].node.address)
-            with pytest.raises(OSError, match="in use"):
+            address = listen or group["a"].node.address
+            options = NodeOptions(name="b", listen=address)
+            with pytest.raises(ConfigurationError, match=words) as caught:
                 async with running(Node(options, Engine(incarnation("b"), {"b"}))):
-                    raise AssertionError("it listens twice")
+                    raise AssertionError("it listens")
+            assert str(caught.value).startswith(f"cannot listen on {format_address(address)}: ")
 
     trio.run(main)
 

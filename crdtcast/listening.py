@@ -1,0 +1,47 @@
+"""Binding the address that a process listens on, and what to say when it cannot be bound."""
+
+import errno
+import socket
+
+import trio
+
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.options import Address, format_address
+
+_REMEDIES = {
+    errno.EADDRINUSE: "another process listens there: stop it, or choose another port (0 takes a "
+    "free one)",
+    errno.EADDRNOTAVAIL: "this machine has no such address: choose one that it has, or 0.0.0.0 for "
+    "all of them",
+    errno.EACCES: "this user may not: choose a port above 1023",
+}
+
+
+async def listen(address: Address) -> list[trio.SocketListener]:
+    """Listeners on every address of the host; on one of them for port 0, which takes a free port.
+
+    Raises ConfigurationError, which names the address and says what to do.
+    """
+    host, port = address
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except (OSError, UnicodeError) as error:
+        # A host name that cannot be encoded is a UnicodeError.
+        raise cannot_listen(address, error) from error
+    if port == 0:
+        # A name with several addresses would get as many ports.
+        for listener in listeners[1:]:
+            listener.socket.close()
+        del listeners[1:]
+    return listeners
+
+
+def cannot_listen(address: Address, error: OSError | UnicodeError) -> ConfigurationError:
+    """Why `address` could not be bound, and the way out, in one line."""
+    where = f"cannot listen on {format_address(address)}"
+    if isinstance(error, (socket.gaierror, UnicodeError)):
+        return ConfigurationError(
+            f"{where}: no address is known for {address[0]!r}: correct the host name"
+        )
+    remedy = _REMEDIES.get(error.errno or 0, error.strerror or str(error))
+    return ConfigurationError(f"{where}: {remedy}")
