@@ -71,9 +71,10 @@ class Endpoint(LinkHost):
         `RolledBackError` (without `on_rolled_back`), and `ConfigurationError` when it cannot listen.
         No error of a peer ends it.
         """
+        links = Links(self, self.options, self._connect, self._logger)
         listeners = await listen(self.options.listen)
         self._address = listeners[0].socket.getsockname()[:2]
-        self._links = links = Links(self, self.options, self._connect, self._logger)
+        self._links = links
         try:
             for step in self._early:
                 step(links)
@@ -126,6 +127,10 @@ class Endpoint(LinkHost):
     def status(self) -> dict[str, LinkStatus]:
         """State of the link with each peer, by name."""
         return self._links.status() if self._links is not None else {}
+
+    def refusals(self) -> dict[str, int]:
+        """How many connections this node would not have, by reason: see `Links.refusals`."""
+        return dict(self._links.refusals) if self._links is not None else {}
 
     def links(self) -> Links:
         """The table of links; for tests and metrics."""

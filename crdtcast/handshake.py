@@ -1,8 +1,7 @@
 """Who may link with whom: pure decisions over two hellos. This file knows no sockets and no clock.
 
 Both sides judge; whoever objects sends one `Refusal` and closes. What the refused side does next
-depends on the reason
-alone: see `PATIENCE`.
+depends on the reason alone: see `PATIENCE`.
 """
 
 import enum
@@ -27,7 +26,23 @@ class Reason(enum.StrEnum):
     CUT = "cut"
     LINKED = "linked"
     BUSY = "busy"
+    SECURITY = "security"
+    CERTIFICATE = "certificate"
+    SECRET = "secret"
     PROTOCOL = "protocol"
+
+
+class Refused(Exception):
+    """A handshake that ended in a refusal, by one of the two sides.
+
+    trusted: whoever refuses has shown who it is, as far as this node demands that.
+    """
+
+    def __init__(self, refusal: Refusal, *, by_peer: bool, trusted: bool = True) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+        self.by_peer = by_peer
+        self.trusted = trusted
 
 
 class Patience(enum.Enum):
@@ -52,6 +67,9 @@ PATIENCE: Mapping[str, Patience] = {
     Reason.LINKED: Patience.RETRY,
     Reason.BUSY: Patience.RETRY,
     Reason.PROTOCOL: Patience.SLOW,
+    Reason.SECURITY: Patience.SLOW,
+    Reason.CERTIFICATE: Patience.SLOW,
+    Reason.SECRET: Patience.SLOW,
 }
 
 
@@ -100,6 +118,13 @@ def judge(
             Reason.GROUP,
             f"the links of node {several.name!r} carry several groups, those of {one.name!r} just one: "
             "open all members of a group in the same way",
+        )
+    if bool(peer.nonce) is not bool(own.nonce):
+        having, lacking = (peer, own) if peer.nonce else (own, peer)
+        return Refusal(
+            Reason.SECURITY,
+            f"node {having.name!r} demands a shared secret, node {lacking.name!r} has none: "
+            "give all members of a group the same one",
         )
     if peer.name == own.name:
         return Refusal(

@@ -7,37 +7,31 @@ that comes from a peer which lost the old one therefore wins over a half-open re
 ones end in one.
 
 The handshake: the dialler says hello; the acceptor judges it and answers hello or a refusal; the
-dialler judges as well. Then the greater name says welcome(0), and the lesser one welcome(n): that
-is the moment from which the link is up.
+dialler judges as well. With a shared secret both prove that they know it. Then the greater name says
+welcome(0), and the lesser one welcome(n): that is the moment from which the link is up.
 """
 
 import logging
 import random
+import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import NoReturn, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import trio
 
+from crdtcast.admission import Admission, Visit
 from crdtcast.backoff import Backoff
-from crdtcast.exceptions import (
-    RemoteProtocolError,
-    SupersededError,
-)
-from crdtcast.handshake import Patience, Reason, judge, patience
+from crdtcast.conversation import Conversation
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, SupersededError
+from crdtcast.handshake import Patience, Reason, Refused, judge, patience
 from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, Traffic
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
-from crdtcast.wire import (
-    MAX_HANDSHAKE_FRAME,
-    Frame,
-    FrameDecoder,
-    FrameKind,
-    Hello,
-    Refusal,
-    Welcome,
-    encode,
-)
+from crdtcast.tls import Tls
+from crdtcast.wire import NONCE_BYTES, Frame, FrameKind, Hello, Refusal, Welcome, encode
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
@@ -60,15 +54,6 @@ class LinkHost(Protocol):
     def ended(self, error: Exception) -> None: ...
 
 
-class _Refused(Exception):
-    """A handshake that ended in a refusal, by one of the two sides."""
-
-    def __init__(self, refusal: Refusal, *, by_peer: bool) -> None:
-        super().__init__(refusal.text)
-        self.refusal = refusal
-        self.by_peer = by_peer
-
-
 class Links:
     """The links of one node. Owned by `Node`, which runs `keep_linked` for every peer to dial, and
     `maintain`.
@@ -81,6 +66,10 @@ class Links:
         self.cut_names = set(options.cut)
         self.gate = Gate()
         self.dialled: list[Peer] = []
+        self.refusals: Counter[str] = Counter()
+        """Connections that this node would not have, by `Reason`; "time": too slow, "limit": too many.
+        Not those that are refused in the ordinary course of things, since a link is up for example.
+        """
         self._host = host
         self._options = options
         self._connect = connect
@@ -91,7 +80,10 @@ class Links:
         self._peers: dict[str, Peer] = {}
         self._numbers = 0
         self._generation = 0
-        self._handshakes = 0
+        self._admission = Admission(options.max_handshakes, options.max_host_connections)
+        self._tls: Tls | None = None
+        if options.certificate is not None and options.key is not None and options.ca is not None:
+            self._tls = Tls(options.name, options.certificate, options.key, options.ca)
         for name, address in options.named_peers.items():
             self._peers[name] = peer = self._new_peer(name, address)
             if address is not None:
@@ -219,11 +211,24 @@ class Links:
 
     async def accept(self, stream: trio.abc.Stream) -> None:
         """Serve one connection that somebody opened to us, to its end. Never raises."""
-        if self._handshakes >= self._options.max_handshakes:
-            self._quiet("too many", logging.WARNING, "too many handshakes at once: one refused")
+        host = _host(_remote(stream))
+        scope = trio.CancelScope()
+        visit = Visit(host, scope.cancel)
+        if not self._admission.enter(visit):
+            self._turned_away(f"too many connections from {host}: one is refused")
             await trio.aclose_forcefully(stream)
             return
-        await self._converse(stream, None)
+        try:
+            with scope:
+                await self._converse(stream, None, visit)
+            if scope.cancelled_caught:
+                self._turned_away(f"too many handshakes at once, most from {host}: one is ended")
+        finally:
+            self._admission.leave(visit)
+
+    def _turned_away(self, text: str) -> None:
+        self.refusals["limit"] += 1
+        self._quiet("too many", logging.WARNING, text)
 
     async def _dial(self, peer: Peer) -> Patience:
         address = peer.address
@@ -245,7 +250,9 @@ class Links:
         self._trouble(peer, f"cannot reach {peer.label} at {where}: {cause}")
         return Patience.RETRY
 
-    async def _converse(self, stream: trio.abc.Stream, dialled: Peer | None) -> Patience:
+    async def _converse(
+        self, stream: trio.abc.Stream, dialled: Peer | None, visit: Visit | None = None
+    ) -> Patience:
         """Handshake and life of one connection. Every way it may end is one log line, and none is
         an exception.
         """
@@ -254,24 +261,24 @@ class Links:
         trouble = None
         verdict = Patience.RETRY
         try:
-            self._handshakes += 1
-            try:
-                with trio.fail_after(self._options.handshake_timeout):
-                    link = await self._shake_hands(stream, dialled)
-            finally:
-                self._handshakes -= 1
+            with trio.fail_after(self._options.handshake_timeout):
+                link = await self._shake_hands(stream, dialled)
+            if visit is not None:
+                self._admission.greeted(visit)
             await link.run(self._host.received, self.gate)
             if link.objection and trio.current_time() - link.since < _STEADY:
                 # As good as a refusal in the handshake: the same would happen at once again.
                 verdict = Patience.SLOW
-        except _Refused as refused:
+        except Refused as refused:
             verdict = self._refused(refused, dialled, label)
         except trio.TooSlowError:
+            self.refusals["time"] += 1
             trouble = f"handshake not finished within {self._options.handshake_timeout:g} s"
         except RemoteProtocolError as error:
-            trouble = str(error)
+            self.refusals[Reason.PROTOCOL] += 1
+            trouble = str(error) + self._hint(dialled)
         except STREAM_ERRORS as error:
-            trouble = f"connection broke during the handshake: {_cause(error)}"
+            trouble = f"connection broke during the handshake: {_cause(error)}{self._hint(dialled)}"
         except Exception as error:
             self._logger.exception("unexpected error on the connection with %s", label)
             trouble = f"unexpected {type(error).__name__}: {error}"
@@ -289,36 +296,50 @@ class Links:
                 )
         return verdict
 
+    def _hint(self, dialled: Peer | None) -> str:
+        """Who does not accept our certificate closes, and TLS tells us no more than that."""
+        if self._tls is None or dialled is None:
+            return ""
+        if (objection := self._tls.objection()) is not None:
+            return f"; nobody will accept this node's certificate: {objection}"
+        return "; if that lasts, its log says what it has against this node's certificate"
+
     # Handshake
 
     async def _shake_hands(self, stream: trio.abc.Stream, dialled: Peer | None) -> Link:
         generation = self._generation
-        decoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
-        own = self._host.hello()
+        secret = self._options.secret
+        talk = Conversation(stream, dialled=dialled is not None, secret=secret)
+        if self._tls is not None:
+            self._renew(self._tls)
+            await talk.secure(self._tls)
+        nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
+        own = replace(self._host.hello(), nonce=nonce)
         if dialled is not None:
-            await stream.send_all(encode(own))
-        peer = await _next_frame(stream, decoder)
-        if isinstance(peer, Refusal):
-            raise _Refused(peer, by_peer=True)
-        if not isinstance(peer, Hello):
-            raise RemoteProtocolError(f"a {type(peer).__name__} where a hello was expected")
+            await talk.say(own)
+        peer = await talk.hear_a(Hello)
         expected = dialled.name if dialled is not None else None
-        if refusal := self._judge(peer, expected):
-            await _refuse(stream, refusal)
+        await talk.check_certificate(peer)
+        if refusal := self._judge(own, peer, expected, trusted=talk.trusted):
+            await talk.refuse(refusal)
+        if dialled is None:
+            await talk.say(own)
+        if not talk.trusted:
+            await talk.prove(own, peer)
+            if refusal := self._judge(own, peer, expected, trusted=True):
+                await talk.refuse(refusal)
         if dialled is not None and dialled.name is None:
             self._learn_name(dialled, peer.name)
-        if dialled is None:
-            await stream.send_all(encode(own))
         settling = own.name < peer.name
         if not settling:
-            await stream.send_all(encode(Welcome(0)))
-        answer = await _next_frame(stream, decoder)
-        if isinstance(answer, Refusal):
-            raise _Refused(answer, by_peer=True)
-        if not isinstance(answer, Welcome) or (answer.number == 0) is not settling:
-            raise RemoteProtocolError(f"{answer!r:.100} where a welcome was expected")
+            await talk.say(Welcome(0))
+        answer = await talk.hear_a(Welcome)
+        if (answer.number == 0) is not settling:
+            raise RemoteProtocolError(f"{answer!r:.100} where another number was expected")
         # The world may have changed while we waited; from here to the table there is no waiting.
-        refusal = self._judge(peer, expected)
+        refusal = self._judge(
+            replace(self._host.hello(), nonce=nonce), peer, expected, trusted=True
+        )
         rival = self.up.get(peer.name)
         if generation != self._generation:
             refusal = Refusal(Reason.BUSY, f"node {own.name!r} is changing its identity")
@@ -329,22 +350,35 @@ class Links:
             if late:
                 refusal = Refusal(Reason.LINKED, f"{own.name!r} and {peer.name!r} are linked")
         if refusal is not None:
-            await _refuse(stream, refusal)
+            await talk.refuse(refusal)
         if settling:
             self._numbers += 1
         number = self._numbers if settling else answer.number
-        return self._attach(stream, decoder, peer, number, settling)
+        return self._attach(talk, peer, number, settling)
 
-    def _judge(self, peer: Hello, expected: str | None) -> Refusal | None:
-        linked = self.up.get(peer.name)
-        return judge(
-            self._host.hello(),
+    def _judge(
+        self, own: Hello, peer: Hello, expected: str | None, *, trusted: bool
+    ) -> Refusal | None:
+        """trusted: it has proved that it belongs to the group. Before that nothing is done on its
+        word, nor told of others.
+        """
+        linked = self.up.get(peer.name) if trusted else None
+        refusal = judge(
+            own,
             peer,
             expected=expected,
             linked=linked.peer if linked is not None else None,
             cut=peer.name in self.cut_names,
             max_drift_ms=self._options.max_drift_ms,
-        ) or self._host.admit(peer)
+        )
+        return refusal or (self._host.admit(peer) if trusted else None)
+
+    def _renew(self, tls: Tls) -> None:
+        try:
+            tls.refresh()
+        except ConfigurationError as error:
+            text = f"{error} (until then the former certificate is used)"
+            self._rarely.log(trio.current_time(), "certificate", logging.ERROR, text)
 
     def _learn_name(self, dialled: Peer, name: str) -> None:
         """Who is at an address that was given without a name. It may have dialled us before."""
@@ -356,21 +390,14 @@ class Links:
         elif known.address is None:
             known.address = dialled.address
 
-    def _attach(
-        self,
-        stream: trio.abc.Stream,
-        decoder: FrameDecoder,
-        hello: Hello,
-        number: int,
-        settling: bool,
-    ) -> Link:
+    def _attach(self, talk: Conversation, hello: Hello, number: int, settling: bool) -> Link:
         if (rival := self.up.get(hello.name)) is not None:
             self._detach(rival, _REPLACED)
         peer = self.peer(hello.name)
-        decoder.limit = self._options.max_frame
+        talk.decoder.limit = self._options.max_frame
         link = Link(
-            stream,
-            decoder,
+            talk.stream,
+            talk.decoder,
             hello,
             number=number,
             traffic=peer.traffic,
@@ -414,9 +441,14 @@ class Links:
 
     # What is said about it
 
-    def _refused(self, refused: _Refused, dialled: Peer | None, label: str) -> Patience:
+    def _refused(self, refused: Refused, dialled: Peer | None, label: str) -> Patience:
         refusal = refused.refusal
         verdict = patience(refusal.reason)
+        if refused.by_peer and not refused.trusted and verdict is Patience.ENDED:
+            # Anybody may say that; it would not prove the secret.
+            verdict = Patience.SLOW
+        if not refused.by_peer and verdict is not Patience.RETRY:
+            self.refusals[refusal.reason] += 1
         by = f"refused by {label}" if refused.by_peer else f"{label} refused"
         if dialled is not None and dialled.name not in self.up:
             dialled.error = refusal.text
@@ -443,20 +475,6 @@ class Links:
 
     def _quiet(self, key: object, level: int, text: str) -> None:
         self._quietly.log(trio.current_time(), str(key), level, text)
-
-
-async def _next_frame(stream: trio.abc.Stream, decoder: FrameDecoder) -> Frame:
-    while (frame := decoder.next_frame()) is None:
-        piece = await stream.receive_some(MAX_HANDSHAKE_FRAME)
-        if not piece:
-            raise RemoteProtocolError("closed by the peer during the handshake")
-        decoder.push(piece)
-    return frame
-
-
-async def _refuse(stream: trio.abc.Stream, refusal: Refusal) -> NoReturn:
-    await stream.send_all(encode(refusal))
-    raise _Refused(refusal, by_peer=False)
 
 
 def _remote(stream: trio.abc.Stream) -> str:

@@ -2,6 +2,7 @@
 made.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -12,8 +13,11 @@ from crdtcast.wire import MAX_FRAME
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
+FilePath: TypeAlias = str | os.PathLike[str]
 
 MIN_FRAME = 64 * 1024
+MIN_SECRET = 16
+"""Bytes. A shorter secret can be guessed by who has seen one handshake."""
 _CONTEXT_ROOM = 32 * 1024
 
 
@@ -32,6 +36,12 @@ class NodeOptions:
     backlog_bytes: payloads received and not yet taken by the application, beyond which the node
         stops reading.
     slow_retry: between two attempts when only an operator can heal what is wrong.
+    max_handshakes: under way at once with those who dial us. The oldest of the host that has most of
+        them gives way to a further one.
+    max_host_connections: from one host, with nodes that dial us.
+    certificate, key, ca: files in PEM. With them all links are TLS 1.3, and both ends must show a
+        certificate of that CA which names the node. All three or none.
+    secret: known to all members of the group; see `crdtcast.proof.read_secret`.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
     """
@@ -52,6 +62,11 @@ class NodeOptions:
     queue_bytes: int = 64 * 2**20
     backlog_bytes: int = 8 * 2**20
     max_handshakes: int = 64
+    max_host_connections: int = 512
+    certificate: FilePath | None = None
+    key: FilePath | None = None
+    ca: FilePath | None = None
+    secret: bytes | None = field(default=None, repr=False)
     max_drift_ms: int | None = None
     seed: int | None = None
 
@@ -73,6 +88,17 @@ class NodeOptions:
                 )
         if not MIN_FRAME <= self.max_frame < 2**31:
             raise ConfigurationError(f"max_frame must be at least {MIN_FRAME:,} bytes")
+        if len({self.certificate is None, self.key is None, self.ca is None}) > 1:
+            raise ConfigurationError(
+                "certificate, key and ca belong together: give the files of all three, or of none"
+            )
+        if self.secret is not None and len(self.secret) < MIN_SECRET:
+            raise ConfigurationError(
+                f"the secret has {len(self.secret)} bytes, {MIN_SECRET} are the least: make one with "
+                "`openssl rand -hex 32`"
+            )
+        if min(self.max_handshakes, self.max_host_connections) < 1:
+            raise ConfigurationError("max_handshakes and max_host_connections must be at least 1")
         for option in ("digest_interval", "keepalive_interval", "connect_timeout"):
             if (seconds := getattr(self, option)) is not None and seconds <= 0:
                 raise ConfigurationError(f"{option} must be above zero seconds")

@@ -31,9 +31,10 @@ from crdtcast.wire_values import (
 )
 from crdtcast.wire_values import FrameKind as FrameKind
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
 it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
+Version 3 brought proofs of a shared secret.
 """
 OLDEST_VERSION = 1
 
@@ -42,6 +43,7 @@ MAX_FRAME = 16 * 2**20
 MAX_HANDSHAKE_FRAME = 4096
 """The limit for a peer that has not yet said who it is."""
 MAX_ADDRESS = 300
+NONCE_BYTES = 32
 _PREFIX = 4
 
 
@@ -59,7 +61,8 @@ class Hello:
     gateway (0 without one); between two owners the higher one is right. `max_frame` is what the
     sender accepts. `clock_ms` is its wall clock, when drift is watched. `shared`: its links carry
     several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process.
-    `address` is where others can dial it, if it says so.
+    `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
+    a secret to prove and demands that the other side proves it (`proof.py`); else empty.
     """
 
     group: str
@@ -73,6 +76,7 @@ class Hello:
     oldest: int = OLDEST_VERSION
     shared: bool = False
     address: str = ""
+    nonce: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,14 @@ class Refusal:
     text: str
 
 
-Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Message | Digest | GroupFrame
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That the sender knows the shared secret: see `proof.py`."""
+
+    mac: bytes
+
+
+Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Proof | Message | Digest | GroupFrame
 
 _pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
 _unpack: Callable[..., Any] = partial(
@@ -142,6 +153,8 @@ def _fields_of(frame: Frame) -> list[object]:
             return [int(FrameKind.WELCOME), number]
         case Refusal(reason, text):
             return [int(FrameKind.REFUSAL), reason, text]
+        case Proof(mac):
+            return [int(FrameKind.PROOF), mac]
         case _:
             return [int(FrameKind.KEEPALIVE)]
 
@@ -160,6 +173,8 @@ def _hello_fields(hello: Hello) -> dict[str, object]:
     }
     if hello.shared:
         fields.update(shared=True, address=hello.address)
+    if hello.nonce:
+        fields.update(nonce=hello.nonce)
     return fields
 
 
@@ -202,6 +217,12 @@ def _decode_refusal(fields: list[Any]) -> Refusal:
     return Refusal(printable(fields[1][:64]), printable(fields[2][:1000]))
 
 
+def _decode_proof(fields: list[Any]) -> Proof:
+    if len(fields) != 2 or type(fields[1]) is not bytes or len(fields[1]) > MAX_IDENTIFIER:
+        raise RemoteProtocolError("a proof frame of the wrong shape")
+    return Proof(fields[1])
+
+
 def _decode_hello(fields: list[Any]) -> Hello:
     """Unknown keys are a later version's and left alone."""
     if len(fields) != 2 or type(fields[1]) is not dict:
@@ -223,6 +244,9 @@ def _decode_hello(fields: list[Any]) -> Hello:
     process = said.get("process")
     if type(process) is not bytes or not 0 < len(process) <= MAX_IDENTIFIER:
         raise RemoteProtocolError("a hello without the process's number")
+    nonce = said.get("nonce", b"")
+    if type(nonce) is not bytes or len(nonce) not in (0, NONCE_BYTES):
+        raise RemoteProtocolError("a hello whose 'nonce' is not one")
     return Hello(
         group=text("group", valid_name),
         name=text("name", valid_name),
@@ -235,6 +259,7 @@ def _decode_hello(fields: list[Any]) -> Hello:
         oldest=number("oldest"),
         shared=said.get("shared") is True,
         address=text("address", _valid_address) if said.get("shared") is True else "",
+        nonce=nonce,
     )
 
 
@@ -247,6 +272,7 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.HELLO): _decode_hello,
     int(FrameKind.WELCOME): _decode_welcome,
     int(FrameKind.REFUSAL): _decode_refusal,
+    int(FrameKind.PROOF): _decode_proof,
     int(FrameKind.MESSAGE): read_message,
     int(FrameKind.DIGEST): read_digest,
     **wire_groups.DECODERS,

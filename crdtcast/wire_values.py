@@ -17,7 +17,7 @@ MAX_COUNTER = 2**63 - 1
 
 class FrameKind(enum.IntEnum):
     """First element of a frame's list. Numbers are for ever; a new kind needs a new protocol
-    version. Those from ENDED on are found inside GROUPED only.
+    version. Those from ENDED to PART are found inside GROUPED only.
     """
 
     KEEPALIVE = 0
@@ -37,6 +37,7 @@ class FrameKind(enum.IntEnum):
     UNABLE = 14
     FETCH = 15
     PART = 16
+    PROOF = 17
 
 
 def printable(text: str) -> str:

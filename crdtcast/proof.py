@@ -1,0 +1,88 @@
+"""The shared secret: each side proves that it knows it, without saying it. Pure.
+
+A proof is HMAC-SHA256 (RFC 2104) under the secret, over who proves and all that both hellos say of
+identity: the two nonces, drawn for this one connection, make a replayed proof worthless, the role
+one that is sent back to its maker. It authenticates, and does not encrypt: what follows on the link
+can be read, and changed, by whoever carries it.
+"""
+
+import enum
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgpack
+
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.options import MIN_SECRET
+from crdtcast.wire import Hello
+
+SECRET_VARIABLE = "CRDTCAST_SECRET"
+"""The environment's variable that `read_secret` looks at."""
+
+
+class Role(enum.StrEnum):
+    """Of the two ends of a connection."""
+
+    DIALLER = "dialler"
+    ACCEPTOR = "acceptor"
+
+
+def proof(secret: bytes, role: Role, dialler: Hello, acceptor: Hello) -> bytes:
+    """What the end in that role sends (32 bytes), and the other end expects of it."""
+    said = ["crdtcast link", role.value, _identity(dialler), _identity(acceptor)]
+    return hmac.digest(secret, msgpack.packb(said), hashlib.sha256)
+
+
+def proves(mac: bytes, secret: bytes, role: Role, dialler: Hello, acceptor: Hello) -> bool:
+    """Whether `mac` is the proof of the end in that role."""
+    return hmac.compare_digest(mac, proof(secret, role, dialler, acceptor))
+
+
+def _identity(hello: Hello) -> list[object]:
+    """What nobody in between may change. Other versions know just these; the list is for ever."""
+    return [
+        hello.version,
+        hello.oldest,
+        hello.group,
+        hello.name,
+        hello.incarnation,
+        hello.process,
+        hello.fence,
+        hello.shared,
+        hello.address,
+        hello.nonce,
+    ]
+
+
+def read_secret(
+    file: str | os.PathLike[str] | None = None, environment: Mapping[str, str] = os.environ
+) -> bytes | None:
+    """The group's secret for `NodeOptions.secret`: what is in `file`, or else in the environment's
+    CRDTCAST_SECRET; None if neither is given. White space around it does not count.
+
+    Command lines can be read by every user of a machine, so there is no option that takes the secret
+    itself. Make one with `openssl rand -hex 32`. Raises ConfigurationError for a file that cannot be
+    read and for a secret that can be guessed because it is short.
+    """
+    if file is not None:
+        try:
+            text = Path(file).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read the secret in {os.fspath(file)}: {error.strerror}"
+            ) from error
+        where = os.fspath(file)
+    elif SECRET_VARIABLE in environment:
+        text, where = os.fsencode(environment[SECRET_VARIABLE]), SECRET_VARIABLE
+    else:
+        return None
+    secret = text.strip()
+    if len(secret) < MIN_SECRET:
+        raise ConfigurationError(
+            f"the secret in {where} has {len(secret)} bytes, {MIN_SECRET} are the least: make one with "
+            "`openssl rand -hex 32`"
+        )
+    return secret
