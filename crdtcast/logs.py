@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 class Throttle:
     """Lets one line per key and period through and tells, with the next one, how many were kept
-    back.
+    back. In a period there are at most `keys` lines.
 
     What knocks at an open port chooses how often it is refused; it must not choose how fast the log
     grows.
@@ -27,7 +27,9 @@ class Throttle:
             self._last[key] = (last[0], last[1] + 1)
             return
         if last is None and len(self._last) >= self._keys:
-            self._last.clear()
+            self._last = {k: v for k, v in self._last.items() if now - v[0] < self._period}
+            if len(self._last) >= self._keys:
+                return  # whoever chooses its own words chooses no more lines by that
         if last is not None and last[1]:
             text = f"{text} ({last[1]} more like this in the last {now - last[0]:.0f} s)"
         self._last[key] = (now, 0)

@@ -112,9 +112,9 @@ _unpack: Callable[..., Any] = partial(
     msgpack.unpackb,
     raw=False,
     strict_map_key=True,
-    max_array_len=2 * MAX_ORIGINS + 16,
     max_map_len=MAX_ORIGINS,
 )
+_MAX_ELEMENTS = 2 * MAX_ORIGINS + 16
 
 
 def _framed(fields: list[object]) -> bytes:
@@ -183,7 +183,8 @@ def decode(body: bytes | memoryview) -> Frame:
     not exactly one.
     """
     try:
-        fields = _unpack(body)
+        # msgpack reserves room for what an array's header claims, and headers may be nested.
+        fields = _unpack(body, max_array_len=min(len(body), _MAX_ELEMENTS))
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(
             f"a frame's body of {len(body):,} bytes is not msgpack as we use it: "

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import tracemalloc
 
 import msgpack
 import pytest
@@ -14,10 +15,12 @@ from crdtcast.tags import Dot
 from crdtcast.wire import (
     KEEPALIVE_FRAME,
     MAX_COUNTER,
+    MAX_HANDSHAKE_FRAME,
     Frame,
     FrameDecoder,
     Hello,
     KeepAlive,
+    Proof,
     Refusal,
     Welcome,
     decode,
@@ -77,6 +80,7 @@ frames = st.one_of(
     st.builds(KeepAlive),
     st.builds(Welcome, numbers),
     st.builds(Refusal, printable, printable),
+    st.builds(Proof, st.binary(max_size=160)),
     st.builds(
         Hello,
         group=names,
@@ -88,6 +92,7 @@ frames = st.one_of(
         clock_ms=st.none() | numbers,
         version=st.integers(0, 9),
         oldest=st.integers(0, 9),
+        nonce=st.just(b"") | st.binary(min_size=32, max_size=32),
     ),
     st.builds(
         Hello,
@@ -167,7 +172,7 @@ def test_any_body_is_a_frame_or_a_protocol_error(body: bytes) -> None:
     assert decode(encode(frame)[4:]) == frame
 
 
-@given(st.sampled_from(range(9)), st.lists(anything, max_size=8))
+@given(st.sampled_from([*range(9), 17]), st.lists(anything, max_size=8))
 def test_any_fields_under_a_known_kind_are_a_frame_or_a_protocol_error(
     kind: int, fields: list[object]
 ) -> None:
@@ -212,6 +217,28 @@ def test_a_header_that_claims_more_elements_than_there_are_is_refused() -> None:
     for body in (b"\xdd\xff\xff\xff\xff", b"\xdc\xff\xff" * 1000, b"\xdf\x00\xff\xff\xff"):
         with pytest.raises(RemoteProtocolError):
             decode(body)
+
+
+@pytest.mark.parametrize("header", [b"\xdc\xff\xff", b"\xdd\x00\x02\x00\x00", b"\xde\xff\xff\x00"])
+def test_nested_claims_cost_no_more_memory_than_was_received(header: bytes) -> None:
+    body = header * (MAX_HANDSHAKE_FRAME // len(header))
+    tracemalloc.start()
+    with pytest.raises(RemoteProtocolError):
+        decode(body)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < MAX_HANDSHAKE_FRAME**2
+
+
+@given(st.lists(st.binary(min_size=1, max_size=3000), max_size=20))
+def test_a_decoder_keeps_no_more_than_one_frame_of_what_it_was_given(pushed: list[bytes]) -> None:
+    decoder = FrameDecoder(limit=4096)
+    with contextlib.suppress(RemoteProtocolError):
+        for piece in pushed:
+            decoder.push(piece)
+            while decoder.next_frame() is not None:
+                pass
+            assert len(decoder._chunk) - decoder._at + len(decoder._partial) <= 4096 + 4
 
 
 def test_deep_nesting_is_refused_without_recursion_errors() -> None:

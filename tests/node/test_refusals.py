@@ -1,14 +1,17 @@
 """Handshakes that must fail: one clear line, no tight loop, and everybody else unaffected."""
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from crdtcast.exceptions import ConfigurationError, SupersededError
 from crdtcast.node import NodeOptions, running
-from tests.node.network import PORTS, eventually, group, live, make, simulated
+from crdtcast.wire import FrameDecoder, Hello, Refusal, encode
+from tests.node.network import PORTS, eventually, group, incarnation, live, make, simulated
 
 
 def lines(caplog: pytest.LogCaptureFixture, words: str, level: int = logging.WARNING) -> list[str]:
@@ -38,6 +41,51 @@ async def meets(
         assert members["a"].linked() == {"b"}
         dialled = [d for d in network.dialled if d[0] == options["name"]]
         return len(lines(caplog, words)), len(dialled)
+
+
+HEALTHY = Hello(
+    group="default", name="b", incarnation=incarnation("b"), process=b"stranger", fence=7
+)
+STRANGERS = {
+    "another group's node": (replace(HEALTHY, group="other"), "group", "belongs to group 'other'"),
+    "an old version": (replace(HEALTHY, version=0, oldest=0), "version", "upgrade the older one"),
+    "no member": (
+        replace(HEALTHY, name="x", incarnation=incarnation("x")),
+        "unknown-name",
+        "is no member of this group",
+    ),
+    "a superseded fence epoch": (
+        replace(HEALTHY, fence=6),
+        "superseded",
+        "fence epoch 7 is above its 6",
+    ),
+}
+
+
+@simulated
+@pytest.mark.parametrize(("said", "reason", "words"), STRANGERS.values(), ids=STRANGERS)
+async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
+    said: Hello, reason: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with group("a", "b", node={"b": {"fence_epoch": 7}}) as (_, members):
+        a, b = members.values()
+        await eventually(lambda: a.linked() == {"b"})
+        for _ in range(5):
+            near, far = trio.testing.memory_stream_pair()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(a.node.links().accept, far)
+                await near.send_all(encode(said))
+                decoder = FrameDecoder()
+                decoder.push(await near.receive_some())
+                refusal = decoder.next_frame()
+                assert isinstance(refusal, Refusal)
+                assert refusal.reason == reason and words in refusal.text
+                await near.aclose()
+        assert a.node.refusals() == {reason: 5}
+        assert len(lines(caplog, words)) == 1
+        a.send(b"unaffected")
+        await eventually(lambda: b.payloads == [b"unaffected"])
+        assert a.node.status()["b"].reconnects == 0
 
 
 @simulated

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
-from crdtcast.wire import Hello, KeepAlive, Refusal, Welcome, encode
+from crdtcast.wire import Hello, KeepAlive, Proof, Refusal, Welcome, encode
 from tests.node.network import Network, eventually, incarnation, live, make, simulated
 
 NAMES = st.sampled_from(["a", "b", "c", "x"])
@@ -20,8 +20,9 @@ HELLOS = st.builds(
     incarnation=NAMES.map(incarnation),
     process=st.sampled_from([b"p", b"q"]),
     fence=st.integers(0, 3),
-    version=st.integers(0, 2),
-    oldest=st.integers(0, 2),
+    version=st.integers(0, 4),
+    oldest=st.integers(0, 4),
+    nonce=st.sampled_from([b"", bytes(32)]),
 )
 # Not a's own: a member that remembers more of a than a does ends a's incarnation, rightly.
 ORIGINS = st.sampled_from(["b", "c", "x"]).map(incarnation)
@@ -29,6 +30,7 @@ DOTS = st.builds(Dot, ORIGINS, st.integers(1, 5))
 FRAMES = st.one_of(
     HELLOS,
     st.builds(Welcome, st.integers(0, 3)),
+    st.builds(Proof, st.binary(max_size=40)),
     st.just(KeepAlive()),
     st.just(Refusal("busy", "no")),
     st.builds(Refusal, st.just("nonsense"), st.text()),

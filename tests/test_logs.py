@@ -1,0 +1,32 @@
+"""A log that strangers cannot fill."""
+
+import logging
+
+import pytest
+
+from crdtcast.logs import Throttle
+
+
+def test_one_line_per_key_and_period_and_a_count_of_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    throttle = Throttle(logging.getLogger("test"), period=10.0)
+    for second in range(25):
+        throttle.log(float(second), "key", logging.WARNING, "trouble")
+    assert caplog.messages == [
+        "trouble",
+        "trouble (9 more like this in the last 10 s)",
+        "trouble (9 more like this in the last 10 s)",
+    ]
+    throttle.forget("key")
+    throttle.log(25.0, "key", logging.WARNING, "trouble")
+    assert caplog.messages[-1] == "trouble"
+
+
+def test_ever_new_keys_do_not_make_ever_more_lines(caplog: pytest.LogCaptureFixture) -> None:
+    throttle = Throttle(logging.getLogger("test"), period=10.0, keys=20)
+    for number in range(1000):
+        throttle.log(number / 100, number, logging.WARNING, f"my name is {number}")
+    assert len(caplog.messages) == 20
+    throttle.log(30.0, "later", logging.WARNING, "later")
+    assert caplog.messages[-1] == "later"
