@@ -49,13 +49,12 @@ class Rounds:
 
 
 class Clock:
-    """CPU of single calls: the sum, and the longest. Garbage collections are counted apart: how long those take, and
-    when they come, is up to the whole program.
+    """CPU of each call, in order. Garbage collections are counted apart: how long those take, and when they come, is
+    up to the whole program.
     """
 
     def __init__(self) -> None:
-        self.total = self.longest = 0.0
-        self.where = ""
+        self.calls: list[tuple[float, str]] = []
         self.collecting = self.longest_collection = 0.0
         self._since = 0.0
         gc.callbacks.append(self._collected)
@@ -72,10 +71,12 @@ class Clock:
         begun, collecting = time.process_time(), self.collecting
         result = step()
         spent = time.process_time() - begun - (self.collecting - collecting)
-        self.total += spent
-        if spent > self.longest:
-            self.longest, self.where = spent, where
+        self.calls.append((spent, where))
         return result
+
+    def close(self) -> None:
+        """Stop counting collections."""
+        gc.callbacks.remove(self._collected)
 
 
 def engine_of(rounds: Rounds) -> Engine:
@@ -132,6 +133,7 @@ def bring_back(engine: Engine, rounds: Rounds) -> Clock:
         other.tick()
         for origin in rounds.lively:  # the others, whom it has caught up with as well
             other.receive(origin, Digest(DigestKind.NEWS, dict(engine.vector)))
+    clock.close()
     return clock
 
 
@@ -141,6 +143,9 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=128)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--longest-ms", type=float, default=10.0)
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="the same calls again, for a noisy machine"
+    )
     options = parser.parse_args()
     rounds = Rounds(options.members)
     engine = engine_of(rounds)
@@ -161,16 +166,27 @@ def main() -> int:
     each = held / twin.counters().unstable
     print(f"{each:,.0f} bytes for each of them, context and payload included")
     del twin
-    gc.collect()
-    gc.freeze()
-
-    clock = bring_back(engine, rounds)
+    clocks = []
+    for repeat in range(options.repeats):
+        if repeat:
+            rounds = Rounds(options.members)
+            engine = engine_of(rounds)
+            send_while_one_is_silent(engine, rounds, options.messages)
+        gc.collect()
+        gc.freeze()
+        clocks.append(bring_back(engine, rounds))
+        gc.unfreeze()
+    # Every repeat makes the same calls: what only one of them takes long for is the machine's doing.
+    least = [min(call) for call in zip(*(clock.calls for clock in clocks), strict=True)]
+    longest, where = max(least)
+    once = max(max(clock.calls) for clock in clocks)[0]
+    collection = max(clock.longest_collection for clock in clocks)
     print(
-        f"back: {clock.total * 1000:,.0f} ms of CPU, the longest call {clock.longest * 1000:.1f} ms"
-        f" ({clock.where}), the longest garbage collection {clock.longest_collection * 1000:.1f} ms;"
-        f" load {os.getloadavg()[0]:.1f}"
+        f"back: {sum(spent for spent, _ in least) * 1000:,.0f} ms of CPU in {len(least)} calls, the longest"
+        f" {longest * 1000:.1f} ms ({where}) as the least of {len(clocks)} repeats, {once * 1000:.1f} ms in one of"
+        f" them; the longest garbage collection {collection * 1000:.1f} ms; load {os.getloadavg()[0]:.1f}"
     )
-    return 1 if clock.longest * 1000 > options.longest_ms else 0
+    return 1 if longest * 1000 > options.longest_ms else 0
 
 
 if __name__ == "__main__":

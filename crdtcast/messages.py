@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from crdtcast.tags import Dot, Tag, Vector
 
@@ -73,8 +73,7 @@ class Transmit:
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(NamedTuple):
     """tcdeliver: `payload` with its exact `tag`; `local` when this member sent it."""
 
     payload: bytes

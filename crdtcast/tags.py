@@ -48,9 +48,9 @@ def dominates(larger: Vector, smaller: Vector) -> bool:
     return all(larger.get(origin, 0) >= counter for origin, counter in smaller.items())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Tag:
-    """What the middleware knows of one message, as its sender fixed it at the moment of sending.
+    """What the middleware knows of one message, as its sender fixed it at the moment of sending. To be read only.
 
     `context` is the reduced context: the maximal dots the sender had delivered or sent, at most one an origin (the
     direct causal dependencies). `past` is the full vector of the message's causal past, without the message itself;

@@ -205,8 +205,7 @@ class GraphEngine:
         tag = Tag(message.dot, message.context, past)
         if not self._stability:
             message = Message(message.dot, message.context, b"")
-        self._tags.add(message, tag, 0)
-        self._pasts.record(message.dot, message.context, known)
+        self._pasts.record(self._tags.add(message, tag, 0), known)
         if self._pasts.overfull:
             self._pasts.move(self._floor)
         return tag
@@ -257,7 +256,7 @@ class GraphEngine:
             dag.delete(vertex)
             stored = store.get(*vertex.dot)
             assert stored is not None, "a delivered message is remembered until it is stable"
-            store.remove(stored)
+            store.remove((stored,))
             self._pasts.mark_stable(stored.sequence)
             floor[vertex.dot.origin] = vertex.dot.counter
             tags.append(stored.tag)

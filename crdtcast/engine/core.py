@@ -24,13 +24,6 @@ from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.tags import Dot, Tag, Vector, merge_into
 
-EVALUATIONS = 8
-"""Stability is evaluated at ticks, and when so large a part of the members, an eighth, has acknowledged something."""
-
-
-HEADS = 32
-"""So many entries of a digest are looked up when it comes, the last ones; the others when they may matter."""
-
 
 class Core:
     """The common part. Subclasses say who the peers are, what may be received, and what digests tell."""
@@ -72,8 +65,9 @@ class Core:
             if not self.stable.get(origin, 0) < counter <= self.vector.get(origin, 0):
                 raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
             past, known = pasts.of(message.context, pasts.known(message.context), self.stable)
-            self._store.add(message, Tag(message.dot, message.context, past), 0)
-            pasts.record(message.dot, message.context, known)
+            pasts.record(
+                self._store.add(message, Tag(message.dot, message.context, past), 0), known
+            )
             if pasts.overfull:
                 pasts.move(self.stable)
         pasts.restore_heads(state.context)
@@ -150,8 +144,7 @@ class Core:
         self.vector[self.me] = counter
         message = Message(dot, context, payload, kind)
         tag = Tag(dot, context, past)
-        self._store.add(message, tag, self._tick)
-        pasts.record(dot, context, known)
+        pasts.record(self._store.add(message, tag, self._tick), known)
         if pasts.overfull:
             self._move_window()
         self._outbox.append(Transmit(None, message))
@@ -246,8 +239,9 @@ class Core:
             if stored is not None:
                 peer.observe_delay(self._tick - stored.born)
         if self._stability.offer(peer, vector, weight):
-            peer.covers |= self._pasts.covered_at_least(vector, HEADS)
-            self._row_taken()
+            peer.covers |= self._pasts.covered_at_least(vector)
+            if self._stability.holder is peer or self._stability.holder is None:
+                self._evaluate_now = True
         if digest.kind is DigestKind.ASK:
             self._answer(peer.incarnation, digest)
         if self._store.size:
@@ -256,10 +250,6 @@ class Core:
 
     def _answer(self, to: str, asked: Digest) -> None:
         self._tell(to, DigestKind.REPLY)
-
-    def _row_taken(self) -> None:
-        if EVALUATIONS * self._stability.adopted >= len(self._peers):
-            self._evaluate_now = True
 
     def _tell(
         self,
@@ -321,7 +311,7 @@ class Core:
         self._ask()
 
     def _ask(self) -> None:
-        self._evaluate()
+        self._evaluate(thoroughly=True)
         oldest = self._store.oldest(self._stability.stable)
         if oldest is None:
             return
@@ -353,17 +343,18 @@ class Core:
         origin, counter = dot
         self.vector[origin] = counter
         self._vector_changed()
-        stability, pasts, store = self._stability, self._pasts, self._store
+        stability, pasts = self._stability, self._pasts
         seen, known = self._seen
         past, covered = pasts.of(
             context, known if seen is message else pasts.known(context), stability.stable
         )
         tag = Tag(dot, context, past)
-        store.add(message, tag, self._tick)
-        covers = pasts.record(dot, context, covered)
+        covers = pasts.record(self._store.add(message, tag, self._tick), covered)
         peer = self._peers.get(origin)
         if peer is not None and stability.heard(peer, tag, covers):
-            self._row_taken()
+            holder = stability.holder
+            if holder is peer or holder is None:
+                self._evaluate_now = True
         if pasts.overfull:
             self._move_window()
         if inbox.waiting:
@@ -375,9 +366,11 @@ class Core:
         """Whether `poll` would return something."""
         return self._inbox.has_deliverable()
 
-    def _evaluate(self) -> None:
+    def _evaluate(self, *, thoroughly: bool = False) -> None:
         self._evaluate_now = False
-        risen = self._stability.evaluate(self._own_row, self._store, self._pasts)
+        risen = self._stability.evaluate(
+            self._own_row, self._store, self._pasts, thoroughly=thoroughly
+        )
         if risen is not None:
             count, stored = risen
             self._ready_stable.append(stored)
@@ -396,21 +389,20 @@ class Core:
         """
         if self._evaluate_now:
             self._evaluate()
-        ready, store, stable = self._ready_stable, self._store, self.stable
-        tags: list[Tag] = []
+        ready, stable = self._ready_stable, self.stable
+        taken: list[Stored] = []
         left = min(limit, self._ready_count)
-        self._ready_count -= left
-        while left:
-            for stored in islice(ready[0], left):
-                store.remove(stored)
-                origin, counter = stored.message.dot
-                stable[origin] = counter
-                tags.append(stored.tag)
-                left -= 1
-            if left:
+        while len(taken) < left:
+            taken += islice(ready[0], left - len(taken))
+            if len(taken) < left:
                 ready.popleft()
-        self._reported += len(tags)
-        return tags
+        for stored in taken:
+            origin, counter = stored[2].dot
+            stable[origin] = counter
+        self._store.remove(taken)
+        self._ready_count -= left
+        self._reported += left
+        return [stored.tag for stored in taken]
 
     # Looking in
 

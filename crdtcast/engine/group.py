@@ -491,7 +491,7 @@ class GroupEngine(Core):
 
     def _members_changed(self) -> None:
         self._evaluate_now = True
-        self._stability.blocker = None
+        self._stability.holder = None
         self._refused.clear()
 
     def _sweep(self) -> None:

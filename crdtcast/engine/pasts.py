@@ -8,11 +8,9 @@ something from before the window (at the end of a partition) is kept as a vector
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
 from itertools import compress, islice
-from operator import or_
 
-from crdtcast.engine.store import Store
+from crdtcast.engine.store import Store, Stored
 from crdtcast.tags import Dot, Vector, merge_into
 
 SEGMENT = 16
@@ -23,6 +21,8 @@ FAR = 2048
 
 SLACK = 256
 """The window moves when it has grown by at least so many messages."""
+
+_TRUTH = bytes(byte == ord("1") for byte in range(256))
 
 
 class Segment:
@@ -135,7 +135,7 @@ class Pasts:
         self._segment = Segment(store.sequence + 1, dict(delivered))
         self._recent = [self._segment]
         self.base = store.sequence + 1
-        self.window: list[Dot] = []
+        self.window: list[Stored] = []
         self.covers: dict[Dot, int | None] = {}
         self.full = self.stable = self.heads = 0
         self.old_heads: dict[Dot, None] = {}  # from before the window
@@ -147,8 +147,10 @@ class Pasts:
 
     # The order of delivery
 
-    def record(self, dot: Dot, context: tuple[Dot, ...], known: int | None) -> int | None:
-        """`dot` was delivered (or sent) just now, with a past that knows these bits. What it covers."""
+    def record(self, stored: Stored, known: int | None) -> int | None:
+        """A message was delivered (or sent) and stored just now, with a past that knows these bits. What it covers."""
+        message = stored[2]
+        dot = message.dot
         segment = self._segment
         if len(segment.dots) >= SEGMENT:
             segment = self._segment = Segment(
@@ -159,16 +161,16 @@ class Pasts:
         self._delivered[dot[0]] = dot[1]
         bit = self.full + 1
         self.full |= bit
-        self.window.append(dot)
+        self.window.append(stored)
         if known is None:
-            for depended in context:
+            for depended in message.context:
                 self._no_head(depended)
             self.heads |= bit
             self.covers[dot] = None
             return None
         if self.old_heads:
             if self.truncated:
-                for depended in context:
+                for depended in message.context:
                     self.old_heads.pop(depended, None)
             else:
                 self.old_heads.clear()  # stable, and so before this one
@@ -195,15 +197,15 @@ class Pasts:
 
     def context(self) -> tuple[Dot, ...]:
         """The reduced context: the maximal dots, in the order of delivery."""
-        return (*self.old_heads, *self.dots(self.heads))
+        return (*self.old_heads, *[stored.message.dot for stored in self.of_bits(self.heads)])
 
-    def dots(self, bits: int) -> Iterable[Dot]:
-        """The dots of these bits, in the order of delivery."""
+    def of_bits(self, bits: int) -> Iterable[Stored]:
+        """The messages of these bits, in the order of delivery."""
         if not bits:
             return ()
         low = (bits & -bits).bit_length() - 1
         window = self.window if not low else islice(self.window, low, None)
-        return compress(window, map("1".__eq__, bin(bits >> low)[:1:-1]))
+        return compress(window, bin(bits >> low)[:1:-1].encode().translate(_TRUTH))
 
     def places(self, bits: int) -> list[tuple[int, Dot]]:
         """The same with their bits."""
@@ -212,7 +214,7 @@ class Pasts:
         while bits:
             bit = bits & -bits
             bits ^= bit
-            found.append((bit, window[bit.bit_length() - 1]))
+            found.append((bit, window[bit.bit_length() - 1].message.dot))
         return found
 
     def forget(self, origin: str) -> None:
@@ -231,10 +233,20 @@ class Pasts:
         """Whether the window has to move."""
         return len(self.window) > self.limit
 
-    def covered_at_least(self, vector: Vector, dots: int) -> int:
-        """Bits of some of what a vector covers: of its last keys, which are the maximal ones if its sender said so."""
-        found = map(self.covers.get, islice(reversed(vector.items()), dots))  # type: ignore[call-overload]
-        return reduce(or_, filter(None, found), 0)
+    def covered_at_least(self, vector: Vector) -> int:
+        """Bits of some of what a vector covers: of its last keys, which are the maximal ones if its sender said so.
+
+        They end where one adds nothing.
+        """
+        covers, covered = self.covers, 0
+        for dot in reversed(vector.items()):  # type: ignore[call-overload]
+            bits = covers.get(dot)
+            if bits:
+                before = covered
+                covered |= bits
+                if covered == before:
+                    break
+        return covered
 
     def move(self, stable: Vector) -> int:
         """Let the window begin at the oldest unstable message, or FAR places back; by how many bits it has moved."""
@@ -249,10 +261,10 @@ class Pasts:
         if shift <= 0:
             return 0
         window, covers = self.window, self.covers
-        for dot in self.dots(self.heads & (1 << shift) - 1):
-            self.old_heads[dot] = None
-        for dot in window[:shift]:
-            del covers[dot]
+        for stored in self.of_bits(self.heads & (1 << shift) - 1):
+            self.old_heads[stored.message.dot] = None
+        for stored in window[:shift]:
+            del covers[stored.message.dot]
         del window[:shift]
         before = (1 << shift) - 1
         lost = before & ~self.stable

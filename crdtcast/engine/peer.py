@@ -87,6 +87,13 @@ class Peer:
             return {**self.last.past, origin: counter}
         return self.told
 
+    def lacks(self, bit: int, origin: str, counter: int) -> bool:
+        """Whether its row lacks this message, which has this bit."""
+        if self.covers & bit:
+            return False
+        told = self.told
+        return told is None or told.get(origin, 0) < counter
+
     def adopt(self, row: Vector) -> None:
         """A newer row."""
         self.told = row

@@ -15,11 +15,11 @@ from crdtcast.engine.store import Store, Stored
 from crdtcast.messages import Message
 from crdtcast.tags import Vector
 
-BATCH_MESSAGES = 512
+BATCH_MESSAGES = 256
 BATCH_BYTES = 1 << 20
-"""What is sent again at once: a few milliseconds of work."""
+"""What is sent again at once: a millisecond or two of work, more where memory is cold."""
 
-BATCHES = 8
+BATCHES = 16
 """How many batches go out, one a tick, before the peer says again what it has."""
 
 

@@ -9,7 +9,8 @@ the last messages (`engine.pasts`); the rows of digests are looked into only for
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
-from operator import and_
+from itertools import repeat
+from operator import and_, le
 
 from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import HOLD_MIN, Peer
@@ -23,10 +24,9 @@ class Stability:
     __slots__ = (
         "_peers",
         "_vector",
-        "adopted",
-        "blocker",
         "entries",
         "held",
+        "holder",
         "messages_acknowledge",
         "stable",
         "waiting",
@@ -37,8 +37,7 @@ class Stability:
         self._peers = peers
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
         self.messages_acknowledge = True
-        self.adopted = 0  # rows taken since the last evaluation
-        self.blocker: Peer | None = None  # whoever left nothing over in the last evaluation
+        self.holder: Peer | None = None  # one whose row lacks the oldest unstable message, if known
         self.waiting = 0  # digests kept aside now
         self.held = 0  # digests that had to wait, in all
         self.entries = 0  # entries of rows, or words of bits, looked at in all evaluations, at most
@@ -86,7 +85,6 @@ class Stability:
     def _adopt(self, peer: Peer, vector: Vector) -> None:
         peer.adopt(vector)
         peer.ask_delay = HOLD_MIN
-        self.adopted += 1
         if peer.aside is not None:
             peer.aside = None
             self.waiting -= 1
@@ -113,7 +111,6 @@ class Stability:
             else:
                 peer.covers = covers
             peer.ask_delay = HOLD_MIN
-            self.adopted += 1
         if peer.aside is not None and self.may_adopt(peer, peer.aside):
             self._adopt(peer, peer.aside)
             return True
@@ -134,7 +131,7 @@ class Stability:
         for peer in self._peers.values():
             peer.forget_row()
         self.waiting = 0
-        self.blocker = None
+        self.holder = None
 
     def moved(self, shift: int) -> None:
         """The window of the bits has moved."""
@@ -144,15 +141,16 @@ class Stability:
     # The minimum
 
     def evaluate(
-        self, own: Vector, store: Store, pasts: Pasts
+        self, own: Vector, store: Store, pasts: Pasts, *, thoroughly: bool
     ) -> tuple[int, Iterator[Stored]] | None:
         """Raise `stable`; how many messages have become stable, and which, in delivery order; None if none has.
 
-        `own` is what this member would acknowledge itself: its delivered (or durable) vector.
+        `own` is what this member would acknowledge itself: its delivered (or durable) vector. Unless `thoroughly`,
+        nothing is looked for while somebody holds back the oldest unstable message: whoever lacks that, mostly lacks
+        the later ones, too, and evaluations cost more than anything else if each row makes one.
         """
         if self.waiting:
             self.reconsider()
-        self.adopted = 0
         if not store.size or not self.complete():
             return None
         if len(self.stable) != len(self._vector):
@@ -162,7 +160,32 @@ class Stability:
             pasts.truncated = oldest is not None and oldest.sequence < pasts.base
             if pasts.truncated:
                 return self._by_vectors(own, store, pasts)
-        return self._by_bits(own, store, pasts)
+        if self._find_holder(store, pasts) and not thoroughly:
+            return None
+        risen = self._by_bits(own, store, pasts)
+        if risen is not None:
+            self._find_holder(store, pasts)
+        return risen
+
+    def _find_holder(self, store: Store, pasts: Pasts) -> bool:
+        """Whether somebody holds the oldest unstable message back; `holder` is one of them then."""
+        oldest = store.oldest(self.stable)
+        if oldest is None:
+            self.holder = None
+            return False
+        place = oldest.sequence - pasts.base
+        bit = 1 << place if place >= 0 else 0
+        origin, counter = oldest.message.dot
+        holder = self.holder
+        if holder is not None and holder.lacks(bit, origin, counter):
+            return True
+        for peer in self._peers.values():
+            self.entries += 1
+            if peer.lacks(bit, origin, counter):
+                self.holder = peer
+                return True
+        self.holder = None
+        return False
 
     def _by_bits(
         self, own: Vector, store: Store, pasts: Pasts
@@ -179,11 +202,11 @@ class Stability:
         if not left:
             return None
         pasts.stable |= left
-        stable, by_origin = self.stable, store.by_origin
-        risen = []
-        for origin, counter in pasts.dots(left):
+        stable = self.stable
+        risen = list(pasts.of_bits(left))
+        for stored in risen:
+            origin, counter = stored[2].dot
             stable[origin] = counter
-            risen.append(by_origin[origin][counter])
         return len(risen), iter(risen)
 
     def _told_by_all(self, peers: list[Peer], left: int, pasts: Pasts) -> int:
@@ -211,7 +234,7 @@ class Stability:
         stable, by_origin = self.stable, store.by_origin
         least = {o: own.get(o, 0) for o in by_origin}
         least = {o: n for o, n in least.items() if n > stable[o]}
-        first = self.blocker
+        first = self.holder
         peers = list(self._peers.values())
         if first is not None and self._peers.get(first.incarnation) is first:
             peers.insert(0, first)
@@ -220,11 +243,11 @@ class Stability:
             self.entries += len(least)
             if row is None:
                 least = {}
-            else:
-                least = {o: min(n, row.get(o, 0)) for o, n in least.items()}
-                least = {o: n for o, n in least.items() if n > stable[o]}
+            elif not all(map(le, least.values(), map(row.get, least, repeat(0)))):
+                minima = map(min, least.values(), map(row.get, least, repeat(0)))
+                least = {o: n for o, n in zip(least, minima, strict=True) if n > stable[o]}
             if not least:
-                self.blocker = peer
+                self.holder = peer
                 return None
         risen = {o: range(stable[o] + 1, n + 1) for o, n in least.items()}
         for origin, counters in risen.items():

@@ -1,6 +1,7 @@
 """Delivered messages until they are stable: any member repairs any other from them, and tags get their pasts here."""
 
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
 from crdtcast.messages import Message
@@ -36,7 +37,7 @@ class Store:
         self.size = 0
         self.bytes = 0
 
-    def add(self, message: Message, tag: Tag, tick: int) -> None:
+    def add(self, message: Message, tag: Tag, tick: int) -> Stored:
         """Keep a message that was delivered (or sent) just now."""
         self.sequence = sequence = self.sequence + 1
         stored: Stored = _stored(Stored, (sequence, tick, message, tag))
@@ -49,21 +50,26 @@ class Store:
         self._order.append(stored)
         self.size += 1
         self.bytes += len(message.payload) + MESSAGE_OVERHEAD
+        return stored
 
     def get(self, origin: str, counter: int) -> Stored | None:
         """The stored message of that dot, if it is delivered here and not reported stable."""
         by_counter = self.by_origin.get(origin)
         return None if by_counter is None else by_counter.get(counter)
 
-    def remove(self, stored: Stored) -> None:
-        """Forget a message that has been reported stable."""
-        origin, counter = stored.message.dot
-        by_counter = self.by_origin[origin]
-        del by_counter[counter]
-        if not by_counter:
-            del self.by_origin[origin]
-        self.size -= 1
-        self.bytes -= len(stored.message.payload) + MESSAGE_OVERHEAD
+    def remove(self, reported: Collection[Stored]) -> None:
+        """Forget messages that have been reported stable."""
+        by_origin = self.by_origin
+        payloads = 0
+        for _, _, message, _ in reported:
+            origin, counter = message.dot
+            by_counter = by_origin[origin]
+            del by_counter[counter]
+            if not by_counter:
+                del by_origin[origin]
+            payloads += len(message.payload)
+        self.size -= len(reported)
+        self.bytes -= payloads + MESSAGE_OVERHEAD * len(reported)
 
     def forget(self, origin: str) -> None:
         """An origin was dropped, all of it was stable: `stable` says so no more."""
