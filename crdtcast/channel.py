@@ -3,7 +3,7 @@ send to the engine. Stores nothing, applies nothing, decides nothing about membe
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -20,7 +20,7 @@ from crdtcast.exceptions import (
 from crdtcast.handshake import Reason
 from crdtcast.incarnation import name_of
 from crdtcast.link import Link
-from crdtcast.messages import Digest, Ended, Message
+from crdtcast.messages import Digest, Ended, Message, Transmit
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
 from crdtcast.ticking import Ticking
@@ -139,7 +139,11 @@ class Channel:
         self._relieve()
         if self.hold or self.closed or self.engine is None:
             return
-        for effect in self.engine.take_outbox():
+        self.transmit(self.engine.take_outbox())
+
+    def transmit(self, effects: Iterable[Transmit]) -> None:
+        """Queue what the engine wanted sent: for whoever sets `hold` and takes the outbox itself."""
+        for effect in effects:
             if effect.to is None:
                 names = list(self.here)
             else:

@@ -20,11 +20,15 @@ _LOOK_AGAIN = 0.2
 class Entering:
     """Joins a group through any member that is linked. A contact that was asked to let us in and did
     not answer may have done so: the next one is told that the new id replaces that one.
+
+    joining: how one attempt goes; by default, with a copy of the state in one piece.
     """
 
-    def __init__(self, channel: Channel, logger: logging.Logger) -> None:
+    def __init__(
+        self, channel: Channel, logger: logging.Logger, joining: Joining | None = None
+    ) -> None:
         self._channel = channel
-        self._joining = Joining(channel)
+        self._joining = joining or Joining(channel)
         self._logger = logger
 
     def report_to(self, progress: Progress) -> None:

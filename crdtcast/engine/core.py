@@ -6,7 +6,7 @@ life at once. `Engine` adds a fixed set of names, `GroupEngine` members that com
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -420,6 +420,12 @@ class Core:
         if stored is None:
             raise LocalProtocolError(f"{dot} is not delivered here, or was reported stable")
         return stored.tag
+
+    def messages(self, dots: Iterable[Dot]) -> list[Message]:
+        """Those of these messages that are delivered and not reported stable, in the order of their delivery."""
+        found = [stored for dot in dots if (stored := self._store.get(*dot)) is not None]
+        found.sort(key=lambda stored: stored.sequence)
+        return [stored.message for stored in found]
 
     @property
     def quiet(self) -> bool:

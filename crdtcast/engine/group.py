@@ -756,14 +756,16 @@ class GroupEngine(Core):
 
     def state(self) -> GroupState:
         """What a restart of this incarnation needs, or a joiner, as of now."""
+        return replace(self.outline(), unstable=super().state().unstable)
+
+    def outline(self) -> GroupState:
+        """`state` without the unstable messages, for a journal that keeps those one by one. Costs the members only."""
         membership = self._membership
-        base = super().state()
         return GroupState(
-            counter=base.counter,
-            vector=base.vector,
-            context=base.context,
-            stable=base.stable,
-            unstable=base.unstable,
+            counter=self.vector[self.me],
+            vector=dict(self.vector),
+            context=self.context,
+            stable=dict(self.stable),
             members=tuple(membership.members.values()),
             replaced=dict(membership.replaced),
             ended=dict(membership.ended),
