@@ -57,11 +57,18 @@ async def running(
         raise failure
 
 
-async def run_until_signal(main: Callable[[], Awaitable[None]]) -> int | None:
+async def _at_once() -> None:
+    pass
+
+
+async def run_until_signal(
+    main: Callable[[], Awaitable[None]], *, before_stop: Callable[[], Awaitable[None]] = _at_once
+) -> int | None:
     """Run `main` until it returns or SIGINT or SIGTERM asks to stop; returns the signal's number,
     or None.
 
-    A second signal does nothing more: `main` is being cancelled and cleans up.
+    before_stop: what `main` goes on for at the first signal; a second one ends that. A further signal
+        does nothing more: `main` is being cancelled and cleans up.
     """
     received: int | None = None
     failure: Exception | None = None
@@ -70,8 +77,17 @@ async def run_until_signal(main: Callable[[], Awaitable[None]]) -> int | None:
         nonlocal received
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
-                received = received or number
-                scope.cancel()
+                if received is None:
+                    received = number
+                    nursery.start_soon(stop, scope)
+                else:
+                    scope.cancel()
+
+    async def stop(scope: trio.CancelScope) -> None:
+        try:
+            await before_stop()
+        finally:
+            scope.cancel()
 
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:

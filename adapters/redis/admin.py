@@ -1,5 +1,5 @@
-"""CRDTCAST STATUS, CUT, HEAL, VERIFY and ADVANCE: what an operator, or a test, can ask of a running
-gateway.
+"""CRDTCAST STATUS, VERIFY, MEMBERS, EVICT, LEAVE, CUT, HEAL and ADVANCE: what an operator, or a
+test, can ask of a running gateway.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.durability import PROMISES
 from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
-from crdtcast.exceptions import CrdtcastError, ServerError
+from crdtcast.engine import GroupEngine
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError, ServerError
 
 if TYPE_CHECKING:
+    from crdtcast.adapters.redis.belonging import Belonging
     from crdtcast.adapters.redis.front import Request
     from crdtcast.adapters.redis.gateway import Gateway
 
 _LAST_MS = 130 * 365 * 86_400_000
-_HELP = "STATUS, VERIFY, CUT name, HEAL name, ADVANCE milliseconds"
+_HELP = (
+    "STATUS, VERIFY, MEMBERS, EVICT name [FORCE], LEAVE, CUT name, HEAL name, ADVANCE milliseconds"
+)
 
 
 class Admin:
@@ -34,6 +38,11 @@ class Admin:
             b"HEAL": self._heal,
             b"ADVANCE": self._advance,
         }
+        self._of_the_group: dict[bytes, tuple[range, Callable[..., object]]] = {
+            b"MEMBERS": (range(1), self._members),
+            b"EVICT": (range(1, 3), self._evict),
+            b"LEAVE": (range(1), self._leave),
+        }
 
     def handle(self, request: Request) -> None:
         """Answer `CRDTCAST subcommand …`."""
@@ -43,6 +52,8 @@ class Admin:
             request.answer(json.dumps(self.status()).encode())
         elif verb == b"VERIFY" and not rest:
             self._verify(request)
+        elif verb in self._of_the_group and len(rest) in self._of_the_group[verb][0]:
+            request.answer(self._run_for_group(verb, rest))
         elif verb in self._guarded and len(rest) == 1:
             request.answer(self._run_guarded(verb, rest[0]))
         else:
@@ -60,8 +71,39 @@ class Admin:
             return ReplyError(f"ERR crdtcast: {error}")
         return OK
 
+    def _run_for_group(self, verb: bytes, arguments: list[bytes]) -> object:
+        belonging = self._gateway.belonging
+        if belonging is None:
+            return ReplyError(
+                f"ERR crdtcast: CRDTCAST {verb.decode()} is for groups whose members come and go "
+                "(--found, --join); the members of this one are fixed"
+            )
+        try:
+            return self._of_the_group[verb][1](belonging, *arguments)
+        except CrdtcastError as error:
+            return ReplyError(f"ERR crdtcast: {error}")
+
+    @staticmethod
+    def _members(belonging: Belonging) -> object:
+        return json.dumps(belonging.members()).encode()
+
+    @staticmethod
+    def _evict(belonging: Belonging, name: bytes, force: bytes | None = None) -> object:
+        if force is not None and force.upper() != b"FORCE":
+            raise LocalProtocolError("write CRDTCAST EVICT name, or CRDTCAST EVICT name FORCE")
+        belonging.evict(name.decode(errors="replace"), force=force is not None)
+        return OK
+
+    @staticmethod
+    def _leave(belonging: Belonging) -> object:
+        belonging.leave()
+        return OK
+
     def _peer(self, raw: bytes) -> str:
         name = raw.decode(errors="replace")
+        belonging = self._gateway.belonging
+        if belonging is not None:
+            return belonging.other(name)
         if name not in self._gateway.options.node.named_peers:
             known = ", ".join(sorted(self._gateway.options.node.named_peers)) or "none"
             raise ValueError(f"no peer is called {name!r} (there are: {known})")
@@ -128,6 +170,9 @@ class Admin:
                 "quiet": engine.quiet and not committer.working,
                 "held_back_by": engine.held_back_by(),
             }
+        if isinstance(engine, GroupEngine):
+            status["standing"] = engine.standing.value
+            status["members"] = sorted(engine.members)
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
         return status

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
 
 import click
 import trio
 
+from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.exceptions import ConfigurationError
@@ -42,7 +42,38 @@ def parse_peer(text: str) -> tuple[str, Address]:
     show_default=True,
     help="Where the other gateways connect, HOST:PORT.",
 )
-@click.option("--peer", "peers", multiple=True, help="Each other member, NAME=HOST:PORT.")
+@click.option(
+    "--peer",
+    "peers",
+    multiple=True,
+    help="Each other member, NAME=HOST:PORT, of a group whose members are fixed.",
+)
+@click.option(
+    "--found",
+    is_flag=True,
+    help="Be the first member of a group whose members come and go; the others --join.",
+)
+@click.option(
+    "--join",
+    "contacts",
+    multiple=True,
+    help="Where any member of such a group can be dialled, HOST:PORT; the others are learned.",
+)
+@click.option(
+    "--replaces",
+    multiple=True,
+    help="With --join: a member that is lost for good, by name; it is evicted with the join.",
+)
+@click.option(
+    "--advertise",
+    help="Where the other gateways reach this one, HOST:PORT, if --peer-listen is a wildcard.",
+)
+@click.option(
+    "--leave-on-stop",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="On SIGTERM, leave the group first; stop without that after so many seconds.",
+)
 @click.option(
     "--server",
     default="redis://127.0.0.1:6379",
@@ -87,6 +118,11 @@ def gateway(
     listen: str,
     peer_listen: str,
     peers: tuple[str, ...],
+    found: bool,
+    contacts: tuple[str, ...],
+    replaces: tuple[str, ...],
+    advertise: str | None,
+    leave_on_stop: float | None,
     server: str,
     state_dir: Path,
     log_dir: Path | None,
@@ -106,12 +142,25 @@ def gateway(
     )
     if peers and len(dict(map(parse_peer, peers))) < len(peers):
         raise ConfigurationError("a peer's name is given twice: each member has its own")
+    member = None
+    if found or contacts:
+        member = GroupOptions(
+            founds=found,
+            replaces=replaces,
+            advertise=None if advertise is None else parse_address(advertise),
+            leave_within=leave_on_stop,
+        )
+    _refuse_mixed(found, contacts, peers, member, (replaces, advertise, leave_on_stop), log_dir)
     options = GatewayOptions(
         node=NodeOptions(
             name=name,
             group=group,
             listen=parse_address(peer_listen),
-            peers=dict(map(parse_peer, peers)),
+            peers=(
+                dict(map(parse_peer, peers))
+                if member is None
+                else list(map(parse_address, contacts))
+            ),
             cut=frozenset(cut),
             digest_interval=digest_interval,
         ),
@@ -121,11 +170,42 @@ def gateway(
         log_dir=log_dir,
         metadata_db=metadata_db,
         password=password,
+        member=member,
         admin_commands=admin,
     )
     runner = Gateway(options)
     runner.clock.offset_ms = clock_offset
     trio.run(_main, runner)
+
+
+def _refuse_mixed(
+    found: bool,
+    contacts: tuple[str, ...],
+    peers: tuple[str, ...],
+    member: GroupOptions | None,
+    of_members: tuple[object, ...],
+    log_dir: Path | None,
+) -> None:
+    """Raises ConfigurationError for options that do not go together."""
+    if found and contacts:
+        raise ConfigurationError(
+            "give --found to the first member of a new group, and --join to all others"
+        )
+    if member is not None and peers:
+        raise ConfigurationError(
+            "--peer names the members of a fixed group; with --found and --join they are learned"
+        )
+    if member is None and any(of_members):
+        raise ConfigurationError(
+            "--replaces, --advertise and --leave-on-stop are for groups whose members come and go: "
+            "give --join (or --found), too"
+        )
+    if found and of_members[0]:
+        raise ConfigurationError("--replaces goes with --join: a founder is the first member")
+    if member is not None and log_dir is not None:
+        raise ConfigurationError(
+            "an event log (--log-dir) is not written in this version where members come and go"
+        )
 
 
 async def _main(runner: Gateway) -> None:
@@ -141,10 +221,4 @@ async def _main(runner: Gateway) -> None:
                 flush=True,
             )
 
-    try:
-        await run_until_signal(serve)
-    except OSError as error:
-        where = getattr(error, "filename", None) or ""
-        raise ConfigurationError(
-            f"cannot listen: {os.strerror(error.errno or 0)} {where}"
-        ) from error
+    await run_until_signal(serve, before_stop=runner.leave_first)

@@ -203,11 +203,7 @@ class LocalCluster:
         client_ports = dict(zip(self.names, ports, strict=False))
         peer_ports = dict(zip(self.names, ports[len(self.names) :], strict=True))
         for name in self.names:
-            server = (
-                start_server(self.directory / f"server-{name}", appendfsync=self.appendfsync)
-                if self.given_servers is None
-                else self.given_servers[name]
-            )
+            server = self.server_of(name)
             arguments = self.gateway_arguments(name, server, client_ports[name], peer_ports)
             gateway = GatewayProcess(
                 name, client_ports[name], peer_ports[name], self.directory, arguments
@@ -218,14 +214,26 @@ class LocalCluster:
         for region in self:
             region.gateway.wait_ready()
 
+    def server_of(self, name: str) -> EmbeddedServer:
+        """The given server of a region, or one that is started now."""
+        if self.given_servers is not None:
+            return self.given_servers[name]
+        return start_server(self.directory / f"server-{name}", appendfsync=self.appendfsync)
+
+    def own_arguments(
+        self, name: str, server: EmbeddedServer, port: int, peer_port: int
+    ) -> list[str]:
+        """The part of the command line that says nothing of the others."""
+        words = ["--name", name, "--group", self.group, "--server", server.url, "--admin"]
+        words += ["--listen", f"127.0.0.1:{port}"]
+        words += ["--peer-listen", f"127.0.0.1:{peer_port}"]
+        return [*words, "--state-dir", str(self.directory / f"state-{name}")]
+
     def gateway_arguments(
         self, name: str, server: EmbeddedServer, port: int, peer_ports: Mapping[str, int]
     ) -> list[str]:
         """The command line of one gateway, after `crdtcast gateway`."""
-        words = ["--name", name, "--group", self.group, "--server", server.url, "--admin"]
-        words += ["--listen", f"127.0.0.1:{port}"]
-        words += ["--peer-listen", f"127.0.0.1:{peer_ports[name]}"]
-        words += ["--state-dir", str(self.directory / f"state-{name}")]
+        words = self.own_arguments(name, server, port, peer_ports[name])
         for peer in self.names:
             if peer != name:
                 words += ["--peer", f"{peer}=127.0.0.1:{peer_ports[peer]}"]
@@ -292,6 +300,39 @@ class LocalCluster:
                     f"{json.dumps(states)}"
                 )
             time.sleep(POLL_INTERVAL)
+
+
+class OpenCluster(LocalCluster):
+    """A group whose members come and go: the first of `names` founds it, the others join in order. `add` has one more
+    join; `names` are all that ever were.
+    """
+
+    def start(self) -> None:
+        """Start the regions of `names`, one after the other."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        names, self.names = self.names, ()
+        for name in names:
+            self.add(name)
+
+    def add(
+        self, name: str, *, through: str | None = None, arguments: Iterable[str] = ()
+    ) -> Region:
+        """Start one more region, which joins through another one, by default the first; `arguments` are for it alone."""
+        port, peer_port = free_ports(2)
+        server = self.server_of(name)
+        words = self.own_arguments(name, server, port, peer_port)
+        if self.regions:
+            contact = self.regions[through or next(iter(self.regions))].gateway
+            words += ["--join", f"127.0.0.1:{contact.peer_port}"]
+        else:
+            words += ["--found"]
+        words += [*self.arguments, *arguments]
+        gateway = GatewayProcess(name, port, peer_port, self.directory, words)
+        region = self.regions[name] = Region(name, server, gateway)
+        self.names = (*self.names, name)
+        gateway.launch()
+        gateway.wait_ready()
+        return region
 
 
 def holds_same(states: Sequence[Mapping[str, Any]], quiet: bool) -> bool:

@@ -29,7 +29,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import ReplyError, Status
 from crdtcast.adapters.redis.server import pack
-from crdtcast.engine import Engine
+from crdtcast.engine import Engine, GroupEngine, Standing
 from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
 from crdtcast.messages import Delivery, Message
@@ -62,6 +62,11 @@ _NO_MORE_TRIES = ReplyError(
     f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times while this command was "
     "under way; nothing was written"
 )
+_ENDING = ReplyError(
+    "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
+    "was written: use another region's"
+)
+_ABLE = (Standing.MEMBER, Standing.DISPUTED)
 _TYPED = ("set", "counter")
 _GROWING = frozenset({"SADD", "INCR", "INCRBY", "DECR", "DECRBY"})
 
@@ -102,6 +107,8 @@ class Commit:
     deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
+    repaired: frozenset[bytes] = frozenset()
+    """Keys that are put right, which somebody had changed past the gateway."""
     transaction: bool = False
     size: int = 0
     """Bytes of the clients' commands."""
@@ -113,6 +120,10 @@ class Commit:
 
 class Observer(Protocol):
     """Who is told of what was committed: the event log and the durability probe."""
+
+    def prepared(self, number: int) -> None:
+        """Commit `number` holds all that the engine knows at this instant; it is about to be sent."""
+        ...
 
     def committed(self, commit: Commit) -> None: ...
 
@@ -154,8 +165,9 @@ class Committer:
         self._refusal: ReplyError | None = None
         self._repairs: set[bytes] = set()
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
+        self._last: list[Callable[[Commit], None]] = []
         self._ticked = False
-        self.engine: Engine | None = None
+        self.engine: Engine | GroupEngine | None = None
         self.keyspace = Keyspace(metadata_db)
         self.state: StoredState | None = None
         self.refuse_growth: ReplyError | None = None
@@ -169,7 +181,7 @@ class Committer:
     def resume(
         self,
         server: ServerConnection,
-        engine: Engine,
+        engine: Engine | GroupEngine,
         keyspace: Keyspace,
         state: StoredState,
         epoch: bytes,
@@ -179,6 +191,7 @@ class Committer:
         self._epoch, self._refusal, self._busy = epoch, None, False
         self._repairs.clear()
         self._inside.clear()
+        self._last.clear()
         if self._commit is not None:
             self._settle(self._commit, state)
         self._commit = self._abandoned = None
@@ -264,6 +277,24 @@ class Committer:
         """An operation of the gateway's own on `key`, at the head of the next commit."""
         self._inside.append((key, add))
 
+    def at_its_end(self, add: Callable[[Commit], None]) -> None:
+        """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
+        self._last.append(add)
+        self.kick()
+
+    @property
+    def behind(self) -> bool:
+        """Whether the engine has got on by itself since the last commit: only where members come and go.
+
+        It issues membership operations at ticks, and draws conclusions. Nothing of that may leave before it is stored.
+        """
+        engine, state = self.engine, self.state
+        if not isinstance(engine, GroupEngine) or state is None:
+            return False
+        if engine.vector != state.vector:
+            return True
+        return metadata.pack_membership(engine.outline()) != state.membership
+
     # Clients and peers bring work
 
     def submit(self, request: Request) -> None:
@@ -284,8 +315,15 @@ class Committer:
             return
         engine = self.engine
         reads = self._observer.reads()
-        work = self._requests or reads or self._repairs or self._inside or engine.has_deliverable()
-        if not work and not (self._ticked and engine.has_stable()):
+        work = (
+            self._requests
+            or reads
+            or self._repairs
+            or self._inside
+            or self._last
+            or engine.has_deliverable()
+        )
+        if not work and not (self._ticked and engine.has_stable()) and not self.behind:
             return
         self._ticked = False
         self._busy = True
@@ -313,17 +351,21 @@ class Committer:
             or commit.plan.pieces
             or self._repairs
             or self._inside
+            or self._last
+            or self.behind
         )
 
-    def _gather(self, commit: Commit, engine: Engine) -> None:
+    def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         commit.stable = engine.poll_stable(MAX_STABLE)
         while not self._inside and len(commit.deliveries) < MAX_DELIVERIES:
             delivery = engine.poll()
             if delivery is None:
                 break
             try:
-                timestamp, decoded = effects.decode(delivery.payload)
-                self._clock.observe(timestamp)
+                decoded: list[Effect] = []
+                if not delivery.kind:  # it is no membership operation
+                    timestamp, decoded = effects.decode(delivery.payload)
+                    self._clock.observe(timestamp)
             except UnknownPayloadError as error:
                 self._log.warning("message %s kept unread: %s", delivery.tag.dot, error)
                 fields = metadata.store_field(delivery.tag.dot), delivery.payload
@@ -406,11 +448,13 @@ class Committer:
         )
         for key in self._repairs:
             keyspace.restore(key, plan)
+        commit.repaired = frozenset(self._repairs)
         self._repairs.clear()
         # They rest on what the last commit left, so nothing was delivered for this one.
         inside, self._inside = self._inside, []
-        for _, add in inside:
-            add(batch)
+        if not self._is_ending:
+            for _, add in inside:
+                add(batch)
         batch.close()
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
@@ -430,6 +474,9 @@ class Committer:
                 break
         batch.close()
         commit.sent = batch.sent
+        last, self._last = self._last, []
+        for end in last:
+            end(commit)
         self._add_metadata(commit, engine, state)
         plan.finish()
         commit.transaction = plan.writes
@@ -441,6 +488,8 @@ class Committer:
 
     def _refusal_of(self, request: Request, commit: Commit) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
+        if self._is_ending:
+            return _ENDING
         if self.refuse_growth is not None and request.command.name in _GROWING:
             return self.refuse_growth
         if commit.size <= MAX_COMMAND_BYTES:
@@ -448,21 +497,36 @@ class Committer:
         size = sum(map(len, request.args))
         return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
-    def _add_metadata(self, commit: Commit, engine: Engine, state: StoredState) -> None:
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the engine sends nothing any more."""
+        return isinstance(self.engine, GroupEngine) and self.engine.standing not in _ABLE
+
+    def _new_messages(self, commit: Commit, engine: Engine | GroupEngine) -> list[Message]:
+        """What this commit is the first to store, in the order in which it was delivered or sent."""
+        messages = []
+        for delivery, _ in commit.deliveries:
+            tag = delivery.tag
+            messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
+        messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
+        if isinstance(engine, GroupEngine) and (issued := engine.take_issued()):
+            # The engine's own stand between the others; what became stable at once is not needed any more.
+            dots = [message.dot for message in messages] + [tag.dot for tag in issued]
+            return engine.messages(dots)
+        return messages
+
+    def _add_metadata(
+        self, commit: Commit, engine: Engine | GroupEngine, state: StoredState
+    ) -> None:
         plan = commit.plan
-        if not (plan.writes or commit.deliveries or commit.sent or commit.stable):
+        worth = plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind
+        if not worth:
             return
         order = state.order
         entries: list[bytes] = []
-        for delivery, _ in commit.deliveries:
+        for message in self._new_messages(commit, engine):
             order += 1
-            tag = delivery.tag
-            message = Message(tag.dot, tag.context, delivery.payload, delivery.kind)
-            entries += (metadata.store_field(tag.dot), metadata.encode_entry(order, message))
-        for tag, payload, _ in commit.sent:
-            order += 1
-            message = Message(tag.dot, tag.context, payload)
-            entries += (metadata.store_field(tag.dot), metadata.encode_entry(order, message))
+            entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
         if commit.stable:
@@ -480,8 +544,15 @@ class Committer:
             clock=self._clock.latest,
             reported=tuple(tag.dot for tag in commit.stable),
             order=order,
+            founding=state.founding,
+            membership=(
+                metadata.pack_membership(engine.outline())
+                if isinstance(engine, GroupEngine)
+                else None
+            ),
         )
         plan.metadata(Expect.OK, b"SET", metadata.STATE, self.state.encode())
+        self._observer.prepared(self.commits + 1)
 
     def _transmit(self, commit: Commit) -> None:
         assert self._server is not None

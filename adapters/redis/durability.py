@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 import trio
 
@@ -30,13 +31,20 @@ PROMISES = {
 }
 
 
-class DurabilityProbe:
-    """Calls `durable(vector)` when everything under `vector` is synced. Fed with `committed` after each commit."""
+class Mark(NamedTuple):
+    """An instant of the server's history: the number of the last commit, and the vector that it left."""
 
-    def __init__(self, durable: Callable[[Vector], None], logger: logging.Logger) -> None:
+    number: int
+    vector: Vector
+
+
+class DurabilityProbe:
+    """Calls `durable(mark)` when everything up to `mark` is synced. Fed with `committed` after each commit."""
+
+    def __init__(self, durable: Callable[[Mark], None], logger: logging.Logger) -> None:
         self._durable = durable
         self._log = logger
-        self._latest: Vector | None = None
+        self._latest: Mark | None = None
         self._news = trio.Event()
         self.level = Durability.VOLATILE
 
@@ -44,13 +52,13 @@ class DurabilityProbe:
         """Start anew: the engine is another one, so what waited for an answer means nothing to it."""
         self.level, self._latest, self._news = level, None, trio.Event()
 
-    def committed(self, vector: Vector) -> None:
-        """A commit was answered; `vector` is what it covers and will not change any more."""
+    def committed(self, mark: Mark) -> None:
+        """A commit was answered; the vector of `mark` is what it covers and will not change any more."""
         if self.level is Durability.EVERYSEC:
-            self._latest = vector
+            self._latest = mark
             self._news.set()
         else:
-            self._durable(vector)
+            self._durable(mark)
 
     async def run(self, connection: ServerConnection, metadata_db: int) -> None:
         """Ask, again and again, until the connection is lost or this is cancelled. Needed for EVERYSEC only."""
@@ -61,7 +69,7 @@ class DurabilityProbe:
                 await self._news.wait()
                 self._news = trio.Event()
                 news = self._news
-                vector, count = self._latest, count + 1
+                mark, count = self._latest, count + 1
                 synced = None
                 try:
                     _, synced = await connection.call(
@@ -73,7 +81,7 @@ class DurabilityProbe:
                 if isinstance(synced, Exception):
                     self._log.error("the server cannot tell what is synced: %s", synced)
                     return
-                if synced[0] >= 1 and vector is not None:
-                    self._durable(vector)
+                if synced[0] >= 1 and mark is not None:
+                    self._durable(mark)
         except ServerError as error:
             self._log.warning("%s", error)

@@ -21,10 +21,12 @@ import trio
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
-from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe
+from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.front import Front
+from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room, parse_info
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.localfile import LocalFile
@@ -38,16 +40,18 @@ from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Word
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.backoff import Backoff
 from crdtcast.engine import Durability as EngineDurability
-from crdtcast.engine import Engine, EngineState
+from crdtcast.engine import Engine, EngineState, GroupEngine
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import (
     ConfigurationError,
+    HandshakeError,
     RolledBackError,
     ServerError,
     SupersededError,
 )
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import new_incarnation
+from crdtcast.listening import cannot_listen
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address
@@ -76,6 +80,8 @@ class GatewayOptions:
     log_dir: Path | None = None
     metadata_db: int = 15
     password: str | None = None
+    member: GroupOptions | None = None
+    """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
     admin_commands: bool = False
     """Whether clients may cut links and move the clock: for tests and demonstrations."""
 
@@ -102,7 +108,7 @@ class Gateway:
         self.options = options
         self.clock = Clock()
         self.inspection: Inspection | None = None
-        self.node: Node | None = None
+        self.node: Node | GroupPeers | None = None
         self.address: Address | None = None
         self._log = logger or logging.getLogger("crdtcast.gateway")
         self.hlc = HLC(self.clock.ms)
@@ -120,6 +126,7 @@ class Gateway:
         self._ask_again = 0.0
         self._asks = 0
         self._connection: ServerConnection | None = None
+        self._state: StoredState | None = None
         self.recorder = Recorder(
             None,
             clock=time.monotonic,
@@ -135,9 +142,13 @@ class Gateway:
             observer=self,
             flush_clients=lambda: self.front.flush(),
             hold_peers=self._hold_peers,
-            fatal=self._fatal,
+            fatal=self.fatal,
             logger=self._log,
         )
+        self.belonging: Belonging | None = None
+        if options.member is not None:
+            self.belonging = Belonging(self, options.member, self._log)
+            self.node = self.belonging.peers
         self.table = registered_table()
         self.admin = Admin(self)
         self.session = Session(
@@ -161,22 +172,38 @@ class Gateway:
                     nursery.start_soon(self._poller.run, self._after_events)
                     nursery.start_soon(self.relay.run)
                     nursery.start_soon(self._flush_in_batches)
+                    if self.belonging is not None:  # it may have to be let in first
+                        await nursery.start(self.belonging.peers.run)
                     await nursery.start(self._serve_server)
-                    assert self.node is not None
-                    await nursery.start(self.node.run)
-                    host, port = self.options.listen
-                    self.address = await self.front.listen(host, port)
+                    if isinstance(self.node, Node):
+                        await nursery.start(self.node.run)
+                    await self._listen()
                     task_status.started()
+                    if self.belonging is not None:
+                        await self.belonging.left.wait()
+                        self._scope.cancel()
         finally:
             self._close()
         if self._failure is not None:
             raise self._failure
 
+    async def _listen(self) -> None:
+        try:
+            self.address = await self.front.listen(*self.options.listen)
+        except OSError as error:
+            raise cannot_listen(self.options.listen, error) from error
+
+    async def leave_first(self) -> None:
+        """Leave the group if the options say so: before a stop that a signal has asked for."""
+        if self.belonging is not None:
+            await self.belonging.leave_first()
+
     def stop(self) -> None:
         """Let `run` return."""
         self._scope.cancel()
 
-    def _fatal(self, error: Exception) -> None:
+    def fatal(self, error: Exception) -> None:
+        """Let `run` raise `error`."""
         self._failure = self._failure or error
         self._scope.cancel()
 
@@ -208,8 +235,8 @@ class Gateway:
                 except BaseException:
                     connection.close()
                     raise
-            except (ServerError, ConfigurationError) as error:
-                if isinstance(error, ConfigurationError) and self.node is None:
+            except (ServerError, ConfigurationError, HandshakeError) as error:
+                if not isinstance(error, ServerError) and self.committer.engine is None:
                     raise
                 if str(error) != said:
                     said = str(error)
@@ -243,47 +270,32 @@ class Gateway:
     async def _attach(self, connection: ServerConnection) -> None:
         """Find out who we are at this server, and go on from what it holds."""
         options = self.options
-        group, name = options.node.group, options.node.name
         inspection = await inspect(connection, options.metadata_db)
-        file = LocalFile.read(options.state_dir, name)
-        identity = decide(group, name, file, inspection.found)
         # A lower epoch is no other gateway's: the server came back with less than it had.
         if self._epoch and inspection.fence > self._epoch:
-            self._fatal(
+            self.fatal(
                 SupersededError("another gateway has taken this server while ours was away from it")
             )
             await trio.sleep_forever()
         epoch = self._epoch or inspection.fence + 1
-        if inspection.found.state is not None:
-            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
-            # was read before that may be out of date already, and would be written over it.
-            await self._claim(connection, inspection.fence, epoch, None)
-            inspection = await inspect(connection, options.metadata_db)
-            identity = decide(group, name, file, inspection.found)
-        if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
-            identity = Identity.RENEWED
         before = self.committer.engine
-        state = self._identify(identity, inspection, file)
-        await self._claim(connection, inspection.fence, epoch, state)
-        LocalFile(
-            group=group,
-            name=name,
-            incarnation=state.incarnation,
-            run_id=inspection.found.run_id,
-            role=inspection.found.role,
-            durability=inspection.found.durability.value,
-        ).write(options.state_dir)
+        how: Identity | None = None
+        if self.belonging is None:
+            how, state, inspection = await self._identify(connection, inspection, epoch)
+        else:
+            state, inspection = await self.belonging.identify(connection, inspection, epoch)
+        self.inspection, self._state = inspection, state
+        self.write_file()
         self._epoch, self._renew = epoch, False
         self._connection = connection
-        self.inspection = inspection
         self.durability.begin(inspection.found.durability)
         self._resume(connection, inspection, state, before)
         self._log.log(
             logging.WARNING if self.durability.level is Durability.VOLATILE else logging.INFO,
             "%s at %s: %s. %s",
-            name,
+            options.node.name,
             options.server,
-            identity.value,
+            state.incarnation if how is None else how.value,
             PROMISES[self.durability.level],
         )
 
@@ -296,7 +308,41 @@ class Gateway:
         answered = min((dot.counter for dot in self.committer.unsure), default=next_counter) - 1
         return found.vector.get(engine.me, 0) < answered
 
-    def _identify(
+    def write_file(self, *, left: bool = False) -> None:
+        """Note in the local file which incarnation goes on beside which server, or that it has left its group."""
+        assert self.inspection is not None and self._state is not None
+        found = self.inspection.found
+        LocalFile(
+            group=self._state.group,
+            name=self._state.name,
+            incarnation=self._state.incarnation,
+            run_id=found.run_id,
+            role=found.role,
+            durability=found.durability.value,
+            addresses={} if self.belonging is None else self.belonging.addresses,
+            left=left,
+        ).write(self.options.state_dir)
+
+    async def _identify(
+        self, connection: ServerConnection, inspection: Inspection, epoch: int
+    ) -> tuple[Identity, StoredState, Inspection]:
+        """Who this is in a group of fixed members. Takes the fence with it."""
+        group, name = self.options.node.group, self.options.node.name
+        file = LocalFile.read(self.options.state_dir, name)
+        identity = decide(group, name, file, inspection.found)
+        if inspection.found.state is not None:
+            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
+            # was read before that may be out of date already, and would be written over it.
+            await self.claim(connection, inspection.fence, epoch, None)
+            inspection = await inspect(connection, self.options.metadata_db)
+            identity = decide(group, name, file, inspection.found)
+        if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
+            identity = Identity.RENEWED
+        state = self._state_for(identity, inspection, file)
+        await self.claim(connection, inspection.fence, epoch, state)
+        return identity, state, inspection
+
+    def _state_for(
         self, identity: Identity, inspection: Inspection, file: LocalFile | None
     ) -> StoredState:
         """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
@@ -339,7 +385,7 @@ class Gateway:
             order=found.order,
         )
 
-    async def _claim(
+    async def claim(
         self, connection: ServerConnection, fence: int, epoch: int, state: StoredState | None
     ) -> None:
         """Take the fence, which was `fence`, and write the identity, if given, in one transaction."""
@@ -377,12 +423,39 @@ class Gateway:
         connection: ServerConnection,
         inspection: Inspection,
         state: StoredState,
-        before: Engine | None,
+        before: Engine | GroupEngine | None,
     ) -> None:
-        members = state.members
+        engine = self._engine_for(state, inspection)
+        self.hlc.observe(state.clock)
+        keyspace = Keyspace(self.options.metadata_db, self.options.node.name)
+        keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
+        self._replay(engine, keyspace, inspection.unstable)
+        if isinstance(before, Engine) and isinstance(engine, Engine):
+            self._keep_what_the_server_lost(before, engine)
+        self._begin_events(state, engine, keyspace, inspection.unstable)
+        self.table.extend_from_server(inspection.commands)
+        self.session.server = ServerIdentity(
+            name=inspection.product,
+            version=inspection.version,
+            redis_version=inspection.redis_version,
+        )
+        self._start_peers(engine, state)
+        connection.on_lost = lambda error: self.committer.suspend()
+        self.committer.resume(
+            connection,
+            engine,
+            keyspace,
+            state,
+            b"%d" % self._epoch,
+        )
+
+    def _engine_for(self, state: StoredState, inspection: Inspection) -> Engine | GroupEngine:
+        """The engine as the server has it."""
+        if self.belonging is not None:
+            return self.belonging.resume(state, inspection)
         engine = Engine(
             state.incarnation,
-            members,
+            state.members,
             state=EngineState(
                 counter=state.counter,
                 vector=state.vector,
@@ -393,43 +466,33 @@ class Gateway:
             durable=EngineDurability.DECLARED,
         )
         engine.mark_durable(dict(engine.vector))
-        self.hlc.observe(state.clock)
-        keyspace = Keyspace(self.options.metadata_db, self.options.node.name)
-        keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
-        self._replay(engine, keyspace, inspection.unstable)
-        if before is not None:
-            self._keep_what_the_server_lost(before, engine)
-        self._begin_events(state, engine, keyspace, inspection.unstable)
-        self.table.extend_from_server(inspection.commands)
-        self.session.server = ServerIdentity(
-            name=inspection.product,
-            version=inspection.version,
-            redis_version=inspection.redis_version,
-        )
-        if self.node is None:
+        return engine
+
+    def _start_peers(self, engine: Engine | GroupEngine, state: StoredState) -> None:
+        """Let the links go on with that engine."""
+        if isinstance(engine, GroupEngine):
+            assert self.belonging is not None
+            self.belonging.start(engine, state)
+        elif isinstance(self.node, Node):
+            self.node.replace_engine(engine, self._epoch)
+        else:
             self.node = Node(
                 self.options.node,
                 engine,
                 fence_epoch=self._epoch,
-                on_work=self._on_work,
+                on_work=self.on_work,
                 on_rolled_back=self._rolled_back,
                 clock_ms=self.clock.ms,
                 logger=self._log,
             )
-        else:
-            self.node.replace_engine(engine, self._epoch)
-        connection.on_lost = lambda error: self.committer.suspend()
-        self.committer.resume(
-            connection,
-            engine,
-            keyspace,
-            state,
-            b"%d" % self._epoch,
-        )
 
-    def _replay(self, engine: Engine, keyspace: Keyspace, unstable: list[Message]) -> None:
+    def _replay(
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, unstable: list[Message]
+    ) -> None:
         """The unstable log is what the stored messages say, in the order in which they were delivered."""
         for message in unstable:
+            if message.kind:
+                continue  # of the membership
             with contextlib.suppress(effects.UnknownPayloadError):
                 _, decoded = effects.decode(message.payload)
                 tag = engine.tag(message.dot)
@@ -455,7 +518,7 @@ class Gateway:
     def _begin_events(
         self,
         state: StoredState,
-        engine: Engine,
+        engine: Engine | GroupEngine,
         keyspace: Keyspace,
         unstable: list[Message],
     ) -> None:
@@ -524,12 +587,18 @@ class Gateway:
 
     # What the parts tell each other
 
+    def prepared(self, number: int) -> None:
+        """(For the committer.)"""
+        if self.belonging is not None:
+            self.belonging.peers.gate.add(self.belonging.engine.take_outbox(), number)
+
     def committed(self, commit: Commit) -> None:
         """(For the committer.)"""
         self.recorder.committed(commit)
         if commit.transaction and self.committer.state is not None:
-            self.durability.committed(self.committer.state.vector)
-
+            self.durability.committed(Mark(self.committer.commits, self.committer.state.vector))
+        if self.belonging is not None:
+            self.belonging.committed(commit)
         asked, self.committer.keyspace.asked = self.committer.keyspace.asked, []
         for key, name in asked:
             self._tell_again(key, name)
@@ -581,9 +650,14 @@ class Gateway:
         if self._connection is not None:
             self._connection.abort(str(error))
 
-    def _durable(self, vector: Vector) -> None:
-        if self.committer.engine is not None:
-            self.committer.engine.mark_durable(vector)
+    def _durable(self, mark: Mark) -> None:
+        engine = self.committer.engine
+        if isinstance(engine, Engine):
+            engine.mark_durable(mark.vector)
+        elif self.belonging is not None:
+            self.belonging.peers.gate.synced(mark.number)
+            if self.durability.level is Durability.EVERYSEC:  # otherwise the end of the commit does
+                self.belonging.peers.flush()
 
     def _store_bytes(self) -> tuple[int, int]:
         engine = self.committer.engine
@@ -596,9 +670,13 @@ class Gateway:
         self.committer.kick()
         self.front.flush()
 
-    def _on_work(self) -> None:
+    def on_work(self) -> None:
+        """(For the peers.) Something may be deliverable or stable, or a tick has passed."""
         self._ask_for_damaged()
         self.committer.ticked()
+        if self.belonging is not None:
+            self.belonging.peers.flush()
+            self.belonging.look()
         self.front.flush()
 
     def _hold_peers(self, hold: bool) -> None:

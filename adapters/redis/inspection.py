@@ -51,6 +51,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         store,
         fence,
         damaged,
+        joining,
     ) = await server.call(
         [
             ("INFO",),
@@ -63,6 +64,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             ("HGETALL", metadata.STORE),
             ("GET", metadata.FENCE),
             ("SMEMBERS", metadata.DAMAGED),
+            ("SMEMBERS", metadata.JOINING),
         ]
     )
     if isinstance(selected, Exception):
@@ -70,7 +72,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             f"the server has no database {metadata_db} for the metadata ({selected}): choose one "
             "with --metadata-db"
         )
-    for reply in (info_reply, commands, keys, size, state, store, fence, damaged):
+    for reply in (info_reply, commands, keys, size, state, store, fence, damaged, joining):
         if isinstance(reply, Exception):
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
@@ -89,6 +91,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             state=StoredState.decode(state) if state is not None else None,
             keys=keys,
             metadata_keys=size,
+            joining=None if not joining else frozenset(i.decode() for i in joining if i),
         ),
         unstable=_decoded(rows),
         hidden=hidden,

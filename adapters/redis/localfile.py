@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from crdtcast.exceptions import ConfigurationError
@@ -25,6 +25,10 @@ class LocalFile:
     role: str
     durability: str
     """Name of the `Durability` that held when the file was written."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Where the other members were last known to be dialled, by name, where members come and go."""
+    left: bool = False
+    """Whether this incarnation has left its group, in order."""
     format: int = 1
 
     def write(self, directory: Path) -> None:

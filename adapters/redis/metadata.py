@@ -8,6 +8,7 @@
     damaged  set of keys that were overwritten past the gateway and wait for another region's copy
     foreign:KEY       what was found in the place of such a key, for a week
     opaque   hash, as `store`, of delivered messages that this program cannot read: kept until one can
+    joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
 
 A quiet group holds `state`, `fence` and `durable` only.
 """
@@ -15,18 +16,23 @@ A quiet group holds `state`, `fence` and `durable` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgpack
 
+from crdtcast.engine import GroupState
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.group_state import pack_state, unpack_state
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector
 
 FORMAT = 1
+GROUP_FORMAT = 2
+"""Of the state of a member of a group whose members come and go: older gateways refuse it."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
-OPAQUE, DAMAGED = b"opaque", b"damaged"
+OPAQUE, DAMAGED, JOINING = b"opaque", b"damaged", b"joining"
 HIDDEN_PREFIX = b"hidden:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
@@ -50,11 +56,16 @@ class StoredState:
     """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
     """Messages delivered or sent so far, by any incarnation: orders the entries of `store`."""
+    founding: str = ""
+    """Which group of that name this is, by its founder's first incarnation; empty where the members are fixed."""
+    membership: list[Any] | None = None
+    """Who is in the group, as `pack_membership` gives it; None where the members are fixed."""
 
     def encode(self) -> bytes:
+        coming_and_going = {"founding": self.founding, "membership": self.membership}
         return _pack(
             {
-                "format": FORMAT,
+                "format": GROUP_FORMAT if self.founding else FORMAT,
                 "group": self.group,
                 "name": self.name,
                 "incarnation": self.incarnation,
@@ -66,7 +77,21 @@ class StoredState:
                 "clock": self.clock,
                 "reported": self.reported,
                 "order": self.order,
+                **(coming_and_going if self.founding else {}),
             }
+        )
+
+    def group_state(self, unstable: Iterable[Message]) -> GroupState:
+        """What a `GroupEngine` goes on from, with the messages of `store`. Raises RemoteProtocolError if it is none."""
+        empty = pack_state(GroupState())
+        state = unpack_state([*empty[:_MEMBERSHIP_FROM], *(self.membership or ())])
+        return replace(
+            state,
+            counter=self.counter,
+            vector=dict(self.vector),
+            context=self.context,
+            stable=dict(self.stable),
+            unstable=tuple(unstable),
         )
 
     @classmethod
@@ -75,9 +100,9 @@ class StoredState:
         try:
             fields = msgpack.unpackb(raw)
             version = fields.pop("format")
-            if version != FORMAT:
+            if version not in (FORMAT, GROUP_FORMAT):
                 raise ConfigurationError(
-                    f"the server's metadata has format {version}, this gateway reads {FORMAT}: "
+                    f"the server's metadata has format {version}, this gateway reads {GROUP_FORMAT}: "
                     "upgrade the gateway, or point it at another server"
                 )
             for name in ("context", "reported"):
@@ -89,6 +114,15 @@ class StoredState:
                 "the metadata database holds a key 'state' that crdtcast did not write: choose "
                 "another one with --metadata-db"
             ) from error
+
+
+_MEMBERSHIP_FROM = 5
+"""Where in `pack_state`'s list what is no matter of messages begins."""
+
+
+def pack_membership(outline: GroupState) -> list[Any]:
+    """The part of a group's state that changes little: who is in, who has ended, which evictions are open."""
+    return pack_state(outline)[_MEMBERSHIP_FROM:]
 
 
 def store_field(dot: Dot) -> bytes:

@@ -36,6 +36,8 @@ class Found:
     keys: int
     """Keys in database 0."""
     metadata_keys: int
+    joining: frozenset[str] | None = None
+    """If a join was cut off: under which ids the group was asked to let this one in."""
 
 
 class Identity(enum.Enum):
@@ -46,8 +48,87 @@ class Identity(enum.Enum):
     RENEWED = "new incarnation: the journal cannot be proven intact"
 
 
+class Way(enum.Enum):
+    """How a member of a group goes on whose members come and go."""
+
+    FOUND = "first member of a new group"
+    JOIN = "joined"
+    SAME = "same incarnation: the journal is intact"
+
+
 def decide(group: str, name: str, file: LocalFile | None, found: Found) -> Identity:
     """The way to go on. Raises ConfigurationError, with the way out, where none is safe."""
+    _refuse_others(group, file, found)
+    if found.state is None:
+        if found.joining is not None:
+            raise ConfigurationError(
+                "this server holds half of a copy of a group whose members come and go: finish that "
+                "with --join, or empty the server (FLUSHALL at its own port)"
+            )
+        return _decide_without_state(name, file, found)
+    _refuse_foreign(group, name, found.state)
+    if found.state.founding:
+        raise ConfigurationError(
+            "this server belongs to a member of a group whose members come and go: start the gateway "
+            "with --join HOST:PORT of another member (or --found, as before) instead of --peer"
+        )
+    if file is None or file.incarnation != found.state.incarnation:
+        return Identity.RENEWED
+    if file.run_id == found.run_id or file.durability == Durability.ALWAYS.value:
+        return Identity.SAME
+    return Identity.RENEWED
+
+
+def decide_member(
+    group: str, name: str, file: LocalFile | None, found: Found, *, founds: bool
+) -> Way:
+    """The way to go on where members come and go; `founds`: said to be the first of a new group.
+
+    Raises ConfigurationError, with the way out, where none is safe.
+    """
+    _refuse_others(group, file, found)
+    if found.state is None:
+        if founds and file is not None:
+            raise ConfigurationError(
+                f"the server has lost its data: node {name!r} was a member before (incarnation "
+                f"{file.incarnation}). Start with --join HOST:PORT of a member that lives, and the "
+                "server is filled again from there"
+            )
+        if founds and found.joining is not None:
+            raise ConfigurationError(
+                "this server holds half of a copy of an existing group: go on with --join, or empty it "
+                "(FLUSHALL at the server's port) to found a new one"
+            )
+        if found.joining is None:
+            _refuse_occupied(found)
+        return Way.FOUND if founds else Way.JOIN
+    _refuse_foreign(group, name, found.state)
+    if not found.state.founding:
+        raise ConfigurationError(
+            "this server belongs to a group of fixed members: start the gateway with --peer, as before"
+        )
+    if file is not None and file.incarnation == found.state.incarnation:
+        if file.left and founds:
+            raise ConfigurationError(
+                f"{file.incarnation} has left its group: start with --join HOST:PORT of a member to come "
+                "back, or empty the server (FLUSHALL at its own port) and the state directory to found a "
+                "new group"
+            )
+        if file.left:
+            return Way.JOIN
+        # Nothing has left that was not synced.
+        synced = (Durability.ALWAYS.value, Durability.EVERYSEC.value)
+        if file.run_id == found.run_id or file.durability in synced:
+            return Way.SAME
+    raise ConfigurationError(
+        f"it is not certain that this server has all that {found.state.incarnation} has told the other "
+        "members (it has no append-only file and was restarted, or the state directory is not the one "
+        "it was used with). If the other members have what is needed, empty it (FLUSHALL at the server's "
+        f"port) and start with --join HOST:PORT --replaces {name}"
+    )
+
+
+def _refuse_others(group: str, file: LocalFile | None, found: Found) -> None:
     if found.role not in ("master", "primary"):
         raise ConfigurationError(
             f"the server is a {found.role}: point the gateway at the primary it replicates"
@@ -57,20 +138,16 @@ def decide(group: str, name: str, file: LocalFile | None, found: Found) -> Ident
             f"the state directory belongs to group {file.group!r}, not {group!r}: "
             "use another --state-dir for another group"
         )
-    if found.state is None:
-        return _decide_without_state(name, file, found)
-    if (found.state.group, found.state.name) != (group, name):
+
+
+def _refuse_foreign(group: str, name: str, state: StoredState) -> None:
+    if (state.group, state.name) != (group, name):
         raise ConfigurationError(
-            f"the server's metadata belongs to node {found.state.name!r} of group "
-            f"{found.state.group!r}, not to {name!r} of {group!r}: an unfinished bootstrap, or a "
+            f"the server's metadata belongs to node {state.name!r} of group "
+            f"{state.group!r}, not to {name!r} of {group!r}: an unfinished bootstrap, or a "
             "restored or cloned backup. Point the gateway at its own server, or empty this one "
             "(FLUSHALL at the server's port) if its data is not needed"
         )
-    if file is None or file.incarnation != found.state.incarnation:
-        return Identity.RENEWED
-    if file.run_id == found.run_id or file.durability == Durability.ALWAYS.value:
-        return Identity.SAME
-    return Identity.RENEWED
 
 
 def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Identity:
@@ -79,8 +156,14 @@ def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Id
             f"the server has lost its data: node {name!r} has run before (incarnation "
             f"{file.incarnation}), but its metadata is gone. Restore the server's append-only file "
             "or snapshot and start again. To refill an empty server from the group is not possible "
-            "in this version: the whole group must start afresh, with empty state directories"
+            "where the members are fixed: the whole group must start afresh, with empty state "
+            "directories"
         )
+    _refuse_occupied(found)
+    return Identity.FRESH
+
+
+def _refuse_occupied(found: Found) -> None:
     if found.metadata_keys:
         raise ConfigurationError(
             f"the metadata database holds {found.metadata_keys} keys that are not crdtcast's: "
@@ -92,4 +175,3 @@ def _decide_without_state(name: str, file: LocalFile | None, found: Found) -> Id
             "empty server and write the data through the gateway (taking over an existing database "
             "is not possible in this version)"
         )
-    return Identity.FRESH

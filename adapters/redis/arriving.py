@@ -1,0 +1,192 @@
+"""A joiner's side: the slices of a member's keys are written to the server as they come, the last ones together with
+the admission in one transaction. Until then a marker says that what the server holds is a half of something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TypeVar
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
+from crdtcast.adapters.redis.slices import FORGET, Ending, Row, Slice, commands_for
+from crdtcast.channel import Channel
+from crdtcast.exceptions import NotReadyError, ServerError
+from crdtcast.group_state import Entry, unpack_entry
+from crdtcast.incarnation import name_of
+from crdtcast.joining import Joining, Wish
+from crdtcast.link import Link
+from crdtcast.wire_groups import Admit, Copy, Fetch
+
+_COMMANDS_AT_ONCE = 2_000
+
+Progress = Callable[[int, int], None]
+
+
+T = TypeVar("T")
+
+
+def _some(many: Iterable[T]) -> Iterable[list[T]]:
+    left = iter(many)
+    while some := list(islice(left, _COMMANDS_AT_ONCE)):
+        yield some
+
+
+class Writer:
+    """Writes a copy of a region to an empty server. `connection` is on database 0 and watches the fence."""
+
+    def __init__(self, connection: ServerConnection, metadata_db: int) -> None:
+        self._connection = connection
+        self._db = metadata_db
+        self._hiding: set[bytes] = set()
+
+    async def begin(self) -> None:
+        """Leave nothing of what was here but the fence, and the marker that this is under way."""
+        self._hiding.clear()
+        ours = [metadata.STATE, metadata.STORE, metadata.OPAQUE, metadata.DAMAGED]
+        cursor: bytes = b"0"
+        while True:
+            ((cursor, names),) = await self._call_there(
+                [("SCAN", cursor, "MATCH", metadata.HIDDEN_PREFIX + b"*", "COUNT", 1000)]
+            )
+            ours += names
+            if cursor == b"0":
+                break
+        removed: list[Words] = [("DEL", *some) for some in _some(ours)]
+        await self._call(
+            [
+                ("MULTI",),
+                ("SELECT", self._db),
+                ("SADD", metadata.JOINING, b""),
+                *removed,
+                ("SELECT", 0),
+                ("FLUSHDB",),
+                ("EXEC",),
+                ("SELECT", self._db),
+                ("WATCH", metadata.FENCE),
+                ("SELECT", 0),
+            ]
+        )
+
+    async def asking(self, base: str) -> None:
+        """We are about to ask to be let in under this id; whoever goes on after a crash has to replace it."""
+        await self._call_there([("SADD", metadata.JOINING, base)])
+
+    async def write(self, rows: Iterable[Row]) -> None:
+        """Take in some keys."""
+        for some in _some(commands_for(rows, self._db, self._hiding)):
+            await self._call(some)
+
+    async def finish(self, ending: Ending, state: StoredState, entry: Entry) -> None:
+        """The last keys, and everything that a restart needs, at once."""
+        stored: list[Words] = []
+        entries: list[bytes] = []
+        for order, message in enumerate(entry.state.unstable, 1):
+            entries += (
+                metadata.store_field(message.dot),
+                metadata.encode_entry(order, message),
+            )
+        if entries:
+            stored.append(("HSET", metadata.STORE, *entries))
+        if ending.opaque:
+            opaque = [word for pair in ending.opaque.items() for word in pair]
+            stored.append(("HSET", metadata.OPAQUE, *opaque))
+        await self._call(
+            [
+                ("MULTI",),
+                *commands_for(ending.rows, self._db, self._hiding),
+                ("SELECT", self._db),
+                *stored,
+                ("SET", metadata.STATE, state.encode()),
+                ("DEL", metadata.JOINING),
+                ("EXEC",),
+                ("SELECT", 0),
+            ]
+        )
+
+    async def _call_there(self, commands: list[Words]) -> Replies:
+        replies = await self._call([("SELECT", self._db), *commands, ("SELECT", 0)])
+        return replies[1:-1]
+
+    async def _call(self, commands: list[Words]) -> Replies:
+        """Raises ServerError for an error in any reply, and if another gateway has taken the server."""
+        replies = await self._connection.call(commands)
+        for command, reply in zip(commands, replies, strict=True):
+            inner = reply if command[0] == "EXEC" and isinstance(reply, list) else [reply]
+            failed = [r for r in inner if isinstance(r, Exception)]
+            if failed:
+                raise ServerError(f"the server refuses {command[0]!r:.40}: {failed[0]}")
+            if command[0] == "EXEC" and reply is None:
+                raise ServerError("another gateway is taking this server at this moment")
+        return replies
+
+
+class Arriving(Joining):
+    """One attempt after another. told: called with the keys that are here, and of how many; those that change
+    meanwhile come more than once. ending: of the last attempt, if it succeeded.
+    """
+
+    def __init__(self, channel: Channel, writer: Writer, told: Progress) -> None:
+        super().__init__(channel)
+        self.ending: Ending | None = None
+        self._writer = writer
+        self._told = told
+        self._source: Link | None = None
+        self._place = 0
+        self._keys = 0
+
+    async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
+        """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
+        self._link, self.asked, self.ending = link, False, None
+        self._frames.clear()
+        if link is not self._source:
+            self._source = link
+            self._begin_anew()
+        while not await self._next_slice():
+            pass
+        await self._writer.asking(wish.base)
+        self.asked = True
+        offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
+        self.ending = Ending.decode(await self._fetch(offer))
+        return b"", unpack_entry(self.ending.entry)
+
+    def _begin_anew(self) -> None:
+        """What the contact may have begun for us on this link, we do not have."""
+        self._place = self._keys = 0
+        self._say(Fetch(FORGET, 0))
+
+    async def _next_slice(self) -> bool:
+        """Whether enough is here to ask to be let in."""
+        slice_ = Slice.decode(await self._fetch(await self._ask(Copy())))
+        if slice_.place == 0:
+            self._place = self._keys = 0
+            await self._writer.begin()
+        elif slice_.place != self._place:
+            self._begin_anew()
+            raise NotReadyError("a slice of the copy is missing")
+        self._place += 1
+        await self._writer.write(slice_.rows)
+        self._keys += len(slice_.rows)
+        self._told(self._keys, max(slice_.total, self._keys))
+        return slice_.done
+
+
+def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState:
+    """What an admitted joiner goes on from."""
+    state = entry.state
+    return StoredState(
+        group=group,
+        name=name,
+        incarnation=entry.incarnation,
+        members=tuple(sorted({name_of(member.incarnation) for member in state.members})),
+        counter=state.counter,
+        vector=dict(state.vector),
+        context=state.context,
+        stable=dict(state.stable),
+        clock=clock,
+        order=len(state.unstable),
+        founding=entry.founding,
+        membership=metadata.pack_membership(state),
+    )

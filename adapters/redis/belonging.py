@@ -1,0 +1,314 @@
+"""A gateway's life in a group whose members come and go: it founds or joins it, serves joiners, and leaves.
+
+Everything the group has agreed on is in the server with the data; the small local file says whether the server is the
+one that was left. See docs/redis.md, *Members that come and go*.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.arriving import Arriving, Writer, stored_state
+from crdtcast.adapters.redis.durability import Mark
+from crdtcast.adapters.redis.giving import Giver
+from crdtcast.adapters.redis.grouped import GroupPeers
+from crdtcast.adapters.redis.inspection import Inspection, inspect
+from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.recovery import Way, decide_member
+from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.engine import GroupEngine, Standing
+from crdtcast.entering import Entering
+from crdtcast.exceptions import EndedError, LocalProtocolError, ServerError
+from crdtcast.incarnation import name_of
+from crdtcast.link import Link
+from crdtcast.options import Address, format_address, parse_address
+from crdtcast.replica import fresh_incarnation
+from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.committer import Commit
+    from crdtcast.adapters.redis.gateway import Gateway
+
+_PROGRESS_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """How to get into a group whose members come and go.
+
+    founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
+        lives is enough.
+    replaces: names or incarnations that the operator declares lost: they are evicted with the join.
+    advertise: where the others reach this gateway, if it listens on a wildcard.
+    leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
+    """
+
+    founds: bool
+    replaces: tuple[str, ...] = ()
+    advertise: Address | None = None
+    leave_within: float | None = None
+
+
+class Belonging:
+    """The membership of one gateway. Made by `Gateway`, and calls it."""
+
+    def __init__(self, gateway: Gateway, options: GroupOptions, logger: logging.Logger) -> None:
+        self._gateway = gateway
+        self._options = options
+        self._log = logger
+        committer = gateway.committer
+        self.peers = GroupPeers(
+            gateway.options.node,
+            advertise=options.advertise,
+            behind=lambda: committer.behind,
+            number=lambda: committer.commits,
+            on_work=gateway.on_work,
+            logger=logger,
+        )
+        self._giver = Giver(gateway, self.peers)
+        self._entering: Entering | None = None
+        self._standing = Standing.MEMBER
+        self._told_at = 0.0
+        self.left = trio.Event()
+        """Set when this gateway has left the group, in order."""
+        self.peers.channel.on_asked = self._asked
+        self.peers.channel.on_gone = self._gone
+        file = LocalFile.read(gateway.options.state_dir, gateway.options.node.name)
+        self._addresses = dict(file.addresses) if file is not None else {}
+        for name, address in self._addresses.items():
+            self.peers.shared.known[name] = parse_address(address)
+
+    @property
+    def engine(self) -> GroupEngine:
+        """The present one. LocalProtocolError before this is a member."""
+        engine = self.peers.engine
+        if engine is None:
+            raise LocalProtocolError("this gateway is no member of its group yet")
+        return engine
+
+    # Getting in
+
+    async def identify(
+        self, connection: ServerConnection, inspection: Inspection, epoch: int
+    ) -> tuple[StoredState, Inspection]:
+        """Who this is, after what the server holds and, if need be, a join. Takes the fence with it.
+
+        Raises ConfigurationError where nothing is safe, HandshakeError if no member lets this one in, ServerError.
+        """
+        gateway = self._gateway
+        node, db = gateway.options.node, gateway.options.metadata_db
+        file = LocalFile.read(gateway.options.state_dir, node.name)
+        way = decide_member(
+            node.group, node.name, file, inspection.found, founds=self._options.founds
+        )
+        if way is Way.FOUND:
+            state = self._founded(file)
+            await gateway.claim(connection, inspection.fence, epoch, state)
+            inspection = await inspect(connection, db)
+        elif way is Way.JOIN:
+            await gateway.claim(connection, inspection.fence, epoch, None)
+            # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
+            former = [*([] if file is None else [node.name]), *(inspection.found.joining or ())]
+            await self._enter(connection, former)
+            inspection = await inspect(connection, db)
+        else:
+            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
+            # read before that may be out of date already, and would be written over it.
+            await gateway.claim(connection, inspection.fence, epoch, None)
+            inspection = await inspect(connection, db)
+            decide_member(
+                node.group, node.name, file, inspection.found, founds=self._options.founds
+            )
+        if inspection.found.state is None:
+            raise ServerError("the server lost its data at this moment")
+        self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
+        return inspection.found.state, inspection
+
+    def _founded(self, file: LocalFile | None) -> StoredState:
+        node = self._gateway.options.node
+        me = fresh_incarnation(
+            node.name, self._gateway.clock.us, None if file is None else file.incarnation
+        )
+        outline = GroupEngine.found(me, []).outline()
+        return StoredState(
+            group=node.group,
+            name=node.name,
+            incarnation=me,
+            members=(node.name,),
+            counter=0,
+            vector=outline.vector,
+            context=(),
+            stable={},
+            clock=0,
+            order=0,
+            founding=me,
+            membership=metadata.pack_membership(outline),
+        )
+
+    async def _enter(self, connection: ServerConnection, former: list[str]) -> None:
+        """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
+        gateway = self._gateway
+        node = gateway.options.node
+        writer = Writer(connection, gateway.options.metadata_db)
+        arriving = Arriving(self.peers.channel, writer, self._tell_progress)
+        self._entering = Entering(self.peers.channel, self._log, arriving)
+        replaces = tuple(dict.fromkeys((*self._options.replaces, *former)))
+        try:
+            _, entry = await self._entering.enter(replaces, False, copies=True)
+        finally:
+            self._entering = None
+        assert arriving.ending is not None
+        ending = arriving.ending
+        await writer.finish(ending, stored_state(node.group, node.name, entry, ending.clock), entry)
+
+    def _tell_progress(self, received: int, total: int) -> None:
+        now = trio.current_time()
+        if now - self._told_at >= _PROGRESS_SECONDS or received >= total:
+            self._told_at = now
+            self._log.warning(
+                "joining: %s of about %s keys are here", f"{received:,}", f"{total:,}"
+            )
+
+    def resume(self, state: StoredState, inspection: Inspection) -> GroupEngine:
+        """The engine of this member, as the server has it."""
+        self._giver.clear()
+        return GroupEngine(state.incarnation, state.group_state(inspection.unstable))
+
+    def start(self, engine: GroupEngine, state: StoredState) -> None:
+        """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
+        gateway = self._gateway
+        self._standing = Standing.MEMBER
+        self.peers.start(engine, state.founding)
+        gateway.durability.committed(Mark(gateway.committer.commits, dict(state.vector)))
+
+    # Being in
+
+    def _asked(self, link: Link, frame: InGroup) -> None:
+        if isinstance(frame, Copy | Admit | Fetch):
+            if self.peers.engine is not None:
+                self._giver.asked(link, frame)
+        elif self._entering is not None:
+            self._entering.heard(link, frame)
+
+    def _gone(self, link: Link) -> None:
+        self._giver.gone(link)
+        if self._entering is not None:
+            self._entering.gone(link)
+
+    def committed(self, commit: Commit) -> None:
+        """A commit was answered."""
+        self._giver.committed(commit)
+
+    def look(self) -> None:
+        """The engine may have got on."""
+        self._keep_addresses()
+        engine = self.peers.engine
+        if engine is None or engine.standing is self._standing:
+            return
+        if self._gateway.committer.behind:
+            return  # what it has come to is to be stored first
+        self._standing = engine.standing
+        if self._standing is Standing.LEFT:
+            self._gateway.write_file(left=True)
+            self.left.set()
+        elif self._standing is Standing.EVICTED:
+            name = self._gateway.options.node.name
+            self._gateway.fatal(
+                EndedError(
+                    f"{engine.me} was evicted from group {self._gateway.options.node.group!r}. What it "
+                    "had written and nobody else had is in its server only: look at it there, at the "
+                    "server's own port; then empty the server (FLUSHALL) and start with --join "
+                    f"HOST:PORT --replaces {name}"
+                )
+            )
+
+    def _keep_addresses(self) -> None:
+        """Where the others are must be known after a restart, whoever was named in the options."""
+        known = {name: format_address(a) for name, a in sorted(self.peers.shared.known.items())}
+        engine = self.peers.engine
+        if engine is None:
+            return
+        members = set(map(name_of, engine.members))
+        kept = {name: address for name, address in known.items() if name in members}
+        if kept != self._addresses:
+            self._addresses = kept
+            self._gateway.write_file()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the other members can be dialled, by name."""
+        return dict(self._addresses)
+
+    # What operators ask for
+
+    def members(self) -> list[dict[str, object]]:
+        """The members as JSON values: name, incarnation, whether it is this one, how it is linked."""
+        engine = self.engine
+        stable, victims = engine.established, engine.victims
+        links = self.peers.status()
+        here = self.peers.channel.here
+        told: list[dict[str, object]] = []
+        for incarnation, member in sorted(engine.members.items()):
+            name = name_of(incarnation)
+            link = links.get(name)
+            told.append(
+                {
+                    "name": name,
+                    "incarnation": incarnation,
+                    "me": incarnation == engine.me,
+                    "witness": member.witness,
+                    "known_to_all": incarnation in stable,
+                    "to_be_evicted": incarnation in victims,
+                    "linked": incarnation == engine.me or here.get(name) == incarnation,
+                    "address": self._addresses.get(name) or (link.address if link else None),
+                }
+            )
+        return told
+
+    def other(self, name: str) -> str:
+        """That name, if another member has it. Raises LocalProtocolError."""
+        others = {name_of(member) for member in self.engine.members if member != self.engine.me}
+        if name not in others:
+            known = ", ".join(sorted(others)) or "none"
+            raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")
+        return name
+
+    def evict(self, member: str, *, force: bool) -> None:
+        """Start to cut a member off, by its name or incarnation. Raises LocalProtocolError if there is no such one."""
+        engine = self.engine
+        named = [m for m in sorted(engine.members) if member in (m, name_of(m))]
+        if len(named) != 1:
+            known = ", ".join(sorted(engine.members))
+            raise LocalProtocolError(
+                f"{member!r} is {'no member' if not named else 'several incarnations'}: name one of "
+                f"{known}"
+            )
+        engine.evict(named[0], force=force)
+        self._gateway.committer.kick()
+
+    def leave(self) -> None:
+        """Leave the group; `left` is set when the others have everything. Writes are refused from here on."""
+        engine = self.engine
+        if engine.standing in (Standing.MEMBER, Standing.DISPUTED):
+            engine.leave()
+            self._log.warning("%s leaves the group", engine.me)
+            self._gateway.committer.kick()
+
+    async def leave_first(self) -> None:
+        """On a signal to stop: leave, if the options say so, for as long as they say."""
+        seconds = self._options.leave_within
+        if seconds is None or self.peers.engine is None:
+            return
+        with trio.move_on_after(seconds) as patience:
+            self.leave()
+            await self.left.wait()
+        if patience.cancelled_caught:
+            self._log.error(
+                "not everybody has everything after %s s: stopped without having left", seconds
+            )
