@@ -169,7 +169,7 @@ class Belonging:
 
     def _tell_progress(self, received: int, total: int) -> None:
         now = trio.current_time()
-        if now - self._told_at >= _PROGRESS_SECONDS or received >= total:
+        if now - self._told_at >= _PROGRESS_SECONDS:
             self._told_at = now
             self._log.warning(
                 "joining: %s of about %s keys are here", f"{received:,}", f"{total:,}"
