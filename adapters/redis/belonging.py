@@ -44,7 +44,7 @@ class GroupOptions:
 
     founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
         lives is enough.
-    replaces: names or incarnations that the operator declares lost: they are evicted with the join.
+    replaces: names or incarnations that the operator declares lost: they are evicted with this gateway's first join.
     advertise: where the others reach this gateway, if it listens on a wildcard.
     leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
     """
@@ -114,8 +114,8 @@ class Belonging:
         elif way is Way.JOIN:
             await gateway.claim(connection, inspection.fence, epoch, None)
             # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
-            former = [*([] if file is None else [node.name]), *(inspection.found.joining or ())]
-            await self._enter(connection, former)
+            replaces = [node.name] if file is not None else list(self._options.replaces)
+            await self._enter(connection, [*replaces, *(inspection.found.joining or ())])
             inspection = await inspect(connection, db)
         else:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
@@ -151,16 +151,15 @@ class Belonging:
             membership=metadata.pack_membership(outline),
         )
 
-    async def _enter(self, connection: ServerConnection, former: list[str]) -> None:
+    async def _enter(self, connection: ServerConnection, replaces: list[str]) -> None:
         """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
         gateway = self._gateway
         node = gateway.options.node
         writer = Writer(connection, gateway.options.metadata_db)
         arriving = Arriving(self.peers.channel, writer, self._tell_progress)
         self._entering = Entering(self.peers.channel, self._log, arriving)
-        replaces = tuple(dict.fromkeys((*self._options.replaces, *former)))
         try:
-            _, entry = await self._entering.enter(replaces, False, copies=True)
+            _, entry = await self._entering.enter(tuple(replaces), False, copies=True)
         finally:
             self._entering = None
         assert arriving.ending is not None

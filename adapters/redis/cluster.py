@@ -317,7 +317,10 @@ class OpenCluster(LocalCluster):
     def add(
         self, name: str, *, through: str | None = None, arguments: Iterable[str] = ()
     ) -> Region:
-        """Start one more region, which joins through another one, by default the first; `arguments` are for it alone."""
+        """Start one more region, which joins through another one, by default the first.
+
+        `arguments` go to its gateway alone.
+        """
         port, peer_port = free_ports(2)
         server = self.server_of(name)
         words = self.own_arguments(name, server, port, peer_port)

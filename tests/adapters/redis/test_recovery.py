@@ -1,10 +1,13 @@
 """Who a node is after a start: the whole table of decisions, and what is refused with the way out."""
 
+from dataclasses import asdict
+
 import pytest
 
 from crdtcast.adapters.redis.localfile import LocalFile
-from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.recovery import Durability, Found, Identity, decide
+from crdtcast.adapters.redis.metadata import StoredState, pack_membership
+from crdtcast.adapters.redis.recovery import Durability, Found, Identity, Way, decide, decide_member
+from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.tags import Dot
 
@@ -101,3 +104,82 @@ def test_stored_state_comes_back_as_it_was() -> None:
 def test_a_foreign_or_later_state_is_refused(raw: bytes) -> None:
     with pytest.raises(ConfigurationError, match=r"metadata-db|upgrade"):
         StoredState.decode(raw)
+
+
+MEMBER = state(founding="a.1", membership=[])
+
+
+def test_a_member_founds_joins_or_goes_on() -> None:
+    assert decide_member("g", "a", None, EMPTY, founds=True) is Way.FOUND
+    assert decide_member("g", "a", None, EMPTY, founds=False) is Way.JOIN
+    for founds in (True, False):
+        known = found(state=MEMBER)
+        assert decide_member("g", "a", file(), known, founds=founds) is Way.SAME
+        elsewhere = found(state=MEMBER, run_id="r2")
+        # Nothing has left that was not synced, so a restart of the server takes back nothing.
+        assert decide_member("g", "a", file(), elsewhere, founds=founds) is Way.SAME
+
+
+def test_a_member_whose_server_is_empty_is_filled_again_and_half_a_copy_is_made_anew() -> None:
+    assert decide_member("g", "a", file(), EMPTY, founds=False) is Way.JOIN
+    half = found(state=None, keys=7, metadata_keys=2, joining=frozenset({"a.2"}))
+    assert decide_member("g", "a", None, half, founds=False) is Way.JOIN
+    with pytest.raises(ConfigurationError, match="half of a copy"):
+        decide_member("g", "a", None, half, founds=True)
+    with pytest.raises(ConfigurationError, match="half of a copy"):
+        decide("g", "a", None, half)
+
+
+def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
+    gone = LocalFile(**(asdict(file()) | {"left": True}))
+    assert decide_member("g", "a", gone, found(state=MEMBER), founds=False) is Way.JOIN
+    with pytest.raises(ConfigurationError, match="has left its group"):
+        decide_member("g", "a", gone, found(state=MEMBER), founds=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "seen", "founds", "said"),
+    [
+        (file(), EMPTY, True, "has lost its data"),
+        (None, found(state=None, keys=1, metadata_keys=0), False, "database 0 holds 1 keys"),
+        (None, found(state=None, keys=1, metadata_keys=0), True, "database 0 holds 1 keys"),
+        (None, found(state=None, keys=0, metadata_keys=3), False, "metadata database holds 3"),
+        (file(), found(), False, "a group of fixed members"),
+        (None, found(state=MEMBER), False, "not certain"),
+        (file(incarnation="a.0"), found(state=MEMBER), False, "not certain"),
+        (file(durability="volatile"), found(state=MEMBER, run_id="r2"), False, "not certain"),
+        (file(), found(state=state(founding="b.1", name="b")), False, "belongs to node 'b'"),
+    ],
+)
+def test_what_a_member_must_not_go_on_from_is_refused(
+    left: LocalFile | None, seen: Found, founds: bool, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        decide_member("g", "a", left, seen, founds=founds)
+
+
+def test_a_member_does_not_go_on_in_a_group_of_fixed_members() -> None:
+    with pytest.raises(ConfigurationError, match="--join HOST:PORT"):
+        decide("g", "a", file(), found(state=MEMBER))
+
+
+def test_the_state_of_a_member_is_stored_as_it_is() -> None:
+    engine = GroupEngine.found("a.0000000000001aaaa", [])
+    engine.admit("b.0000000000002bbbb")
+    outline = engine.outline()
+    stored = StoredState(
+        group="g",
+        name="a",
+        incarnation=engine.me,
+        members=("a", "b"),
+        counter=outline.counter,
+        vector=outline.vector,
+        context=outline.context,
+        stable=outline.stable,
+        clock=5,
+        order=1,
+        founding=engine.me,
+        membership=pack_membership(outline),
+    )
+    read = StoredState.decode(stored.encode())
+    assert read.group_state(engine.state().unstable) == engine.state()

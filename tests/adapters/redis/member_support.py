@@ -1,0 +1,158 @@
+"""Gateways inside the test's process, with real servers, in a group whose members come and go."""
+
+import json
+import logging
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+from crdtcast.adapters.redis.belonging import GroupOptions
+from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.gateway import GatewayOptions
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server import ServerAddress
+from crdtcast.node import NodeOptions
+from crdtcast.options import Address
+from tests.adapters.redis.regression_support import PATIENCE, Running, until
+
+
+class Town:
+    """Regions by name: a server each, and a gateway in front of it. Everything ends with the `with` block."""
+
+    def __init__(self, directory: Path, *, appendfsync: str = "always") -> None:
+        self.directory = directory
+        self.appendfsync = appendfsync
+        self.servers: dict[str, EmbeddedServer] = {}
+        self.running: dict[str, Running] = {}
+
+    def __enter__(self) -> "Town":
+        logging.getLogger("crdtcast").setLevel(logging.ERROR)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for running in self.running.values():
+            running.stop()
+        for server in self.servers.values():
+            server.stop()
+
+    def server(self, name: str) -> EmbeddedServer:
+        if name not in self.servers:
+            self.servers[name] = start_server(
+                self.directory / f"server-{name}", appendfsync=self.appendfsync
+            )
+        return self.servers[name]
+
+    def begin(
+        self,
+        name: str,
+        through: str | None = None,
+        *,
+        replaces: tuple[str, ...] = (),
+        port: int | None = None,
+        leave_within: float | None = None,
+    ) -> Running:
+        """Start a gateway, the founder or one that joins `through` another; it may not be ready yet."""
+        contacts: list[Address] = []
+        if through is not None:
+            contacts = [self.peer_address(through)]
+        options = GatewayOptions(
+            node=NodeOptions(name=name, group="g", listen=("127.0.0.1", 0), peers=contacts),
+            listen=("127.0.0.1", 0),
+            server=ServerAddress("127.0.0.1", port or self.server(name).port),
+            state_dir=self.directory / f"state-{name}",
+            member=GroupOptions(
+                founds=through is None, replaces=replaces, leave_within=leave_within
+            ),
+            admin_commands=True,
+        )
+        self.running[name] = Running(options)
+        return self.running[name]
+
+    def start(self, name: str, through: str | None = None, **options: Any) -> Running:
+        """Start a gateway, and return when it serves clients."""
+        return self.begin(name, through, **options).wait_ready()
+
+    def refused(self, name: str, through: str | None = None, **options: Any) -> BaseException:
+        """What a gateway ends with that does not start, or does not go on."""
+        running = self.begin(name, through, **options)
+        running.wait_ended()
+        error = running.error
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert error is not None
+        return error
+
+    def peer_address(self, name: str) -> Address:
+        belonging = self.running[name].gateway.belonging
+        assert belonging is not None
+        return belonging.peers.address
+
+    def call(self, name: str, *words: str) -> Any:
+        """One command at one gateway."""
+        with RawClient(self.running[name].port, PATIENCE) as client:
+            return client.call(*words)
+
+    def status(self, name: str) -> dict[str, Any]:
+        told = json.loads(self.call(name, "CRDTCAST", "STATUS"))
+        assert isinstance(told, dict)
+        return told
+
+    def members(self, name: str) -> list[str]:
+        return sorted(m["name"] for m in json.loads(self.call(name, "CRDTCAST", "MEMBERS")))
+
+    def wait_equal(self, *names: str) -> None:
+        """Return when all of them have the same, and it is stable; then their keys are equal, too."""
+
+        def settled() -> bool:
+            states = [self.status(name) for name in names]
+            same = all(state["vector"] == states[0]["vector"] for state in states)
+            return same and all(state["quiet"] for state in states)
+
+        until(settled)
+        told = [json.loads(self.call(name, "CRDTCAST", "VERIFY")) for name in names]
+        assert len({(each["keys"], each["digest"]) for each in told}) == 1, told
+        assert all(self.status(name)["changed_past_the_gateway"] == 0 for name in names)
+
+
+class Load:
+    """Clients of one gateway that write until `stop`: sets, removals, deletions, and increments that are counted."""
+
+    def __init__(self, running: Running, seed: int, keys: int) -> None:
+        self.total = 0
+        """Increments of `total` that were answered."""
+        self.refused: list[str] = []
+        self._running = running
+        self._random = random.Random(seed)
+        self._keys = keys
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _batch(self) -> list[tuple[str, ...]]:
+        batch: list[tuple[str, ...]] = [("INCR", "total")]
+        for _ in range(15):
+            key = self._random.randrange(self._keys)
+            match self._random.randrange(8):
+                case 0:
+                    batch.append(("DEL", f"s{key}"))
+                case 1 | 2:
+                    batch.append(("SREM", f"s{key}", f"m{self._random.randrange(20)}"))
+                case 3 | 4:
+                    batch.append(("INCR", f"c{key}"))
+                case _:
+                    batch.append(("SADD", f"s{key}", f"m{self._random.randrange(20)}"))
+        return batch
+
+    def _run(self) -> None:
+        with RawClient(self._running.port, PATIENCE) as client:
+            while not self._stopping.is_set():
+                replies = client.pipeline(self._batch())
+                self.total += not isinstance(replies[0], ErrorReply)
+                self.refused += [r.text for r in replies if isinstance(r, ErrorReply)]
+
+    def stop(self) -> int:
+        self._stopping.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        return self.total

@@ -1,0 +1,184 @@
+"""Gateways that come and go: found, join under load, leave, evict, replace, refill; and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.durability import Mark
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.recovery import Durability
+from crdtcast.exceptions import ConfigurationError, HandshakeError
+from tests.adapters.redis.member_support import Load, Town
+from tests.adapters.redis.regression_support import until
+
+pytestmark = pytest.mark.server
+
+SEED = 20261128
+
+
+def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> None:
+    print("seed", SEED)
+    with Town(tmp_path) as town:
+        a = town.start("a")
+        with RawClient(a.port) as client:
+            client.pipeline([("SADD", f"s{key}", "base") for key in range(1500)])
+            client.call("INCRBY", "total", "1000")
+        b = town.start("b", "a")
+        loads = [Load(a, SEED, 1500), Load(b, SEED + 1, 1500)]
+        c = town.start("c", "b")  # b has joined itself: any member will do
+        loads.append(Load(c, SEED + 2, 1500))
+        until(lambda: loads[2].total > 20)
+        total = sum(load.stop() for load in loads)
+        assert not any(load.refused for load in loads)
+        town.wait_equal("a", "b", "c")
+        assert town.call("c", "GET", "total") == b"%d" % (1000 + total)
+        assert town.members("a") == ["a", "b", "c"]
+
+        assert town.call("c", "INCR", "total") == 1001 + total
+        assert town.call("c", "CRDTCAST", "LEAVE") == b"OK"
+        c.wait_ended()
+        assert c.error is None
+        town.wait_equal("a", "b")
+        assert town.members("b") == ["a", "b"]
+        assert town.call("a", "GET", "total") == b"%d" % (1001 + total)
+
+        # It comes back to what the group has by then.
+        town.call("b", "DEL", "total")
+        town.start("c", "a")
+        town.wait_equal("a", "b", "c")
+        assert town.call("c", "GET", "total") is None
+
+
+def test_all_regions_restart_at_once_as_the_same_incarnations(tmp_path: Path) -> None:
+    with Town(tmp_path, appendfsync="everysec") as town:
+        names = ("a", "b", "c")
+        town.start("a")
+        town.start("b", "a")
+        town.start("c", "a")
+        for name in names:
+            town.call(name, "INCR", "n")
+        before = [town.status(name)["incarnation"] for name in names]
+        contact = town.peer_address("a")
+        town.wait_equal(*names)
+        for name in names:
+            town.running[name].stop()
+            town.servers[name].kill()
+        for name in names:
+            town.servers[name].restart()
+        town.start("a")
+        assert town.peer_address("a") != contact  # so b has to tell where it is, which a must know
+        for name in ("b", "c"):
+            town.start(name, "a")
+        assert [town.status(name)["incarnation"] for name in names] == before
+        town.call("b", "INCR", "n")
+        town.wait_equal(*names)
+        assert town.call("c", "GET", "n") == b"4"
+
+
+def test_a_region_is_lost_evicted_and_replaced_and_a_server_is_filled_again(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        for name, through in (("a", None), ("b", "a"), ("c", "a")):
+            town.start(name, through)
+        town.call("c", "SADD", "s", "1", "2")
+        town.wait_equal("a", "b", "c")
+        town.running["c"].stop()
+        refused = town.call("a", "CRDTCAST", "EVICT", "nobody")
+        assert isinstance(refused, ErrorReply) and "name one of" in refused.text
+        assert town.call("a", "CRDTCAST", "EVICT", "c") == b"OK"
+        town.call("b", "SADD", "s", "3")
+        town.wait_equal("a", "b")
+        assert town.members("b") == ["a", "b"]
+
+        assert "was evicted from group 'g'" in str(town.refused("c", "a"))
+
+        # b's machine is lost; d takes its place, which two of two could not do without being told.
+        town.running["b"].stop()
+        d = town.start("d", "a", replaces=("b",))
+        town.wait_equal("a", "d")
+        assert town.members("d") == ["a", "d"]
+        town.call("d", "SADD", "s", "4")
+
+        # d's server loses everything; its gateway's file knows who it was.
+        d.stop()
+        with RawClient(town.servers["d"].port) as client:
+            client.call("FLUSHALL")
+        town.start("d", "a")
+        town.wait_equal("a", "d")
+        assert sorted(town.call("d", "SMEMBERS", "s")) == [b"1", b"2", b"3", b"4"]
+        assert town.members("a") == ["a", "d"]
+
+
+def test_half_of_a_copy_is_made_anew(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        town.start("a")
+        town.call("a", "SADD", "s", "1")
+        with RawClient(town.server("b").port) as client:
+            client.pipeline(
+                [
+                    ("SADD", "half", "x"),
+                    ("SET", "s", "of a key"),
+                    ("SELECT", "15"),
+                    ("SADD", metadata.JOINING.decode(), "", "b.0000000000001aaaa"),
+                    ("SADD", "hidden:set:s", "y"),
+                ]
+            )
+        town.start("b", "a")
+        town.wait_equal("a", "b")
+        assert town.call("b", "EXISTS", "half") == 0
+        with RawClient(town.servers["b"].port) as client:
+            client.call("SELECT", "15")
+            keys = client.call("KEYS", "*")
+            assert isinstance(keys, list) and set(keys) == {b"fence", b"state"}
+
+
+def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        town.start("a")
+        with RawClient(town.server("b").port) as client:
+            client.call("SET", "mine", "1")
+        refused = town.refused("b", "a")
+        assert isinstance(refused, ConfigurationError) and "holds 1 keys" in str(refused)
+        with RawClient(town.server("b").port) as client:
+            client.call("FLUSHALL")
+        town.start("b", "a")
+        # Somebody else of that name, on another machine.
+        town.running["b"].stop()
+        with Town(tmp_path / "elsewhere") as elsewhere:
+            elsewhere.running["a"] = town.running["a"]
+            refused = elsewhere.refused("b", "a")
+        assert isinstance(refused, HandshakeError) and "of the name b already" in str(refused)
+        with RawClient(town.servers["a"].port) as client:
+            client.call("FLUSHALL")
+        refused = town.refused("a")
+        assert isinstance(refused, ConfigurationError) and "has lost its data" in str(refused)
+
+
+def test_nothing_leaves_before_it_is_synced(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        a = town.start("a")
+        b = town.start("b", "a")
+        town.wait_equal("a", "b")
+
+        def sync_later() -> None:
+            a.gateway.durability.level = Durability.EVERYSEC  # and nobody asks the server
+
+        a.call(sync_later)
+        until(lambda: a.gateway.durability.level is Durability.EVERYSEC)
+        assert town.call("a", "INCR", "n") == 1
+        # b's own write makes the round: a acknowledges nothing, but takes it.
+        assert town.call("b", "INCR", "n") == 1
+        until(lambda: town.call("a", "GET", "n") == b"2")
+        engine = b.gateway.committer.engine
+        assert engine is not None
+        assert town.call("b", "GET", "n") == b"1" and engine.counters().unstable == 1
+
+        def synced() -> None:
+            a.gateway.durability.level = Durability.ALWAYS
+            state = a.gateway.committer.state
+            assert state is not None
+            a.gateway.durability.committed(Mark(a.gateway.committer.commits, state.vector))
+
+        a.call(synced)
+        town.wait_equal("a", "b")
+        assert town.call("b", "GET", "n") == b"2"

@@ -1,0 +1,104 @@
+"""What travels in a join, and the gate that holds back what is not synced."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.adapters.redis.gate import Gate
+from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.messages import Digest, DigestKind, Transmit
+
+WORDS = st.binary(max_size=4)
+ROWS = st.lists(
+    st.builds(
+        Row, WORDS, st.none() | WORDS, st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3)
+    ),
+    max_size=4,
+)
+
+
+@given(place=st.integers(0, 9), total=st.integers(0, 9), done=st.booleans(), rows=ROWS)
+def test_slices_travel_as_they_are(place: int, total: int, done: bool, rows: list[Row]) -> None:
+    slice_ = Slice(place, total, done, rows)
+    assert Slice.decode(slice_.encode()) == slice_
+
+
+@given(clock=st.integers(0, 2**60), opaque=st.dictionaries(WORDS, WORDS, max_size=2), rows=ROWS)
+def test_endings_travel_as_they_are(
+    clock: int, opaque: dict[bytes, bytes], rows: list[Row]
+) -> None:
+    ending = Ending(b"entry", clock, opaque, rows)
+    assert Ending.decode(ending.encode()) == ending
+
+
+@given(st.binary(max_size=40))
+def test_anything_else_is_refused(raw: bytes) -> None:
+    for kind in (Slice, Ending):
+        with pytest.raises(RemoteProtocolError):
+            kind.decode(raw)
+
+
+def test_of_another_version_nothing_is_taken() -> None:
+    good = Slice(0, 1, True, [Row(b"k", b"1")]).encode()
+    with pytest.raises(RemoteProtocolError, match="keys 2"):
+        Slice.decode(good.replace(b"crdtcast keys 1", b"crdtcast keys 2"))
+
+
+def test_values_replace_what_was_there_hidden_ones_too() -> None:
+    hiding: set[bytes] = set()
+    first = list(commands_for([Row(b"k", b"5", [], [b"m"])], 15, hiding))
+    assert first == [
+        (b"DEL", b"k"),
+        (b"SET", b"k", b"5"),
+        (b"SELECT", 15),
+        (b"DEL", b"hidden:set:k"),
+        (b"SADD", b"hidden:set:k", b"m"),
+        (b"SELECT", 0),
+    ]
+    assert hiding == {b"k"}
+    again = list(commands_for([Row(b"k", None, [b"a", b"b"], [])], 15, hiding))
+    assert again == [
+        (b"DEL", b"k"),
+        (b"SADD", b"k", b"a", b"b"),
+        (b"SELECT", 15),
+        (b"DEL", b"hidden:set:k"),
+        (b"SELECT", 0),
+    ]
+    assert not hiding
+
+
+def effect(name: str) -> Transmit:
+    return Transmit(name, Digest(DigestKind.NEWS, {}, {}, 0))
+
+
+def test_what_rests_on_a_commit_waits_until_that_is_synced() -> None:
+    sent: list[str | None] = []
+
+    def transmit(effects: Iterable[Transmit]) -> None:
+        sent.extend(each.to for each in effects)
+
+    gate = Gate(transmit)
+    gate.add([effect("0")], 0)
+    gate.release()
+    assert sent == ["0"]
+    gate.add([effect("1"), effect("1")], 1)
+    gate.add([], 2)
+    gate.add([effect("2")], 2)
+    gate.release()
+    assert sent == ["0"]
+    gate.synced(1)
+    gate.release()
+    assert sent == ["0", "1", "1"]
+    gate.synced(0)
+    gate.add([effect("3")], 3)
+    gate.synced(3)
+    gate.release()
+    assert sent == ["0", "1", "1", "2", "3"]
+    gate.add([effect("lost")], 4)
+    gate.begin(3)
+    gate.synced(4)
+    gate.release()
+    assert sent[-1] == "3"
