@@ -2,10 +2,11 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
+from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link
 from crdtcast.links import Connect, LinkHost, Links
@@ -13,6 +14,7 @@ from crdtcast.listening import listen
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
+from crdtcast.watching import Watching
 from crdtcast.wire import Frame, FrameKind, Hello, Refusal
 
 
@@ -34,6 +36,7 @@ class Endpoint(LinkHost):
         self._address: Address | None = None
         self._links: Links | None = None
         self._early: list[Callable[[Links], None]] = []
+        self._watching = Watching(options.keepalive_interval, logger)
 
     @property
     def name(self) -> str:
@@ -56,6 +59,10 @@ class Endpoint(LinkHost):
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """(For subclasses.) What runs beside the links."""
         return []
+
+    def engines(self) -> Mapping[str, Core]:
+        """(For subclasses.) What decides, by group."""
+        raise NotImplementedError
 
     def describe(self) -> str:
         """(For subclasses.) Who listens, for the log."""
@@ -85,6 +92,7 @@ class Endpoint(LinkHost):
                     for peer in links.dialled:
                         nursery.start_soon(links.keep_linked, peer)
                     nursery.start_soon(links.maintain)
+                    nursery.start_soon(self._watch)
                     for task in self.tasks():
                         nursery.start_soon(task)
                     self._logger.info(
@@ -122,7 +130,18 @@ class Endpoint(LinkHost):
                 peer=link.name,
             )
 
+    async def _watch(self) -> None:
+        while True:
+            self.watching()
+            await trio.sleep(self._watching.period)
+
     # Operators
+
+    def watching(self) -> Watching:
+        """Who is silent, and who holds stability back, as of now."""
+        up = () if self._links is None else self._links.up.values()
+        self._watching.look(trio.current_time(), self.name, up, self.engines())
+        return self._watching
 
     def status(self) -> dict[str, LinkStatus]:
         """State of the link with each peer, by name."""

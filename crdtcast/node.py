@@ -83,6 +83,10 @@ class Node(Endpoint):
         """(For `run`.)"""
         return [self.ticking.run]
 
+    def engines(self) -> dict[str, Engine]:
+        """(For `Endpoint`.)"""
+        return {self.options.group: self.engine}
+
     def describe(self) -> str:
         """(For `run`.)"""
         return f"node {self.name} ({self.engine.me})"
