@@ -307,6 +307,12 @@ def failures():
             " / crash e / join g e / join g b",
         ),
         "two of three, one of them by force": ("abc", "", "evict a c / force a b"),
+        "whom a victim has let in since": (
+            "abcdef",
+            "",
+            "evict a c / torn d 0 / die b / join g a / sync a / replace j b a / net a g 0 / crash g"
+            " / leave a / replace l b c / crash c / join k c / torn e 1 / join m c",
+        ),
     }
 
 
