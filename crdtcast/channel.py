@@ -14,7 +14,6 @@ from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
     CrdtcastError,
     HandshakeError,
-    LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
     SupersededError,
@@ -25,7 +24,6 @@ from crdtcast.link import Link
 from crdtcast.messages import Digest, Ended, Message
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
-from crdtcast.wire import encode
 from crdtcast.wire_groups import Apart, Grouped, Here, InGroup
 from crdtcast.wire_values import FrameKind
 
@@ -139,16 +137,8 @@ class Channel(Driving):
         """Queue a frame for those of these names that are linked."""
         up = self.shared.links().up
         links = [link for name in names if (link := up.get(name)) is not None]
-        if not links:
-            return
-        try:
-            encoded = encode(Grouped(self.number, frame), self.shared.options.max_frame)
-        except LocalProtocolError as error:
-            self.shared.say("too long", logging.ERROR, str(error))
-            return
         kind = _KINDS.get(type(frame), FrameKind.GROUPED)
-        for link in links:
-            self.shared.offer(link, kind, encoded)
+        self.shared.send(links, kind, Grouped(self.number, frame))
 
     # Peers
 

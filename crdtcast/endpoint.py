@@ -2,10 +2,11 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
 
+from crdtcast.encoder import Encoder
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link
@@ -15,7 +16,7 @@ from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
 from crdtcast.watching import Watching
-from crdtcast.wire import Frame, FrameKind, Hello, Refusal
+from crdtcast.wire import Frame, FrameKind, Hello, Refusal, encode
 
 
 class Endpoint(LinkHost):
@@ -35,6 +36,7 @@ class Endpoint(LinkHost):
         self._nursery: trio.Nursery | None = None
         self._address: Address | None = None
         self._links: Links | None = None
+        self._encoder = Encoder(options.max_frame)
         self._early: list[Callable[[Links], None]] = []
         self._watching = Watching(options.keepalive_interval, logger)
 
@@ -118,9 +120,32 @@ class Endpoint(LinkHost):
             self._failure = error
         self._scope.cancel()
 
-    def offer(self, link: Link, kind: FrameKind, frame: bytes) -> None:
-        """Queue an encoded frame, and say so if the link drops it."""
-        if not link.offer(kind, frame) and link.closed is None:
+    def send(self, links: Sequence[Link], kind: FrameKind, frame: Frame) -> None:
+        """Queue a frame on some links, and say so if one drops it, or if it is too long."""
+        if not links:
+            return
+        encoding = self._encoder.encoding(frame)
+        try:
+            for link in links:
+                encoded, length = encoding.in_form(link.form)
+                if not (self._tell_numbers(link) and link.offer(kind, encoded, length)):
+                    self._dropped(link)
+        except LocalProtocolError as error:
+            self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
+
+    def _tell_numbers(self, link: Link) -> bool:
+        """Before a peer meets numbers it must know what they stand for."""
+        numbering = self._encoder.numbering
+        if not link.form.numbered or link.told == numbering.following:
+            return True
+        for named in numbering.names(link.told):
+            if not link.offer(FrameKind.NAMED, encode(named)):
+                return False
+            link.told = named.first + len(named.ids)
+        return True
+
+    def _dropped(self, link: Link) -> None:
+        if link.closed is None:
             self._throttle.log(
                 trio.current_time(),
                 ("full", link.name),

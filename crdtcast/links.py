@@ -21,9 +21,11 @@ from typing import Protocol
 
 import trio
 
+from crdtcast import compression
 from crdtcast.admission import Admission, Visit
 from crdtcast.backoff import Backoff
 from crdtcast.conversation import Conversation
+from crdtcast.encoder import Form
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, SupersededError
 from crdtcast.handshake import Patience, Reason, Refused, judge, patience
 from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, Traffic
@@ -31,7 +33,16 @@ from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
 from crdtcast.tls import Tls
-from crdtcast.wire import NONCE_BYTES, Frame, FrameKind, Hello, Refusal, Welcome, encode
+from crdtcast.wire import (
+    NONCE_BYTES,
+    NUMBERED_VERSION,
+    Frame,
+    FrameKind,
+    Hello,
+    Refusal,
+    Welcome,
+    encode,
+)
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
@@ -314,7 +325,7 @@ class Links:
             self._renew(self._tls)
             await talk.secure(self._tls)
         nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
-        own = replace(self._host.hello(), nonce=nonce)
+        own = self._hello(nonce)
         if dialled is not None:
             await talk.say(own)
         peer = await talk.hear_a(Hello)
@@ -337,9 +348,7 @@ class Links:
         if (answer.number == 0) is not settling:
             raise RemoteProtocolError(f"{answer!r:.100} where another number was expected")
         # The world may have changed while we waited; from here to the table there is no waiting.
-        refusal = self._judge(
-            replace(self._host.hello(), nonce=nonce), peer, expected, trusted=True
-        )
+        refusal = self._judge(self._hello(nonce), peer, expected, trusted=True)
         rival = self.up.get(peer.name)
         if generation != self._generation:
             refusal = Refusal(Reason.BUSY, f"node {own.name!r} is changing its identity")
@@ -354,7 +363,15 @@ class Links:
         if settling:
             self._numbers += 1
         number = self._numbers if settling else answer.number
-        return self._attach(talk, peer, number, settling)
+        form = Form(
+            numbered=min(own.version, peer.version) >= NUMBERED_VERSION,
+            zstd=own.zstd and peer.zstd,
+        )
+        return self._attach(talk, peer, number, form, settling)
+
+    def _hello(self, nonce: bytes) -> Hello:
+        zstd = self._options.compress and compression.available()
+        return replace(self._host.hello(), nonce=nonce, zstd=zstd)
 
     def _judge(
         self, own: Hello, peer: Hello, expected: str | None, *, trusted: bool
@@ -390,16 +407,20 @@ class Links:
         elif known.address is None:
             known.address = dialled.address
 
-    def _attach(self, talk: Conversation, hello: Hello, number: int, settling: bool) -> Link:
+    def _attach(
+        self, talk: Conversation, hello: Hello, number: int, form: Form, settling: bool
+    ) -> Link:
         if (rival := self.up.get(hello.name)) is not None:
             self._detach(rival, _REPLACED)
         peer = self.peer(hello.name)
         talk.decoder.limit = self._options.max_frame
+        talk.decoder.numbered, talk.decoder.zstd = form
         link = Link(
             talk.stream,
             talk.decoder,
             hello,
             number=number,
+            form=form,
             traffic=peer.traffic,
             queue_bytes=self._options.queue_bytes,
             logger=self._logger,

@@ -16,7 +16,6 @@ from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
-    LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
     SupersededError,
@@ -27,7 +26,7 @@ from crdtcast.links import Connect
 from crdtcast.messages import Digest, Message
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
-from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
+from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 
@@ -111,16 +110,8 @@ class Node(Endpoint, Driving):
         else:
             link = up.get(to.rpartition(".")[0])
             links = [link] if link is not None and link.incarnation == to else []
-        if not links:
-            return
-        try:
-            frame = encode(message, self.options.max_frame)
-        except LocalProtocolError as error:
-            self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
-            return
         kind = FrameKind.MESSAGE if type(message) is Message else FrameKind.DIGEST
-        for link in links:
-            self.offer(link, kind, frame)
+        self.send(links, kind, message)
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
         """Go on with another engine: state was read again, or a new incarnation begun. All links
