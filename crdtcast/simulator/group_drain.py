@@ -236,6 +236,10 @@ class Drain:
             if not strangers and living_victims:
                 entering.stop(world, living_victims[0])
                 world.counts["replaced_alive"] += 1
+            for machine in world.machines.values():
+                if self.wants_in(machine):  # not in the place of one that goes on after all
+                    names = {m.me for m in contacts}
+                    machine.replaces = tuple(x for x in machine.replaces if x not in names)
             return
         # Nobody is left who could let others in: by the operator's word the first one goes on.
         holders = [m for m in active if not m.witness]

@@ -254,6 +254,8 @@ class GroupWorld:
     def after(self, machine: Machine) -> None:
         """Tell the oracle what the engine has sent and whom it has ended; hold what is to leave."""
         engine = machine.running
+        if machine.parked is not None:
+            machine.parked = machine.parked.meeting(engine)
         if not machine.ghost:
             for tag in engine.take_issued():
                 self.sent(machine, tag)
