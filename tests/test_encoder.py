@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,6 +120,36 @@ def test_numbers_that_stand_for_nobody_are_refused(frame: Frame) -> None:
     decoder.numbered = True
     with pytest.raises(RemoteProtocolError, match="numbers that no incarnation has been told for"):
         decoder.feed(encoded)
+
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 70),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+)
+ANY_FIELDS = st.lists(st.one_of(scalars, st.lists(scalars, max_size=6)), max_size=8)
+
+
+@given(st.lists(st.tuples(st.sampled_from([4, 5, 9, 18]), ANY_FIELDS), max_size=4))
+def test_any_fields_after_numbers_were_told_are_frames_or_a_protocol_error(
+    said: list[tuple[int, list[object]]],
+) -> None:
+    decoder = FrameDecoder()
+    decoder.numbered = decoder.zstd = True
+    names = Named(0, 0, tuple(f"n{n}.0006400000abc" for n in range(64)))
+    assert decoder.feed(encode(names)) == []
+    try:
+        for kind, fields in said:
+            body = msgpack.packb([kind, *([1, 4] if kind == 9 else []), *fields])
+            for frame in decoder.feed(len(body).to_bytes(4, "big") + body):
+                assert isinstance(frame, Message | Digest | Grouped)
+                encode(frame)
+    except RemoteProtocolError:
+        return
+    assert len(decoder._names) <= 64 + 4 * 8
 
 
 def test_numbers_are_told_only_where_both_ends_use_them() -> None:
