@@ -7,8 +7,8 @@ a bounded number of own messages that are not stable yet), *calm* (a fixed rate 
 ones to compare), *idle*. Latency is from `tcbroadcast` to the event at the application of another node, by the clock
 that all processes of a machine share. Every delivery is checked: none may be missing or doubled.
 
-For comparison: Erlang's RCB delivered 63,000 to 92,000, 44,000 to 76,000 and 24,000 to 41,000 messages a second with 3, 8
-and 32 nodes on a machine of two cores, with a median latency of 0.17, 0.53 and 3.4 ms.
+For comparison: Erlang's RCB delivered 63,000 to 92,000, 44,000 to 76,000 and 24,000 to 41,000 messages a second with
+3, 8 and 32 nodes on a machine of two cores, with a median latency of 0.17, 0.53 and 3.4 ms.
 """
 
 import argparse
