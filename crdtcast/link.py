@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import trio
 
+from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Form
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.outgoing import OutgoingQueue
 from crdtcast.wire import (
     KEEPALIVE_FRAME,
     Frame,
-    FrameDecoder,
     FrameKind,
     Hello,
     Refusal,

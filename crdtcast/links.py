@@ -12,7 +12,6 @@ welcome(0), and the lesser one welcome(n): that is the moment from which the lin
 """
 
 import logging
-import random
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -23,15 +22,14 @@ import trio
 
 from crdtcast import compression
 from crdtcast.admission import Admission, Visit
-from crdtcast.backoff import Backoff
 from crdtcast.conversation import Conversation
 from crdtcast.encoder import Form
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, SupersededError
 from crdtcast.handshake import Patience, Reason, Refused, judge, patience
-from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, Traffic
+from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link
 from crdtcast.logs import Throttle
-from crdtcast.options import Address, NodeOptions, format_address
-from crdtcast.peers import LinkStatus, Peer
+from crdtcast.options import NodeOptions, format_address
+from crdtcast.peers import Peer, PeerTable
 from crdtcast.tls import Tls
 from crdtcast.wire import (
     NONCE_BYTES,
@@ -65,7 +63,7 @@ class LinkHost(Protocol):
     def ended(self, error: Exception) -> None: ...
 
 
-class Links:
+class Links(PeerTable):
     """The links of one node. Owned by `Node`, which runs `keep_linked` for every peer to dial, and
     `maintain`.
     """
@@ -73,76 +71,23 @@ class Links:
     def __init__(
         self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
     ) -> None:
-        self.up: dict[str, Link] = {}
-        self.cut_names = set(options.cut)
+        super().__init__(options)
         self.gate = Gate()
-        self.dialled: list[Peer] = []
         self.refusals: Counter[str] = Counter()
         """Connections that this node would not have, by `Reason`; "time": too slow, "limit": too many.
         Not those that are refused in the ordinary course of things, since a link is up for example.
         """
         self._host = host
-        self._options = options
         self._connect = connect
         self._logger = logger
         self._quietly = Throttle(logger)
         self._rarely = Throttle(logger, _REPEAT)
-        self._rng = random.Random(options.seed)
-        self._peers: dict[str, Peer] = {}
         self._numbers = 0
         self._generation = 0
         self._admission = Admission(options.max_handshakes, options.max_host_connections)
         self._tls: Tls | None = None
         if options.certificate is not None and options.key is not None and options.ca is not None:
             self._tls = Tls(options.name, options.certificate, options.key, options.ca)
-        for name, address in options.named_peers.items():
-            self._peers[name] = peer = self._new_peer(name, address)
-            if address is not None:
-                self.dialled.append(peer)
-        if not options.named_peers:
-            self.dialled += [self._new_peer(None, address) for address in options.addresses]
-
-    def _turn(self, peer: Peer, state: str) -> None:
-        """A cut outlasts an attempt that was under way when it came."""
-        peer.turn("cut" if peer.name in self.cut_names else state)
-
-    def _new_peer(self, name: str | None, address: Address | None) -> Peer:
-        backoff = Backoff(self._rng, self._options.retry_first, self._options.retry_longest)
-        peer = Peer(name, address, backoff)
-        if name in self.cut_names:
-            peer.state = "cut"
-        return peer
-
-    def peer(self, name: str) -> Peer:
-        """The record of `name`, made at need: members may dial us whose address we do not know."""
-        if name not in self._peers:
-            self._peers[name] = self._new_peer(name, None)
-        return self._peers[name]
-
-    def set_address(self, name: str, address: Address) -> Peer | None:
-        """Where `name` can be dialled from now on. A peer for which nobody dials yet is
-        returned.
-        """
-        peer = self.peer(name)
-        peer.address = address
-        if peer in self.dialled:
-            peer.nudge()
-            return None
-        self.dialled.append(peer)
-        return peer
-
-    def add_address(self, address: Address) -> Peer:
-        """Dial whoever is at `address` from now on; the caller runs `keep_linked`."""
-        peer = self._new_peer(None, address)
-        self.dialled.append(peer)
-        return peer
-
-    def forget(self, name: str) -> None:
-        """Dial `name` no more. A link that is up stays."""
-        for peer in [peer for peer in self.dialled if peer.name == name]:
-            self.dialled.remove(peer)
-            peer.nudge()
-            self.peer(name).changed.unpark_all()
 
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
@@ -168,32 +113,6 @@ class Links:
             self._detach(link, reason)
         for peer in self.dialled:
             peer.nudge()
-
-    def status(self) -> dict[str, LinkStatus]:
-        """Per member name (or address, while its name is unknown)."""
-        now = trio.current_time()
-        records = dict(self._peers)
-        records.update((p.label, p) for p in self.dialled if p.name not in self._peers)
-        result = {}
-        for label, peer in sorted(records.items()):
-            link = self.up.get(label)
-            result[label] = LinkStatus(
-                state=peer.state,
-                since=now - peer.since,
-                address=format_address(peer.address),
-                incarnation=link.incarnation if link else None,
-                error=None if link else peer.error,
-                bytes_sent=sum(peer.traffic.sent_bytes.values()),
-                bytes_received=peer.traffic.received_bytes,
-                queued_bytes=link.queue.queued_bytes if link else 0,
-                dropped_frames=peer.traffic.dropped_frames,
-                reconnects=max(0, peer.times_up - 1),
-            )
-        return result
-
-    def traffic(self, name: str) -> Traffic:
-        """What was exchanged with `name`, over all its connections."""
-        return self.peer(name).traffic
 
     # Tasks
 
@@ -396,16 +315,6 @@ class Links:
         except ConfigurationError as error:
             text = f"{error} (until then the former certificate is used)"
             self._rarely.log(trio.current_time(), "certificate", logging.ERROR, text)
-
-    def _learn_name(self, dialled: Peer, name: str) -> None:
-        """Who is at an address that was given without a name. It may have dialled us before."""
-        dialled.name = name
-        known = self._peers.get(name)
-        if known is None:
-            dialled.turn(dialled.state)
-            self._peers[name] = dialled
-        elif known.address is None:
-            known.address = dialled.address
 
     def _attach(
         self, talk: Conversation, hello: Hello, number: int, form: Form, settling: bool

@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 
 import msgpack
 
-from crdtcast import compression, wire_groups
+from crdtcast import wire_groups
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Message
-from crdtcast.numbering import KnownNames
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
 from crdtcast.wire_values import (
     MAX_COUNTER,
@@ -54,7 +53,8 @@ MAX_HANDSHAKE_FRAME = 4096
 """The limit for a peer that has not yet said who it is."""
 MAX_ADDRESS = 300
 NONCE_BYTES = 32
-_PREFIX = 4
+PREFIX = 4
+"""Bytes of the length in front of a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ _MAX_ELEMENTS = 2 * MAX_ORIGINS + 16
 
 def framed(body: bytes) -> bytes:
     """A frame's body with its length in front."""
-    return len(body).to_bytes(_PREFIX, "big") + body
+    return len(body).to_bytes(PREFIX, "big") + body
 
 
 KEEPALIVE_FRAME = framed(_pack([int(FrameKind.KEEPALIVE)]))
@@ -312,102 +312,3 @@ _WITH_NAMES: dict[int, Callable[[list[Any], Names], Frame]] = {
     int(FrameKind.DIGEST): read_digest,
     int(FrameKind.GROUPED): wire_groups.read_grouped,
 }
-
-
-class FrameDecoder:
-    """Cuts a stream of bytes into frames, in whatever pieces they come.
-
-    `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that has not
-    said who it is. `numbered` and `zstd`: whether the peer may number ids and compress; what it tells
-    of its numbers is taken in here. After a `RemoteProtocolError` the stream has lost its place, and
-    every further call raises again. Memory held is what has been received of one frame, never what a
-    length claims.
-    """
-
-    def __init__(self, limit: int = MAX_FRAME) -> None:
-        self.limit = limit
-        self.numbered = False
-        self.zstd = False
-        self._names = KnownNames()
-        self._chunk = b""
-        self._at = 0
-        self._partial = bytearray()
-        self._needed = 0
-        self._failed: str | None = None
-
-    def feed(self, received: bytes | bytearray) -> list[Frame]:
-        """All frames that `received` completes. Frames before a wrong one in the same piece are
-        lost with it.
-        """
-        self.push(received)
-        return self.drain()
-
-    def drain(self) -> list[Frame]:
-        """All complete frames that were pushed and not yet taken."""
-        frames = []
-        while (frame := self.next_frame()) is not None:
-            frames.append(frame)
-        return frames
-
-    def push(self, received: bytes | bytearray) -> None:
-        """Take in bytes without decoding them."""
-        if self._at < len(self._chunk):
-            self._partial += self._chunk[self._at :]
-            self._needed = 0
-        self._chunk, self._at = b"", 0
-        if not self._partial:
-            self._chunk = bytes(received)
-            return
-        self._partial += received
-        if len(self._partial) >= self._needed:
-            # Only now: joining at every piece would copy a long frame as often as it has pieces.
-            self._chunk = bytes(self._partial)
-            self._partial.clear()
-
-    def next_frame(self) -> Frame | None:
-        """The next complete frame, or None until more is pushed."""
-        while type(frame := self._next()) is Named:
-            if not self.numbered:
-                raise self._fail("numbers for ids, where they are not used")
-            try:
-                self._names.learn(frame)
-            except RemoteProtocolError as error:
-                raise self._fail(str(error)) from error
-        return frame
-
-    def _next(self) -> Frame | None:
-        if self._failed is not None:
-            raise RemoteProtocolError(self._failed)
-        start = self._at + _PREFIX
-        if start > len(self._chunk):
-            self._keep(_PREFIX)
-            return None
-        length = int.from_bytes(self._chunk[self._at : start], "big")
-        if not 0 < length <= self.limit:
-            raise self._fail(
-                f"a frame that claims {length:,} bytes, where 1 to {self.limit:,} are allowed: "
-                "not a crdtcast peer, or one with another max_frame"
-            )
-        if start + length > len(self._chunk):
-            self._keep(_PREFIX + length)
-            return None
-        self._at = start + length
-        body = self._chunk[start : self._at]
-        try:
-            if self.zstd and body[:4] == compression.MAGIC:
-                body = compression.decompressed(body, self.limit)
-            return decode(body, self._names)
-        except RemoteProtocolError as error:
-            self._failed = str(error)
-            raise
-
-    def _keep(self, needed: int) -> None:
-        """Put the beginning of an incomplete frame aside until `needed` bytes are there."""
-        if self._at < len(self._chunk):
-            self._partial += self._chunk[self._at :]
-            self._chunk, self._at = b"", 0
-            self._needed = needed
-
-    def _fail(self, text: str) -> RemoteProtocolError:
-        self._failed = text
-        return RemoteProtocolError(text)

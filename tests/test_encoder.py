@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast import compression, numbering
+from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Encoder, Form
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.numbering import KnownNames, Numbering
 from crdtcast.tags import Dot
-from crdtcast.wire import Frame, FrameDecoder, encode
+from crdtcast.wire import Frame, encode
 from crdtcast.wire_groups import Grouped
 from crdtcast.wire_values import MAX_ORIGINS, Named
 
