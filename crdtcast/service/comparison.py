@@ -101,14 +101,18 @@ class Comparing:
     def missing(self, number: str) -> frozenset[str]:
         """Who has not answered yet."""
         current = self._rounds.get(number)
-        return frozenset() if current is None else current.members - current.confirmed.keys()
+        if current is None:
+            return frozenset()
+        # Nobody can confirm before all have told.
+        return current.members - current.told.keys() or current.members - current.confirmed.keys()
 
     def end(self, number: str) -> Comparison:
         """The outcome, as far as the answers are there. All others forget the comparison."""
         current = self._rounds.get(number) or _Round(frozenset())
+        missing = self.missing(number)
         self._say(["done", number])
         objects = {name for digests in current.told.values() for name in digests}
-        if missing := current.members - current.confirmed.keys():
+        if missing:
             return Comparison(len(objects), 0, len(objects), {}, tuple(sorted(missing)))
         changing = frozenset[str]().union(*current.confirmed.values())
         different = {}

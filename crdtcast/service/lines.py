@@ -65,7 +65,9 @@ async def greet(lines: Lines, name: str, secret: bytes | None) -> bool:
     nonce = "" if secret is None else secrets.token_hex(_NONCE_BYTES)
     await lines.send({"node": name, "nonce": nonce})
     if secret is not None:
-        answer = await lines.receive() or {}
+        answer = await lines.receive()
+        if answer is None:
+            return False
         theirs, mac = str(answer.get("nonce")), str(answer.get("proof"))
         if not hmac.compare_digest(mac.encode(), _proof(secret, Role.DIALLER, name, nonce, theirs)):
             await lines.send({"ok": False, "error": f"not the secret of node {name!r}"})
