@@ -324,6 +324,12 @@ def failures():
             "d",
             "leave a / evict c d / die b / mute c d / replace e b c / sync c / drop c e 0 / leave c",
         ),
+        "a leaver that only another leaver has heard": (
+            "abc",
+            "",
+            "leave a / crash c / send b / leave b / join d c / sync c / leave c / net c d 0 / link b c"
+            " / evict d b / tick b",
+        ),
         "whom a victim has let in since": (
             "abcdef",
             "",
