@@ -38,8 +38,11 @@ class FrameDecoder:
     def drain(self) -> list[Frame]:
         """All complete frames that were pushed and not yet taken."""
         frames = []
-        while (frame := self.next_frame()) is not None:
-            frames.append(frame)
+        while (frame := self._next()) is not None:
+            if type(frame) is Named:
+                self._learn(frame)
+            else:
+                frames.append(frame)
         return frames
 
     def push(self, received: bytes | bytearray) -> None:
@@ -60,13 +63,16 @@ class FrameDecoder:
     def next_frame(self) -> Frame | None:
         """The next complete frame, or None until more is pushed."""
         while type(frame := self._next()) is Named:
-            if not self.numbered:
-                raise self._fail("numbers for ids, where they are not used")
-            try:
-                self._names.learn(frame)
-            except RemoteProtocolError as error:
-                raise self._fail(str(error)) from error
+            self._learn(frame)
         return frame
+
+    def _learn(self, named: Named) -> None:
+        if not self.numbered:
+            raise self._fail("numbers for ids, where they are not used")
+        try:
+            self._names.learn(named)
+        except RemoteProtocolError as error:
+            raise self._fail(str(error)) from error
 
     def _next(self) -> Frame | None:
         if self._failed is not None:
