@@ -20,7 +20,7 @@ from crdtcast.exceptions import EndedError, LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
-from crdtcast.process import Process, already_taken
+from crdtcast.process import Process, already_taken, checked
 from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.tags import Dot, Tag
 from crdtcast.waits import Notion, Waits
@@ -139,7 +139,7 @@ class Broadcasting:
         """See `crdtcast.run_process`."""
         if self._process is not None:
             raise already_taken(self.name)
-        self._process = process
+        self._process = checked(process, self.name)
         try:
             while (event := await self._next()) is not None:
                 self._happened(event)
@@ -163,7 +163,9 @@ class Broadcasting:
         self._work.unpark_all()
 
     def _is_over(self) -> EndedError:
-        return EndedError(f"{self.engine.me} takes part no more: open its group again to go on")
+        return EndedError(
+            f"{self.engine.me} takes part no more: open its group again to go on, as a new incarnation"
+        )
 
     def __aiter__(self) -> "Broadcasting":
         return self
@@ -259,6 +261,7 @@ async def open_node(
     process: takes all events, in the background; without it, iterate over the node. The other
         arguments and the errors are those of `crdtcast.open_replica`.
     """
+    checked(process, name)
     node_options = NodeOptions(
         name=name,
         listen=parse_address(listen),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
+from crdtcast.driving import Driving
 from crdtcast.engine import Engine, GroupEngine
+from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
     CrdtcastError,
     HandshakeError,
-    LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
     SupersededError,
@@ -23,8 +24,6 @@ from crdtcast.link import Link
 from crdtcast.messages import Digest, Ended, Message, Transmit
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
-from crdtcast.ticking import Ticking
-from crdtcast.wire import encode
 from crdtcast.wire_groups import Apart, Grouped, Here, InGroup
 from crdtcast.wire_values import FrameKind
 
@@ -34,32 +33,26 @@ if TYPE_CHECKING:
 AnyEngine: TypeAlias = Engine | GroupEngine
 
 
-def _nothing() -> None:
-    pass
-
-
 def _not_asked(link: Link, frame: InGroup) -> None:
     raise RemoteProtocolError(f"a {type(frame).__name__} in a group whose members are fixed")
 
 
-class Channel:
+class Channel(Driving):
     """A group of one process. Made by `SharedLinks`.
 
     engine: None until there is one; set it by `start`, and another one by `start` again. founding:
         see `Here`; to be set before.
-    on_work: called whenever something may be deliverable or stable, or a tick has passed.
     on_asked: takes frames of the dialogue by which members join. on_gone: whoever was in it on that
         link is not any more, or has become a member.
     """
 
     def __init__(self, shared: "SharedLinks", group: str, number: int) -> None:
+        super().__init__(shared.options.digest_interval)
         self.shared = shared
         self.group = group
         self.number = number
         self.engine: AnyEngine | None = None
         self.founding = ""
-        self.hold = False
-        self.on_work: Callable[[], None] = _nothing
         self.on_asked: Callable[[Link, InGroup], None] = _not_asked
         self.on_gone: Callable[[Link], None] = _nothing_of_it
         self.closed = False
@@ -67,9 +60,9 @@ class Channel:
         """Name -> incarnation, of those who are linked and say that they are in the group."""
         self._backlog = 0
         self._scope = trio.CancelScope()
-        self.ticking = Ticking(shared.options.digest_interval, self._engine, self._tick)
 
-    def _engine(self) -> AnyEngine:
+    def driven(self) -> Core:
+        """The present engine."""
         assert self.engine is not None
         return self.engine
 
@@ -122,22 +115,15 @@ class Channel:
             self._scope.cancel()
             self.shared.closed(self)
 
-    def _tick(self) -> None:
-        self._engine().tick()
-        self._offer_work()
+    def ended(self, error: Exception) -> None:
+        """The application has failed: its node ends, with that error."""
+        self.shared.ended(error)
 
     # Sending
 
-    def flush(self) -> None:
-        """Move what the engine wants sent to the links' queues. Never blocks; does nothing while
-        `hold` is set.
-        """
-        self.ticking.stir()
-        self._flush()
-
-    def _flush(self) -> None:
-        self._relieve()
-        if self.hold or self.closed or self.engine is None:
+    def transmit(self) -> None:
+        """(For `Driving`.)"""
+        if self.closed or self.engine is None:
             return
         self.transmit(self.engine.take_outbox())
 
@@ -155,16 +141,8 @@ class Channel:
         """Queue a frame for those of these names that are linked."""
         up = self.shared.links().up
         links = [link for name in names if (link := up.get(name)) is not None]
-        if not links:
-            return
-        try:
-            encoded = encode(Grouped(self.number, frame), self.shared.options.max_frame)
-        except LocalProtocolError as error:
-            self.shared.say("too long", logging.ERROR, str(error))
-            return
         kind = _KINDS.get(type(frame), FrameKind.GROUPED)
-        for link in links:
-            self.shared.offer(link, kind, encoded)
+        self.shared.send(links, kind, Grouped(self.number, frame))
 
     # Peers
 
@@ -263,25 +241,16 @@ class Channel:
             self._part(link, Reason.PROTOCOL, str(error))
 
     def after(self) -> None:
-        """The engine has changed: answers out, then the application's turn."""
+        """See `Driving.after`; while there is no engine there is nothing to do."""
         if self.engine is not None:
-            self.ticking.stir()
-            self._offer_work()
-
-    def _offer_work(self) -> None:
-        self._flush()
-        try:
-            self.on_work()
-        except Exception as error:
-            # The application's error, not the peer's whose frame we happen to be at.
-            self.shared.ended(error)
-        self._relieve()
+            super().after()
 
     def congested(self) -> bool:
         """Whether too much waits for the application."""
         return self._backlog > self.shared.options.backlog_bytes and not self.closed
 
-    def _relieve(self) -> None:
+    def relieve(self) -> None:
+        """(For `Driving`.)"""
         if self.engine is not None and not self.engine.has_deliverable():
             self._backlog = 0
         self.shared.relieve()

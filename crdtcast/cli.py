@@ -23,6 +23,12 @@ class Subcommand:
     summary: str
 
 
+def _operators(attribute: str, summary: str) -> Subcommand:
+    return Subcommand(
+        module="crdtcast.service.operator_cli", attribute=attribute, extra="cli", summary=summary
+    )
+
+
 SUBCOMMANDS: Mapping[str, Subcommand] = {
     "audit": Subcommand(
         module="crdtcast.integrations.spark.cli",
@@ -36,6 +42,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="cli",
         summary="Check the replicas' event logs one event after the other, from the definitions.",
     ),
+    "config": Subcommand(
+        module="crdtcast.service.cli",
+        attribute="config",
+        extra="cli",
+        summary="Check a configuration file of `crdtcast node`.",
+    ),
     "conformance": Subcommand(
         module="crdtcast.conformance.cli",
         attribute="conformance",
@@ -48,23 +60,43 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="all",
         summary="Three servers that take writes everywhere, converge, and are audited.",
     ),
+    "evict": _operators("evict", "Cut off a member that is dead or out of reach."),
     "gateway": Subcommand(
         module="crdtcast.adapters.redis.cli",
         attribute="gateway",
         extra="redis",
         summary="Replicate a Redis or Valkey server: clients connect here instead.",
     ),
+    "leave": _operators("leave", "Let a running node leave its group, and stop."),
+    "members": _operators("members", "Who is in a running node's group, and who is silent."),
+    "node": Subcommand(
+        module="crdtcast.service.cli",
+        attribute="node",
+        extra="cli",
+        summary="Run a member of a group, with replicated objects.",
+    ),
+    "object": _operators("object_", "Read and change the objects of a running node."),
     "simulate": Subcommand(
         module="crdtcast.simulator.cli",
         attribute="simulate",
         extra="cli",
         summary="Run simulated groups of the causal engine against an oracle.",
     ),
+    "status": _operators("status", "What a running node holds and lacks, and its links."),
+    "surrender": _operators("surrender", "After a split by force: give a node's side up."),
+    "top": _operators("top", "A live view of a running node."),
     "vectors": Subcommand(
         module="crdtcast.testing.vectors_cli",
         attribute="vectors",
         extra="conformance",
         summary="Check the data types against files of expected values.",
+    ),
+    "verify": _operators("verify", "Compare the objects of all members of a group."),
+    "witness": Subcommand(
+        module="crdtcast.service.cli",
+        attribute="witness",
+        extra="cli",
+        summary="Run a member that votes and stores, and holds no objects.",
     ),
 }
 

@@ -87,7 +87,11 @@ class Contact:
             text = f"{engine.me} is a witness without a state to give: ask another"
             self._answer(link, Unable(False, text))
             return
-        state = self._member.application_state()
+        try:
+            state = self._member.application_state()
+        except Exception as error:
+            self._process_failed(link, error)
+            return
         if state is None:
             text = (
                 f"{engine.me} has no process whose state it could give: join through "
@@ -105,8 +109,12 @@ class Contact:
         engine = self._member.engine
         named = [r for r in replaces if "." in r]
         named += [m for m in engine.members if name_of(m) in replaces and base_of(m) != base]
-        # What is reported stable has to have reached the application that is copied.
-        self._member.settle()
+        try:
+            # What is reported stable has to have reached the application that is copied.
+            self._member.settle()
+        except Exception as error:
+            self._process_failed(link, error)
+            return
         try:
             admission = engine.admit(
                 base,
@@ -130,6 +138,12 @@ class Contact:
             tuple(guest.since),
         )
         self._offer(link, guest, pack_entry(entry))
+
+    def _process_failed(self, link: Link, error: Exception) -> None:
+        """The failure of this member's own application, not of the joiner."""
+        text = f"the process of {self._member.incarnation} fails: ask another member"
+        self._answer(link, Unable(False, text))
+        self._member.process_failed(error)
 
     def _offer(self, link: Link, guest: _Guest, offered: bytes) -> None:
         guest.serial += 1

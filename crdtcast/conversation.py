@@ -4,6 +4,7 @@ from typing import NoReturn, TypeVar
 
 import trio
 
+from crdtcast.decoder import FrameDecoder
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.handshake import Reason, Refused
 from crdtcast.proof import Role, proof, proves
@@ -11,7 +12,6 @@ from crdtcast.tls import RECORD_TYPES, Tls, listed, names_in
 from crdtcast.wire import (
     MAX_HANDSHAKE_FRAME,
     Frame,
-    FrameDecoder,
     Hello,
     Proof,
     Refusal,

@@ -2,10 +2,12 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
 
+from crdtcast.encoder import Encoder
+from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link
 from crdtcast.links import Connect, LinkHost, Links
@@ -13,7 +15,8 @@ from crdtcast.listening import listen
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
-from crdtcast.wire import Frame, FrameKind, Hello, Refusal
+from crdtcast.watching import Watching
+from crdtcast.wire import Frame, FrameKind, Hello, Refusal, encode
 
 
 class Endpoint(LinkHost):
@@ -33,7 +36,9 @@ class Endpoint(LinkHost):
         self._nursery: trio.Nursery | None = None
         self._address: Address | None = None
         self._links: Links | None = None
+        self._encoder = Encoder(options.max_frame)
         self._early: list[Callable[[Links], None]] = []
+        self._watching = Watching(options.keepalive_interval, logger)
 
     @property
     def name(self) -> str:
@@ -56,6 +61,10 @@ class Endpoint(LinkHost):
     def tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """(For subclasses.) What runs beside the links."""
         return []
+
+    def engines(self) -> Mapping[str, Core]:
+        """(For subclasses.) What decides, by group."""
+        raise NotImplementedError
 
     def describe(self) -> str:
         """(For subclasses.) Who listens, for the log."""
@@ -85,6 +94,7 @@ class Endpoint(LinkHost):
                     for peer in links.dialled:
                         nursery.start_soon(links.keep_linked, peer)
                     nursery.start_soon(links.maintain)
+                    nursery.start_soon(self._watch)
                     for task in self.tasks():
                         nursery.start_soon(task)
                     self._logger.info(
@@ -110,9 +120,32 @@ class Endpoint(LinkHost):
             self._failure = error
         self._scope.cancel()
 
-    def offer(self, link: Link, kind: FrameKind, frame: bytes) -> None:
-        """Queue an encoded frame, and say so if the link drops it."""
-        if not link.offer(kind, frame) and link.closed is None:
+    def send(self, links: Sequence[Link], kind: FrameKind, frame: Frame) -> None:
+        """Queue a frame on some links, and say so if one drops it, or if it is too long."""
+        if not links:
+            return
+        encoding = self._encoder.encoding(frame)
+        try:
+            for link in links:
+                encoded, length = encoding.in_form(link.form)
+                if not (self._tell_numbers(link) and link.offer(kind, encoded, length)):
+                    self._dropped(link)
+        except LocalProtocolError as error:
+            self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
+
+    def _tell_numbers(self, link: Link) -> bool:
+        """Before a peer meets numbers it must know what they stand for."""
+        numbering = self._encoder.numbering
+        if not link.form.numbered or link.told == numbering.following:
+            return True
+        for named in numbering.names(link.told):
+            if not link.offer(FrameKind.NAMED, encode(named)):
+                return False
+            link.told = named.first + len(named.ids)
+        return True
+
+    def _dropped(self, link: Link) -> None:
+        if link.closed is None:
             self._throttle.log(
                 trio.current_time(),
                 ("full", link.name),
@@ -122,7 +155,18 @@ class Endpoint(LinkHost):
                 peer=link.name,
             )
 
+    async def _watch(self) -> None:
+        while True:
+            self.watching()
+            await trio.sleep(self._watching.period)
+
     # Operators
+
+    def watching(self) -> Watching:
+        """Who is silent, and who holds stability back, as of now."""
+        up = () if self._links is None else self._links.up.values()
+        self._watching.look(trio.current_time(), self.name, up, self.engines())
+        return self._watching
 
     def status(self) -> dict[str, LinkStatus]:
         """State of the link with each peer, by name."""

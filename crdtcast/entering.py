@@ -101,16 +101,15 @@ class Entering:
                 await trio.sleep(_LONGEST)
                 continue
             if present:
-                raise HandshakeError(
-                    f"node {self._channel.name!r} cannot join group {group!r}: "
-                    f"{'; '.join(dict.fromkeys(refused.values()))}"
-                )
+                raise self._refused(refused)
             self._look_for_others()
             if not for_ever:
                 self._complain()
-                if shared.links().up:
+                if shared.links().up or refused:
                     began = began or trio.current_time()
                     if trio.current_time() - began > shared.options.handshake_timeout:
+                        if refused:
+                            raise self._refused(refused)
                         raise HandshakeError(
                             f"none of the processes linked with {self._channel.name!r} "
                             f"({', '.join(sorted(shared.links().up))}) is in group {group!r}: correct "
@@ -118,6 +117,12 @@ class Entering:
                         )
             with trio.move_on_after(_LONGEST if for_ever else _LOOK_AGAIN):
                 await shared.news()
+
+    def _refused(self, refused: dict[str, str]) -> HandshakeError:
+        return HandshakeError(
+            f"node {self._channel.name!r} cannot join group {self._channel.group!r}: "
+            f"{'; '.join(dict.fromkeys(refused.values()))}"
+        )
 
     def _look_for_others(self) -> None:
         """Whoever is linked may not be the one; dial those that it has told of."""

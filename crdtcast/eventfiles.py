@@ -56,7 +56,8 @@ class Event:
 
     JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the
     incarnations whose place it takes, if any. LEAVE: `origin` has left, with its message `counter`. EVICT:
-    `origin` is evicted, its messages up to `counter` count. A SEND with `reissues` sends again
+    `origin` is evicted, its messages up to `counter` count; `op` is "forced" if that was done without
+    a majority. A SEND with `reissues` sends again
     what an earlier incarnation had sent as that message, and the group has not.
     """
 

@@ -226,10 +226,10 @@ class EventLog:
         self._change(Kind.LEAVE, dot)
         self._members = [member for member in self._members if member != dot.origin]
 
-    def evicted(self, incarnation: str, cut: int) -> None:
+    def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
         """The eviction of `incarnation` is concluded here: its first `cut` messages count, all of
-        them are delivered here."""
-        self._change(Kind.EVICT, Dot(incarnation, cut))
+        them are delivered here. forced: without a majority, by an operator's word."""
+        self._change(Kind.EVICT, Dot(incarnation, cut), ',"op":"forced"' if forced else "")
         self._members = [member for member in self._members if member != incarnation]
 
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:

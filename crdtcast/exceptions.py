@@ -71,5 +71,12 @@ class ServerError(CrdtcastError):
     """The Redis or Valkey server beside a gateway is down, refuses us, or answered what it should not have."""
 
 
+class JournalError(CrdtcastError):
+    """A journal cannot be opened, written or synced: the disk is full or broken. Nothing that was not durable counts.
+
+    The node ends. It goes on from what is on the disk when it is started again.
+    """
+
+
 class UnusableInputError(CrdtcastError):
     """A file or directory given to a tool cannot be read as what it should be. Exit code 2 on the command line."""

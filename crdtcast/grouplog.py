@@ -25,9 +25,13 @@ class GroupLog:
         self._members = set(engine.members)
         self._ended = set(engine.ended)
 
-    def start(self) -> None:
-        """The engine was founded, has joined, or goes on after a restart."""
-        self._log.start(self._engine.vector, self._engine.members, self._engine.stable)
+    def start(self, own: int | None = None) -> None:
+        """The engine was founded, has joined, or goes on after a restart. own: how many messages this
+        incarnation had sent by then, if the engine has sent some itself as soon as it was made.
+        """
+        engine = self._engine
+        vector = engine.vector if own is None else {**engine.vector, engine.me: own}
+        self._log.start(vector, engine.members, engine.stable)
 
     def polled(self, delivery: Delivery, issued: Iterable[Tag] = ()) -> None:
         """`poll` has returned this."""
@@ -67,13 +71,16 @@ class GroupLog:
             if cut.how is How.LEFT:
                 self._log.left(Dot(incarnation, cut.counter))
             else:
-                self._log.evicted(incarnation, cut.counter)
+                self._log.evicted(incarnation, cut.counter, forced=cut.how is How.FORCED)
         self._ended = set(ended)
 
     def _join_of(self, incarnation: str) -> Dot | None:
         let_in = joined_by(incarnation)
         if let_in is None:
             return None
-        contact, counter = let_in
-        origins = (origin for origin in self._engine.vector if base_of(origin) == contact)
-        return Dot(next(origins, contact), counter)
+        base, counter = let_in
+        contacts = (
+            one for one in (*self._engine.vector, *self._engine.ended) if base_of(one) == base
+        )
+        contact = next(contacts, None)
+        return None if contact is None else Dot(contact, counter)

@@ -13,11 +13,11 @@ from typing import Any
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.engine import Engine
-from crdtcast.exceptions import ConfigurationError
+from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
-from crdtcast.process import Process
+from crdtcast.process import Process, checked
 from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.running import running
 from crdtcast.shared import SharedLinks
@@ -55,6 +55,7 @@ class GroupLinks:
     def __init__(self, shared: SharedLinks) -> None:
         self.shared = shared
         self._opened: dict[str, Broadcasting] = {}
+        self._over = False
 
     @property
     def name(self) -> str:
@@ -79,7 +80,8 @@ class GroupLinks:
         Raises LocalProtocolError if the group is open here already. A group that another process
         does not have costs nothing; that is said in the log, once.
         """
-        node = GroupNode(self.shared.open(name), members)
+        checked(process, self.name)
+        node = GroupNode(self._open(name), members)
         self._opened[name] = node
         if process is not None:
             self.shared.spawn(partial(node.run, process))
@@ -91,7 +93,8 @@ class GroupLinks:
         Only one process may do that, and only once: a second founder has another group of the same
         name, which has nothing to do with the first one; both say so in their logs.
         """
-        member = GroupMember(self.shared.open(name), process=process)
+        checked(process, self.name)
+        member = GroupMember(self._open(name), process=process)
         self._opened[name] = member
         member.found()
         return member
@@ -114,19 +117,30 @@ class GroupLinks:
         witness: vote and store, but hold no state: for the third place beside two regions.
         progress: called with the bytes of the state that are here, and of how many.
 
-        Raises HandshakeError, with the reason, if no member lets this one in.
+        Raises HandshakeError, with the reason, if no member lets this one in; what the process
+        raises when it is given the group's state: this member has left again then.
         """
-        member = GroupMember(self.shared.open(name), process=process, witness=witness)
+        checked(process, self.name)
+        member = GroupMember(self._open(name), process=process, witness=witness)
+        self._opened[name] = member
         try:
             await member.join(replace=replace, progress=progress)
         except BaseException:
             member.channel.close()
             raise
-        self._opened[name] = member
         return member
+
+    def _open(self, group: str) -> Channel:
+        if self._over:
+            raise EndedError(
+                f"the links of node {self.name!r} are closed: use them inside of their `async with` "
+                "block, or open them again"
+            )
+        return self.shared.open(group)
 
     def end(self) -> None:
         """(For `open_links`.) The links are gone, and the groups with them."""
+        self._over = True
         for member in self._opened.values():
             member.end()
 

@@ -45,7 +45,8 @@ class Wish:
 
 class Joining:
     """Takes the frames of the dialogue from the channel while it lasts. progress: called with the
-    bytes that are here, and of how many.
+    bytes of the copy that are here, and of how many; the share never falls, though a copy may have
+    to begin anew with another contact.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -55,6 +56,7 @@ class Joining:
         self._channel = channel
         self._link: Link | None = None
         self._frames: deque[InGroup] = deque()
+        self._reported = (0, 1)
         self._news = trio.lowlevel.ParkingLot()
 
     def heard(self, link: Link, frame: InGroup) -> None:
@@ -77,7 +79,7 @@ class Joining:
         self._frames.clear()
         copy = b""
         if wish.copies:
-            copy = await self._fetch(await self._ask(Copy()))
+            copy = await self._fetch(await self._ask(Copy()), self._report)
         self.asked = True
         offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
         return copy, unpack_entry(await self._fetch(offer))
@@ -110,7 +112,13 @@ class Joining:
                 raise RemoteProtocolError(f"a {type(answer).__name__} where an offer was expected")
         raise ContactLostError
 
-    async def _fetch(self, offer: Offer) -> bytes:
+    def _report(self, received: int, size: int) -> None:
+        before, of = self._reported
+        if received * of > before * size:
+            self._reported = received, size
+            self.progress(received, size)
+
+    async def _fetch(self, offer: Offer, report: Progress = _unseen) -> bytes:
         copied = bytearray()
         asked: deque[int] = deque()  # offsets, of which the first is the next to come
         step = 0
@@ -134,7 +142,7 @@ class Joining:
                 continue  # asked for twice, or after one that was lost
             silences = 0
             copied += answer.piece
-            self.progress(len(copied), offer.size)
+            report(len(copied), offer.size)
             step = step or len(answer.piece)
             if asked and asked[0] == answer.offset:
                 asked.popleft()

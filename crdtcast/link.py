@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 
 import trio
 
+from crdtcast.decoder import FrameDecoder
+from crdtcast.encoder import Form
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.outgoing import OutgoingQueue
 from crdtcast.wire import (
     KEEPALIVE_FRAME,
     Frame,
-    FrameDecoder,
     FrameKind,
     Hello,
     Refusal,
@@ -68,7 +69,7 @@ class Link:
     """A connection whose handshake is done.
 
     number: what the settling side gave to it; of two connections with one process the higher number
-        counts.
+        counts. form: what both ends understand. told: below this, the peer knows our numbers for ids.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Link:
         peer: Hello,
         *,
         number: int,
+        form: Form,
         traffic: Traffic,
         queue_bytes: int,
         logger: logging.Logger,
@@ -86,6 +88,8 @@ class Link:
         self.name = peer.name
         self.incarnation = peer.incarnation
         self.number = number
+        self.form = form
+        self.told = 0
         self.traffic = traffic
         self.queue = OutgoingQueue(queue_bytes)
         self.since = self.last_heard = self.last_sent = trio.current_time()
@@ -99,14 +103,14 @@ class Link:
         self._writing = False
         self._scope = trio.CancelScope()
 
-    def offer(self, kind: FrameKind, frame: bytes) -> bool:
+    def offer(self, kind: FrameKind, frame: bytes, length: int = 0) -> bool:
         """Queue an encoded frame; False if it was dropped (the queue is full, or the peer takes no
-        such length).
+        such length). length: of its body before it was compressed.
         """
         if self.closed is not None:
             return False
         # 4: the length itself does not count.
-        if len(frame) - 4 > self.peer.max_frame or not self.queue.offer(frame):
+        if max(length, len(frame) - 4) > self.peer.max_frame or not self.queue.offer(frame):
             self.traffic.dropped_frames += 1
             return False
         self.traffic.sent_frames[kind] += 1

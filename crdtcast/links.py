@@ -12,7 +12,6 @@ welcome(0), and the lesser one welcome(n): that is the moment from which the lin
 """
 
 import logging
-import random
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -21,17 +20,27 @@ from typing import Protocol
 
 import trio
 
+from crdtcast import compression
 from crdtcast.admission import Admission, Visit
-from crdtcast.backoff import Backoff
 from crdtcast.conversation import Conversation
+from crdtcast.encoder import Form
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, SupersededError
 from crdtcast.handshake import Patience, Reason, Refused, judge, patience
-from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, Traffic
+from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link
 from crdtcast.logs import Throttle
-from crdtcast.options import Address, NodeOptions, format_address
-from crdtcast.peers import LinkStatus, Peer
+from crdtcast.options import NodeOptions, format_address
+from crdtcast.peers import Peer, PeerTable
 from crdtcast.tls import Tls
-from crdtcast.wire import NONCE_BYTES, Frame, FrameKind, Hello, Refusal, Welcome, encode
+from crdtcast.wire import (
+    NONCE_BYTES,
+    NUMBERED_VERSION,
+    Frame,
+    FrameKind,
+    Hello,
+    Refusal,
+    Welcome,
+    encode,
+)
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
@@ -54,7 +63,7 @@ class LinkHost(Protocol):
     def ended(self, error: Exception) -> None: ...
 
 
-class Links:
+class Links(PeerTable):
     """The links of one node. Owned by `Node`, which runs `keep_linked` for every peer to dial, and
     `maintain`.
     """
@@ -62,76 +71,23 @@ class Links:
     def __init__(
         self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
     ) -> None:
-        self.up: dict[str, Link] = {}
-        self.cut_names = set(options.cut)
+        super().__init__(options)
         self.gate = Gate()
-        self.dialled: list[Peer] = []
         self.refusals: Counter[str] = Counter()
         """Connections that this node would not have, by `Reason`; "time": too slow, "limit": too many.
         Not those that are refused in the ordinary course of things, since a link is up for example.
         """
         self._host = host
-        self._options = options
         self._connect = connect
         self._logger = logger
         self._quietly = Throttle(logger)
         self._rarely = Throttle(logger, _REPEAT)
-        self._rng = random.Random(options.seed)
-        self._peers: dict[str, Peer] = {}
         self._numbers = 0
         self._generation = 0
         self._admission = Admission(options.max_handshakes, options.max_host_connections)
         self._tls: Tls | None = None
         if options.certificate is not None and options.key is not None and options.ca is not None:
             self._tls = Tls(options.name, options.certificate, options.key, options.ca)
-        for name, address in options.named_peers.items():
-            self._peers[name] = peer = self._new_peer(name, address)
-            if address is not None:
-                self.dialled.append(peer)
-        if not options.named_peers:
-            self.dialled += [self._new_peer(None, address) for address in options.addresses]
-
-    def _turn(self, peer: Peer, state: str) -> None:
-        """A cut outlasts an attempt that was under way when it came."""
-        peer.turn("cut" if peer.name in self.cut_names else state)
-
-    def _new_peer(self, name: str | None, address: Address | None) -> Peer:
-        backoff = Backoff(self._rng, self._options.retry_first, self._options.retry_longest)
-        peer = Peer(name, address, backoff)
-        if name in self.cut_names:
-            peer.state = "cut"
-        return peer
-
-    def peer(self, name: str) -> Peer:
-        """The record of `name`, made at need: members may dial us whose address we do not know."""
-        if name not in self._peers:
-            self._peers[name] = self._new_peer(name, None)
-        return self._peers[name]
-
-    def set_address(self, name: str, address: Address) -> Peer | None:
-        """Where `name` can be dialled from now on. A peer for which nobody dials yet is
-        returned.
-        """
-        peer = self.peer(name)
-        peer.address = address
-        if peer in self.dialled:
-            peer.nudge()
-            return None
-        self.dialled.append(peer)
-        return peer
-
-    def add_address(self, address: Address) -> Peer:
-        """Dial whoever is at `address` from now on; the caller runs `keep_linked`."""
-        peer = self._new_peer(None, address)
-        self.dialled.append(peer)
-        return peer
-
-    def forget(self, name: str) -> None:
-        """Dial `name` no more. A link that is up stays."""
-        for peer in [peer for peer in self.dialled if peer.name == name]:
-            self.dialled.remove(peer)
-            peer.nudge()
-            self.peer(name).changed.unpark_all()
 
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
@@ -157,32 +113,6 @@ class Links:
             self._detach(link, reason)
         for peer in self.dialled:
             peer.nudge()
-
-    def status(self) -> dict[str, LinkStatus]:
-        """Per member name (or address, while its name is unknown)."""
-        now = trio.current_time()
-        records = dict(self._peers)
-        records.update((p.label, p) for p in self.dialled if p.name not in self._peers)
-        result = {}
-        for label, peer in sorted(records.items()):
-            link = self.up.get(label)
-            result[label] = LinkStatus(
-                state=peer.state,
-                since=now - peer.since,
-                address=format_address(peer.address),
-                incarnation=link.incarnation if link else None,
-                error=None if link else peer.error,
-                bytes_sent=sum(peer.traffic.sent_bytes.values()),
-                bytes_received=peer.traffic.received_bytes,
-                queued_bytes=link.queue.queued_bytes if link else 0,
-                dropped_frames=peer.traffic.dropped_frames,
-                reconnects=max(0, peer.times_up - 1),
-            )
-        return result
-
-    def traffic(self, name: str) -> Traffic:
-        """What was exchanged with `name`, over all its connections."""
-        return self.peer(name).traffic
 
     # Tasks
 
@@ -314,7 +244,7 @@ class Links:
             self._renew(self._tls)
             await talk.secure(self._tls)
         nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
-        own = replace(self._host.hello(), nonce=nonce)
+        own = self._hello(nonce)
         if dialled is not None:
             await talk.say(own)
         peer = await talk.hear_a(Hello)
@@ -337,9 +267,7 @@ class Links:
         if (answer.number == 0) is not settling:
             raise RemoteProtocolError(f"{answer!r:.100} where another number was expected")
         # The world may have changed while we waited; from here to the table there is no waiting.
-        refusal = self._judge(
-            replace(self._host.hello(), nonce=nonce), peer, expected, trusted=True
-        )
+        refusal = self._judge(self._hello(nonce), peer, expected, trusted=True)
         rival = self.up.get(peer.name)
         if generation != self._generation:
             refusal = Refusal(Reason.BUSY, f"node {own.name!r} is changing its identity")
@@ -354,7 +282,15 @@ class Links:
         if settling:
             self._numbers += 1
         number = self._numbers if settling else answer.number
-        return self._attach(talk, peer, number, settling)
+        form = Form(
+            numbered=min(own.version, peer.version) >= NUMBERED_VERSION,
+            zstd=own.zstd and peer.zstd,
+        )
+        return self._attach(talk, peer, number, form, settling)
+
+    def _hello(self, nonce: bytes) -> Hello:
+        zstd = self._options.compress and compression.available()
+        return replace(self._host.hello(), nonce=nonce, zstd=zstd)
 
     def _judge(
         self, own: Hello, peer: Hello, expected: str | None, *, trusted: bool
@@ -380,26 +316,20 @@ class Links:
             text = f"{error} (until then the former certificate is used)"
             self._rarely.log(trio.current_time(), "certificate", logging.ERROR, text)
 
-    def _learn_name(self, dialled: Peer, name: str) -> None:
-        """Who is at an address that was given without a name. It may have dialled us before."""
-        dialled.name = name
-        known = self._peers.get(name)
-        if known is None:
-            dialled.turn(dialled.state)
-            self._peers[name] = dialled
-        elif known.address is None:
-            known.address = dialled.address
-
-    def _attach(self, talk: Conversation, hello: Hello, number: int, settling: bool) -> Link:
+    def _attach(
+        self, talk: Conversation, hello: Hello, number: int, form: Form, settling: bool
+    ) -> Link:
         if (rival := self.up.get(hello.name)) is not None:
             self._detach(rival, _REPLACED)
         peer = self.peer(hello.name)
         talk.decoder.limit = self._options.max_frame
+        talk.decoder.numbered, talk.decoder.zstd = form
         link = Link(
             talk.stream,
             talk.decoder,
             hello,
             number=number,
+            form=form,
             traffic=peer.traffic,
             queue_bytes=self._options.queue_bytes,
             logger=self._logger,

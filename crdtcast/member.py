@@ -8,6 +8,7 @@ Kept in memory only. The seams for a journal: `Channel.hold` while something is 
 import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -23,7 +24,7 @@ from crdtcast.group_state import Entry, Happened
 from crdtcast.incarnation import name_of
 from crdtcast.joining import Progress
 from crdtcast.link import Link
-from crdtcast.process import Process, already_taken
+from crdtcast.process import Process, already_taken, checked
 from crdtcast.replica import fresh_incarnation
 from crdtcast.returning import Returning
 from crdtcast.tags import Dot, Tag
@@ -69,7 +70,7 @@ class GroupMember(Broadcasting):
         self.parked: Parked | None = None
         self.parking = parking or Volatile()
         self._logger = logger or logging.getLogger("crdtcast.group")
-        self._process = process
+        self._process = checked(process, channel.name)
         self._started = False
         self._catching_up = False
         self._contact = Contact(self, self._answer)
@@ -79,6 +80,7 @@ class GroupMember(Broadcasting):
         self._members: tuple[str, ...] = ()
         self._standing = Standing.MEMBER
         self._is_leaving = False
+        self._join_scope = trio.CancelScope()
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
         self._looked = trio.lowlevel.ParkingLot()
@@ -130,7 +132,7 @@ class GroupMember(Broadcasting):
         able = Standing.MEMBER, Standing.DISPUTED
         while self._closed or self._catching_up or self.standing not in able:
             if self._closed:
-                raise EndedError(f"{self.incarnation} has left group {self.group!r}: join again")
+                raise self._is_over()
             await self._changed.park()
 
     async def wait_established(self) -> None:
@@ -139,6 +141,8 @@ class GroupMember(Broadcasting):
         """
         await trio.lowlevel.checkpoint()
         while self.engine.established != self.engine.members.keys():
+            if self._closed:
+                raise self._is_over()
             await self._looked.park()
 
     def cut(self, name: str) -> None:
@@ -162,13 +166,25 @@ class GroupMember(Broadcasting):
         replace: take the place of a member of the same name, which is evicted: an earlier life of
             this node. progress: called with the bytes that are copied, and of how many.
 
-        Raises HandshakeError if no member lets this one in, with the reason.
+        Raises HandshakeError if no member lets this one in, with the reason; EndedError if it has
+        left, or its links are closed; what the process raises when it is given the group's state:
+        this member has left the group again then.
         """
+        if self._closed:
+            raise self._is_over()
+        if self._started:
+            raise LocalProtocolError(
+                f"{self.incarnation} is in group {self.group!r} already: use it, or leave first"
+            )
         if progress is not None:
             self._entering.report_to(progress)
         replaces = (self.name,) if replace else ()
-        entered = await self._entering.enter(replaces, self.witness, copies=self._copies)
-        self._install(*entered)
+        with self._join_scope:
+            await self._become(
+                *await self._entering.enter(replaces, self.witness, copies=self._copies)
+            )
+        if self._closed:
+            raise self._is_over()
 
     @property
     def _copies(self) -> bool:
@@ -180,7 +196,7 @@ class GroupMember(Broadcasting):
         Nothing can be sent from the call on. Those it waits for may be gone for good, so give it a
         `trio.move_on_after`: what only this member had is lost then.
         """
-        if self._closed and not self._left.is_set():
+        if (self._closed and not self._left.is_set()) or not self._started:
             raise self._is_over()
         self._is_leaving = True
         try:
@@ -241,29 +257,55 @@ class GroupMember(Broadcasting):
         self._work.unpark_all()
         self._changed.unpark_all()
 
-    def _install(self, copy: bytes, entry: Entry) -> None:
-        """Become a member as the contact has said, with its application's state."""
+    async def _become(self, copy: bytes, entry: Entry) -> None:
+        """Be a member as the contact has said, with its application's state; or leave at once, if the
+        application does not take that.
+        """
         self._stable.clear()
         self._contact.clear()
         self.engine = GroupEngine(entry.incarnation, entry.state)
-        if self._copies and self._process is not None:
-            self._catching_up = True
-            try:
-                self._process.set_state(copy)
-                for happened in entry.since:
-                    if happened.payload is None:
-                        self._process.tcstable(happened.tag)
-                    else:
-                        self._process.tcdeliver(happened.payload, happened.tag)
-            finally:
-                self._catching_up = False
+        try:
+            self._catch_up(copy, entry)
+        except Exception as error:
+            await self._withdraw(error)
+            raise
         self._begin(self.engine)
+
+    def _catch_up(self, copy: bytes, entry: Entry) -> None:
+        if not self._copies or self._process is None:
+            return
+        self._catching_up = True
+        try:
+            self._process.set_state(copy)
+            for happened in entry.since:
+                if happened.payload is None:
+                    self._process.tcstable(happened.tag)
+                else:
+                    self._process.tcdeliver(happened.payload, happened.tag)
+        finally:
+            self._catching_up = False
+
+    async def _withdraw(self, error: Exception) -> None:
+        """The group has let this member in, and must not wait for it."""
+        self._logger.error(
+            "%s leaves group %s: its process fails on the group's state: %s",
+            self.incarnation,
+            self.group,
+            error,
+        )
+        self._process, self.witness = None, True  # takes what comes, and gives no state to others
+        self._begin(self.engine)
+        with (
+            suppress(EndedError),  # its links are closed meanwhile
+            trio.move_on_after(self.channel.options.handshake_timeout, shield=True),
+        ):
+            await self.leave()
 
     async def run(self, process: Process) -> None:
         """See `crdtcast.run_process`."""
         if self._process is not None:
             raise already_taken(self.name)
-        self._process = process
+        self._process = checked(process, self.name)
         try:
             await self._pump()
         finally:
@@ -276,7 +318,9 @@ class GroupMember(Broadcasting):
     def end(self) -> None:
         """(For `GroupLinks`.)"""
         super().end()
+        self._join_scope.cancel()
         self._changed.unpark_all()
+        self._looked.unpark_all()
 
     def _end(self) -> None:
         if not self._closed:
@@ -338,7 +382,7 @@ class GroupMember(Broadcasting):
         )
         if self._closed:
             return
-        self._install(*entered)
+        await self._become(*entered)
         self._news.append(Joined(self.engine.me))
         self._work.unpark_all()
         await self._returning.send_again()
@@ -355,7 +399,28 @@ class GroupMember(Broadcasting):
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
                 "said to that has been said by others"
             )
+        if not self._closed and self.standing is Standing.EVICTED:
+            raise EndedError(
+                f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
+                "it is on its way back"
+            )
+        if not self._closed and self.standing is Standing.LEAVING:
+            raise self._is_over()
         return super().tcbroadcast(payload, after=after)
+
+    def _is_over(self) -> EndedError:
+        if not self._started:
+            return EndedError(
+                f"{self.name} never was in group {self.group!r}: join it by its links"
+            )
+        if self._is_leaving or self.standing is Standing.LEFT:
+            what = f"{self.engine.me} leaves group {self.group!r}, or has left it"
+        else:
+            what = f"{self.engine.me} takes part no more in group {self.group!r}"
+        return EndedError(
+            f"{what}: to go on open the group again (`open_group`, or `join` of the links), which "
+            "makes a new incarnation"
+        )
 
     def _take(self) -> Event | None:
         if self._news:
@@ -402,11 +467,26 @@ class GroupMember(Broadcasting):
         self.channel.send_to([link.name], frame)
 
     def application_state(self) -> bytes | None:
-        """(For `Contact`.) What a joiner gets; None without a process."""
+        """(For `Contact`.) What a joiner gets; None without a process. Raises what that raises."""
         if self._process is None:
             return None
         self.settle()
-        return self._process.get_state()
+        state = self._process.get_state()
+        if not isinstance(state, bytes):
+            raise LocalProtocolError(
+                f"{type(self._process).__name__}.get_state of {self.name} returned "
+                f"{type(state).__name__}: return bytes, which `set_state` of a joiner gets"
+            )
+        return state
+
+    def process_failed(self, error: Exception) -> None:
+        """(For `Contact`.) The node ends with that error, once what was just answered is on its way."""
+
+        async def fail() -> None:
+            await trio.lowlevel.checkpoint()
+            raise error
+
+        self.channel.shared.spawn(fail)
 
     def settle(self) -> None:
         """(For `Contact`.) Let the process have what was polled for it."""

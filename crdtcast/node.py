@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from crdtcast.driving import Driving, no_work
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
+from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
-    LocalProtocolError,
     RemoteProtocolError,
     RolledBackError,
     SupersededError,
@@ -25,17 +26,12 @@ from crdtcast.links import Connect
 from crdtcast.messages import Digest, Message
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
-from crdtcast.ticking import Ticking
-from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
+from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 
 
-def _nothing() -> None:
-    pass
-
-
-class Node(Endpoint):
+class Node(Endpoint, Driving):
     """One member on the network. All methods are synchronous, but `run`, and belong to the Trio
     thread.
 
@@ -56,23 +52,21 @@ class Node(Endpoint):
         engine: Engine,
         *,
         fence_epoch: int = 0,
-        on_work: Callable[[], None] = _nothing,
+        on_work: Callable[[], None] = no_work,
         on_rolled_back: Callable[[RolledBackError], None] | None = None,
         clock_ms: Callable[[], int] | None = None,
         connect: Connect = trio.open_tcp_stream,
         logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(options, connect, logger or logging.getLogger("crdtcast.node"))
+        Endpoint.__init__(self, options, connect, logger or logging.getLogger("crdtcast.node"))
+        Driving.__init__(self, options.digest_interval, on_work)
         self.engine = engine
         self.fence_epoch = fence_epoch
-        self.hold = False
-        self._on_work = on_work
         self._on_rolled_back = on_rolled_back
         self._clock_ms = clock_ms
         self._fences: dict[str, tuple[str, int]] = {}
         self._ended = False
         self._backlog = 0
-        self.ticking = Ticking(options.digest_interval, lambda: self.engine, self._tick)
 
     @property
     def max_payload(self) -> int:
@@ -83,27 +77,27 @@ class Node(Endpoint):
         """(For `run`.)"""
         return [self.ticking.run]
 
+    def engines(self) -> dict[str, Engine]:
+        """(For `Endpoint`.)"""
+        return {self.options.group: self.engine}
+
     def describe(self) -> str:
         """(For `run`.)"""
         return f"node {self.name} ({self.engine.me})"
 
-    def _tick(self) -> None:
-        if not self._ended:
-            self.engine.tick()
-            self._offer_work()
-
     # The application's side
 
-    def flush(self) -> None:
-        """Move what the engine wants sent to the links' queues. Never blocks; does nothing while
-        `hold` is set.
-        """
-        self.ticking.stir()
-        self._flush()
+    def driven(self) -> Core:
+        """The present engine."""
+        return self.engine
 
-    def _flush(self) -> None:
-        self._relieve()
-        if self.hold or self._ended or self._links is None:
+    def _tick(self) -> None:
+        if not self._ended:
+            super()._tick()
+
+    def transmit(self) -> None:
+        """(For `Driving`.)"""
+        if self._ended or self._links is None:
             return
         for effect in self.engine.take_outbox():
             self._transmit(effect.to, effect.message)
@@ -116,16 +110,8 @@ class Node(Endpoint):
         else:
             link = up.get(to.rpartition(".")[0])
             links = [link] if link is not None and link.incarnation == to else []
-        if not links:
-            return
-        try:
-            frame = encode(message, self.options.max_frame)
-        except LocalProtocolError as error:
-            self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
-            return
         kind = FrameKind.MESSAGE if type(message) is Message else FrameKind.DIGEST
-        for link in links:
-            self.offer(link, kind, frame)
+        self.send(links, kind, message)
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
         """Go on with another engine: state was read again, or a new incarnation begun. All links
@@ -169,7 +155,7 @@ class Node(Endpoint):
     def link_up(self, link: Link) -> None:
         """(For links.)"""
         self.engine.connected(link.incarnation)
-        self._after()
+        self.after()
 
     def link_down(self, link: Link) -> None:
         """(For links.)"""
@@ -200,7 +186,7 @@ class Node(Endpoint):
         except SupersededError as error:
             self.ended(error)
         finally:
-            self._after()
+            self.after()
 
     def _rolled_back(self, error: RolledBackError) -> None:
         if self._on_rolled_back is None:
@@ -212,21 +198,7 @@ class Node(Endpoint):
             self._links.restart(str(error))
         self._on_rolled_back(error)
 
-    def _after(self) -> None:
-        """The engine has changed: answers out, then the application's turn."""
-        self.ticking.stir()
-        self._offer_work()
-
-    def _offer_work(self) -> None:
-        self._flush()
-        try:
-            self._on_work()
-        except Exception as error:
-            # The application's error, not the peer's whose frame we happen to be at.
-            self.ended(error)
-        self._relieve()
-
-    def _relieve(self) -> None:
+    def relieve(self) -> None:
         """Read on when the application has taken everything; stop reading when too much waits for
         it.
         """

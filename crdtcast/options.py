@@ -41,6 +41,7 @@ class NodeOptions:
     max_host_connections: from one host, with nodes that dial us.
     certificate, key, ca: files in PEM. With them all links are TLS 1.3, and both ends must show a
         certificate of that CA which names the node. All three or none.
+    compress: long frames, with peers that can; needs the package `zstandard` (the extra `zstd`).
     secret: known to all members of the group; see `crdtcast.proof.read_secret`.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
@@ -66,6 +67,7 @@ class NodeOptions:
     certificate: FilePath | None = None
     key: FilePath | None = None
     ca: FilePath | None = None
+    compress: bool = True
     secret: bytes | None = field(default=None, repr=False)
     max_drift_ms: int | None = None
     seed: int | None = None

@@ -24,6 +24,7 @@ class OutgoingQueue:
         self.dropped = 0
         self.overflowing = False
         self._frames: deque[bytes] = deque()
+        self._idle = False
         self._taker = trio.lowlevel.ParkingLot()
         self._emptied = trio.lowlevel.ParkingLot()
 
@@ -35,7 +36,9 @@ class OutgoingQueue:
             return False
         self._frames.append(frame)
         self.queued_bytes += len(frame)
-        self._taker.unpark()
+        if self._idle:
+            self._idle = False
+            self._taker.unpark()
         return True
 
     def written(self) -> None:
@@ -52,6 +55,7 @@ class OutgoingQueue:
         first.
         """
         while not self._frames:
+            self._idle = True
             await self._taker.park()
         frames = self._frames
         if self.queued_bytes <= batch_bytes:

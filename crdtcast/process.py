@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Protocol
 
-from crdtcast.exceptions import LocalProtocolError
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 from crdtcast.tags import Dot, Tag
 
 
@@ -12,7 +12,8 @@ class Process(ABC):
 
     All methods are synchronous and are called in the Trio thread, one at a time but for one case:
     `tcdeliver` and `tcstable` may themselves call `tcbroadcast`, which delivers the new message to
-    the same process before it returns. An exception out of any of them ends the node.
+    the same process before it returns. An exception out of any of them ends the node, which raises
+    it; one out of a joiner's `set_state` lets the joiner leave the group first.
     """
 
     @abstractmethod
@@ -55,6 +56,21 @@ async def run_process(node: Taker, process: Process) -> None:
     the node has a process already.
     """
     await node.run(process)
+
+
+def checked(process: Process | None, node: str) -> Process | None:
+    """`process`, if it can be one. Raises ConfigurationError."""
+    if process is None or isinstance(process, Process):
+        return process
+    if isinstance(process, type):
+        raise ConfigurationError(
+            f"node {node!r}: process={process.__name__} is a class: give an instance of it, "
+            f"process={process.__name__}()"
+        )
+    raise ConfigurationError(
+        f"node {node!r}: process is a {type(process).__name__}: give an instance of a subclass of "
+        "crdtcast.Process"
+    )
 
 
 def already_taken(name: str) -> LocalProtocolError:

@@ -27,6 +27,9 @@ class Returning:
 
     def look(self) -> None:
         """Something may be decided, or stable."""
+        parked = self._member.parked
+        if parked is not None and (met := parked.meeting(self._member.engine)) is not parked:
+            self._save(met)
         self._progress.unpark_all()
 
     async def send_again(self) -> None:

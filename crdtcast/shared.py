@@ -8,12 +8,13 @@ have it, too. Processes tell each other where others can be dialled.
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
+from crdtcast.engine.core import Core
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from crdtcast.handshake import Reason
 from crdtcast.incarnation import name_of, new_incarnation, valid_name
@@ -119,6 +120,10 @@ class SharedLinks(Endpoint):
         """(For `run`.)"""
         waiting, self._waiting = self._waiting, []
         return [lambda work=work: self._guarded(work) for work in waiting]  # type: ignore[misc]
+
+    def engines(self) -> Mapping[str, Core]:
+        """(For `Endpoint`.)"""
+        return {c.group: c.engine for c in self.channels.values() if c.engine is not None}
 
     # Whom to dial
 

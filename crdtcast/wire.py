@@ -4,7 +4,8 @@ knows no sockets.
 A frame is a length (4 bytes, big-endian, of the body alone) and a msgpack list whose first element
 is the frame's kind. Nothing a peer sends is trusted: the length is checked before a byte of the
 body is kept, and whatever is not exactly a frame is a `RemoteProtocolError`. A frame does not
-depend on the link it goes out on, so a broadcast is encoded once for all peers.
+depend on the link it goes out on, but for the version and whether long frames are compressed; so a
+broadcast is encoded once for all peers that agree in that.
 """
 
 from collections.abc import Callable
@@ -23,19 +24,27 @@ from crdtcast.wire_values import (
     MAX_COUNTER,
     MAX_IDENTIFIER,
     MAX_ORIGINS,
+    UNTOLD,
+    Named,
+    Names,
+    Numbers,
     digest_fields,
     message_fields,
+    named_fields,
     printable,
     read_digest,
     read_message,
+    read_named,
 )
 from crdtcast.wire_values import FrameKind as FrameKind
 
 PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
 it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
-Version 3 brought proofs of a shared secret.
+Version 3 brought proofs of a shared secret, and numbers in the place of incarnation ids.
 """
+NUMBERED_VERSION = 3
+"""From which on ids are numbered."""
 OLDEST_VERSION = 1
 
 MAX_FRAME = 16 * 2**20
@@ -44,7 +53,8 @@ MAX_HANDSHAKE_FRAME = 4096
 """The limit for a peer that has not yet said who it is."""
 MAX_ADDRESS = 300
 NONCE_BYTES = 32
-_PREFIX = 4
+PREFIX = 4
+"""Bytes of the length in front of a body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,8 @@ class Hello:
     sender accepts. `clock_ms` is its wall clock, when drift is watched. `shared`: its links carry
     several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process.
     `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
-    a secret to prove and demands that the other side proves it (`proof.py`); else empty.
+    a secret to prove and demands that the other side proves it (`proof.py`); else empty. `zstd`: it
+    understands compressed frames.
     """
 
     group: str
@@ -77,6 +88,7 @@ class Hello:
     shared: bool = False
     address: str = ""
     nonce: bytes = b""
+    zstd: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,9 @@ class Proof:
     mac: bytes
 
 
-Frame: TypeAlias = KeepAlive | Hello | Welcome | Refusal | Proof | Message | Digest | GroupFrame
+Frame: TypeAlias = (
+    KeepAlive | Hello | Welcome | Refusal | Proof | Named | Message | Digest | GroupFrame
+)
 
 _pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
 _unpack: Callable[..., Any] = partial(
@@ -117,12 +131,12 @@ _unpack: Callable[..., Any] = partial(
 _MAX_ELEMENTS = 2 * MAX_ORIGINS + 16
 
 
-def _framed(fields: list[object]) -> bytes:
-    body = _pack(fields)
-    return len(body).to_bytes(_PREFIX, "big") + body
+def framed(body: bytes) -> bytes:
+    """A frame's body with its length in front."""
+    return len(body).to_bytes(PREFIX, "big") + body
 
 
-KEEPALIVE_FRAME = _framed([int(FrameKind.KEEPALIVE)])
+KEEPALIVE_FRAME = framed(_pack([int(FrameKind.KEEPALIVE)]))
 """Six bytes: all that flows between two members that have nothing to tell each other."""
 
 
@@ -130,23 +144,33 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
     """The bytes of `frame`, its length in front; `LocalProtocolError` if its body is longer than
     `max_frame` bytes.
     """
+    return framed(encode_body(frame, max_frame))
+
+
+def encode_body(frame: Frame, max_frame: int = MAX_FRAME, numbers: Numbers | None = None) -> bytes:
+    """The same without a length. numbers: for incarnation ids; without them they are spelled out."""
     # Messages first, and without a match: this is the hot path.
-    fields = message_fields(frame) if type(frame) is Message else _fields_of(frame)
-    encoded = _framed(fields)
-    if len(encoded) - _PREFIX > max_frame:
+    if type(frame) is Message:  # noqa: SIM108 (mypy narrows no conditional expression)
+        fields = message_fields(frame, numbers)
+    else:
+        fields = _fields_of(frame, numbers)
+    body = _pack(fields)
+    if len(body) > max_frame:
         raise LocalProtocolError(
-            f"a {type(frame).__name__} of {len(encoded) - _PREFIX:,} bytes cannot be sent: frames "
+            f"a {type(frame).__name__} of {len(body):,} bytes cannot be sent: frames "
             f"are limited to {max_frame:,} bytes; send smaller payloads, or raise it everywhere"
         )
-    return encoded
+    return body
 
 
-def _fields_of(frame: Frame) -> list[object]:
+def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
     match frame:
         case Digest():
-            return digest_fields(frame)
+            return digest_fields(frame, numbers)
         case Grouped() | Here() | Apart() | Known():
-            return wire_groups.fields_of(frame)
+            return wire_groups.fields_of(frame, numbers)
+        case Named():
+            return named_fields(frame)
         case Hello():
             return [int(FrameKind.HELLO), _hello_fields(frame)]
         case Welcome(number):
@@ -175,12 +199,14 @@ def _hello_fields(hello: Hello) -> dict[str, object]:
         fields.update(shared=True, address=hello.address)
     if hello.nonce:
         fields.update(nonce=hello.nonce)
+    if hello.zstd:
+        fields.update(zstd=True)
     return fields
 
 
-def decode(body: bytes | memoryview) -> Frame:
+def decode(body: bytes, names: Names = UNTOLD) -> Frame:
     """The frame whose body (without length) is `body`; `RemoteProtocolError` for anything that is
-    not exactly one.
+    not exactly one. names: that the sender has told.
     """
     try:
         # msgpack reserves room for what an array's header claims, and headers may be nested.
@@ -194,6 +220,9 @@ def decode(body: bytes | memoryview) -> Frame:
         raise RemoteProtocolError("a frame's body is not a list that begins with a kind")
     kind = fields[0]
     if type(kind) is int:
+        with_names = _WITH_NAMES.get(kind)
+        if with_names is not None:
+            return with_names(fields, names)
         decoder = _DECODERS.get(kind)
         if decoder is not None:
             return decoder(fields)
@@ -261,6 +290,7 @@ def _decode_hello(fields: list[Any]) -> Hello:
         shared=said.get("shared") is True,
         address=text("address", _valid_address) if said.get("shared") is True else "",
         nonce=nonce,
+        zstd=said.get("zstd") is True,
     )
 
 
@@ -274,89 +304,11 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.WELCOME): _decode_welcome,
     int(FrameKind.REFUSAL): _decode_refusal,
     int(FrameKind.PROOF): _decode_proof,
-    int(FrameKind.MESSAGE): read_message,
-    int(FrameKind.DIGEST): read_digest,
+    int(FrameKind.NAMED): read_named,
     **wire_groups.DECODERS,
 }
-
-
-class FrameDecoder:
-    """Cuts a stream of bytes into frames, in whatever pieces they come.
-
-    `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that has not
-    said who it is. After a `RemoteProtocolError` the stream has lost its place, and every further
-    call raises again. Memory held is what has been received of one frame, never what a length
-    claims.
-    """
-
-    def __init__(self, limit: int = MAX_FRAME) -> None:
-        self.limit = limit
-        self._chunk = b""
-        self._at = 0
-        self._partial = bytearray()
-        self._needed = 0
-        self._failed: str | None = None
-
-    def feed(self, received: bytes | bytearray) -> list[Frame]:
-        """All frames that `received` completes. Frames before a wrong one in the same piece are
-        lost with it.
-        """
-        self.push(received)
-        return self.drain()
-
-    def drain(self) -> list[Frame]:
-        """All complete frames that were pushed and not yet taken."""
-        frames = []
-        while (frame := self.next_frame()) is not None:
-            frames.append(frame)
-        return frames
-
-    def push(self, received: bytes | bytearray) -> None:
-        """Take in bytes without decoding them."""
-        if self._at < len(self._chunk):
-            self._partial += self._chunk[self._at :]
-            self._needed = 0
-        self._chunk, self._at = b"", 0
-        if not self._partial:
-            self._chunk = bytes(received)
-            return
-        self._partial += received
-        if len(self._partial) >= self._needed:
-            # Only now: joining at every piece would copy a long frame as often as it has pieces.
-            self._chunk = bytes(self._partial)
-            self._partial.clear()
-
-    def next_frame(self) -> Frame | None:
-        """The next complete frame, or None until more is pushed."""
-        if self._failed is not None:
-            raise RemoteProtocolError(self._failed)
-        start = self._at + _PREFIX
-        if start > len(self._chunk):
-            self._keep(_PREFIX)
-            return None
-        length = int.from_bytes(self._chunk[self._at : start], "big")
-        if not 0 < length <= self.limit:
-            raise self._fail(
-                f"a frame that claims {length:,} bytes, where 1 to {self.limit:,} are allowed: "
-                "not a crdtcast peer, or one with another max_frame"
-            )
-        if start + length > len(self._chunk):
-            self._keep(_PREFIX + length)
-            return None
-        self._at = start + length
-        try:
-            return decode(self._chunk[start : self._at])
-        except RemoteProtocolError as error:
-            self._failed = str(error)
-            raise
-
-    def _keep(self, needed: int) -> None:
-        """Put the beginning of an incomplete frame aside until `needed` bytes are there."""
-        if self._at < len(self._chunk):
-            self._partial += self._chunk[self._at :]
-            self._chunk, self._at = b"", 0
-            self._needed = needed
-
-    def _fail(self, text: str) -> RemoteProtocolError:
-        self._failed = text
-        return RemoteProtocolError(text)
+_WITH_NAMES: dict[int, Callable[[list[Any], Names], Frame]] = {
+    int(FrameKind.MESSAGE): read_message,
+    int(FrameKind.DIGEST): read_digest,
+    int(FrameKind.GROUPED): wire_groups.read_grouped,
+}

@@ -15,6 +15,8 @@ from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Ended, Message
 from crdtcast.wire_values import (
     FrameKind,
+    Names,
+    Numbers,
     digest_fields,
     message_fields,
     printable,
@@ -120,11 +122,11 @@ class Grouped:
 GroupFrame: TypeAlias = Here | Apart | Known | Grouped
 
 
-def fields_of(frame: GroupFrame) -> list[object]:
+def fields_of(frame: GroupFrame, numbers: Numbers | None = None) -> list[object]:
     """A frame as a list that begins with its kind."""
     match frame:
         case Grouped(number, inner):
-            return [int(FrameKind.GROUPED), number, *inner_fields(inner)]
+            return [int(FrameKind.GROUPED), number, *inner_fields(inner, numbers)]
         case Here(number, group, incarnation, founding):
             return [int(FrameKind.HERE), number, group, incarnation, founding]
         case Apart(group, reason, text):
@@ -133,13 +135,13 @@ def fields_of(frame: GroupFrame) -> list[object]:
             return [int(FrameKind.KNOWN), dict(addresses)]
 
 
-def inner_fields(frame: InGroup) -> list[object]:
+def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]:
     """The same for what is inside a `Grouped`."""
     if type(frame) is Message:
-        return message_fields(frame)
+        return message_fields(frame, numbers)
     match frame:
         case Digest():
-            return digest_fields(frame)
+            return digest_fields(frame, numbers)
         case Ended(incarnation, cut):
             return [int(FrameKind.ENDED), incarnation, cut]
         case Copy():
@@ -205,13 +207,19 @@ def _read_known(fields: list[Any]) -> Known:
     return Known(addresses)
 
 
-def _read_grouped(fields: list[Any]) -> Grouped:
+def read_grouped(fields: list[Any], names: Names) -> Grouped:
+    """What belongs to a group."""
     if len(fields) < 3 or type(fields[2]) is not int:
         raise RemoteProtocolError("a grouped frame with nothing in it")
-    read = _INNER.get(fields[2])
+    number, kind = read_number(fields[1], "a group's number"), fields[2]
+    if kind == FrameKind.MESSAGE:
+        return Grouped(number, read_message(fields[2:], names))
+    if kind == FrameKind.DIGEST:
+        return Grouped(number, read_digest(fields[2:], names))
+    read = _INNER.get(kind)
     if read is None:
-        raise RemoteProtocolError(f"a grouped frame of an unknown kind: {fields[2]}")
-    return Grouped(read_number(fields[1], "a group's number"), read(fields[2:]))
+        raise RemoteProtocolError(f"a grouped frame of an unknown kind: {kind}")
+    return Grouped(number, read(fields[2:]))
 
 
 def _read_ended(fields: list[Any]) -> Ended:
@@ -257,8 +265,6 @@ def _read_part(fields: list[Any]) -> Part:
 
 
 _INNER: dict[int, Callable[[list[Any]], InGroup]] = {
-    int(FrameKind.MESSAGE): read_message,
-    int(FrameKind.DIGEST): read_digest,
     int(FrameKind.ENDED): _read_ended,
     int(FrameKind.COPY): _read_copy,
     int(FrameKind.ADMIT): _read_admit,
@@ -272,5 +278,4 @@ DECODERS: dict[int, Callable[[list[Any]], GroupFrame]] = {
     int(FrameKind.HERE): _read_here,
     int(FrameKind.APART): _read_apart,
     int(FrameKind.KNOWN): _read_known,
-    int(FrameKind.GROUPED): _read_grouped,
 }

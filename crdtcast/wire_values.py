@@ -1,8 +1,13 @@
-"""Parts of frames that several kinds share: kinds, messages, digests, and what is checked in them."""
+"""Parts of frames that several kinds share: kinds, messages, digests, and what is checked in them.
+
+The incarnation ids in a message or digest are spelled out, or all given as the sender's numbers for them
+(`numbering.py`).
+"""
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Message
@@ -38,6 +43,23 @@ class FrameKind(enum.IntEnum):
     FETCH = 15
     PART = 16
     PROOF = 17
+    NAMED = 18
+
+
+Numbers: TypeAlias = Mapping[str, int]
+"""Id -> the sender's number for it."""
+Names: TypeAlias = Mapping[int, str]
+"""The sender's number -> id."""
+UNTOLD: Names = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The sender's numbers from `first` on stand for these ids. Those below `oldest` are over."""
+
+    oldest: int
+    first: int
+    ids: tuple[str, ...]
 
 
 def printable(text: str) -> str:
@@ -86,39 +108,76 @@ def read_vector(vector: object) -> dict[str, int]:
     return vector
 
 
-def message_fields(message: Message) -> list[object]:
+def message_fields(message: Message, numbers: Numbers | None = None) -> list[object]:
     """A message as a list that begins with its frame's kind."""
     dot = message.dot
-    fields: list[object] = [4, dot[0], dot[1], message.kind, message.payload]
-    for dependency in message.context:
-        fields += dependency
+    if numbers is None:
+        fields: list[object] = [4, dot[0], dot[1], message.kind, message.payload]
+        for dependency in message.context:
+            fields += dependency
+        return fields
+    fields = [4, numbers[dot[0]], dot[1], message.kind, message.payload]
+    for origin, counter in message.context:
+        fields.append(numbers[origin])
+        fields.append(counter)
     return fields
 
 
-def read_message(fields: list[Any]) -> Message:
+def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
     """The inverse of `message_fields`."""
     if len(fields) < 5 or len(fields) % 2 == 0:
         raise RemoteProtocolError(f"a message frame of {len(fields)} fields")
     kind, payload = fields[3], fields[4]
     if type(payload) is not bytes or type(kind) is not int or not 0 <= kind < 256:
         raise RemoteProtocolError("a message frame with a payload or kind of the wrong type")
-    dots = iter(fields[5:])
-    context = tuple([read_dot(origin, counter) for origin, counter in zip(dots, dots, strict=True)])
-    return Message(read_dot(fields[1], fields[2]), context, payload, kind)
+    if type(fields[1]) is int:
+        numbers, counters = [fields[1], *fields[5::2]], [fields[2], *fields[6::2]]
+        dot, *context = _read_numbered(numbers, counters, names)
+        return Message(dot, tuple(context), payload, kind)
+    pairs = zip(fields[5::2], fields[6::2], strict=True)
+    context = [read_dot(origin, counter) for origin, counter in pairs]
+    return Message(read_dot(fields[1], fields[2]), tuple(context), payload, kind)
+
+
+_new = tuple.__new__
+
+
+def _read_numbered(numbers: list[Any], counters: list[Any], names: Names) -> list[Dot]:
+    for counter in counters:
+        if type(counter) is not int or not 0 < counter <= MAX_COUNTER:
+            raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
+    # This is the hot path: ids were checked when their numbers were told.
+    return [_new(Dot, pair) for pair in zip(_ids(numbers, names), counters, strict=True)]
+
+
+def _ids(numbers: list[Any], names: Names) -> list[str]:
+    try:
+        return [names[number] for number in numbers]
+    except (KeyError, TypeError):
+        raise RemoteProtocolError("numbers that no incarnation has been told for") from None
 
 
 _DIGEST_KINDS = {int(kind): kind for kind in DigestKind}
 
 
-def digest_fields(digest: Digest) -> list[object]:
+def digest_fields(digest: Digest, numbers: Numbers | None = None) -> list[object]:
     """A digest; what only groups with changing members need is left out where it is empty."""
-    fields: list[object] = [int(FrameKind.DIGEST), int(digest.kind), dict(digest.vector)]
+    vector: object = dict(digest.vector)
+    if numbers is not None:
+        vector = _pairs([numbers[o] for o in digest.vector], list(digest.vector.values()))
+    fields: list[object] = [int(FrameKind.DIGEST), int(digest.kind), vector]
     if digest.ended or digest.dropped:
         fields += [dict(digest.ended), digest.dropped]
     return fields
 
 
-def read_digest(fields: list[Any]) -> Digest:
+def _pairs(numbers: list[int], counters: list[int]) -> list[int]:
+    pairs = [0] * (2 * len(numbers))
+    pairs[::2], pairs[1::2] = numbers, counters
+    return pairs
+
+
+def read_digest(fields: list[Any], names: Names = UNTOLD) -> Digest:
     """The inverse of `digest_fields`."""
     if (
         len(fields) not in (3, 5)
@@ -126,10 +185,37 @@ def read_digest(fields: list[Any]) -> Digest:
         or (kind := _DIGEST_KINDS.get(fields[1])) is None
     ):
         raise RemoteProtocolError("a digest frame of the wrong shape or kind")
-    vector = read_vector(fields[2])
+    given = fields[2]
+    vector = _read_numbered_vector(given, names) if type(given) is list else read_vector(given)
     if len(fields) == 3:
         return Digest(kind, vector)
     return Digest(kind, vector, _read_cuts(fields[3]), read_number(fields[4], "a sum of counters"))
+
+
+def _read_numbered_vector(given: list[Any], names: Names) -> dict[str, int]:
+    counters = given[1::2]
+    if len(given) % 2 or len(counters) > MAX_ORIGINS:
+        raise RemoteProtocolError(f"a vector of {len(given):,} numbers")
+    for counter in counters:
+        if type(counter) is not int or not 0 <= counter <= MAX_COUNTER:
+            raise RemoteProtocolError(f"not a vector's counter: {counter!r:.40}")
+    return dict(zip(_ids(given[::2], names), counters, strict=True))
+
+
+def named_fields(named: Named) -> list[object]:
+    """What numbers stand for."""
+    return [int(FrameKind.NAMED), named.oldest, named.first, *named.ids]
+
+
+def read_named(fields: list[Any]) -> Named:
+    """The inverse of `named_fields`."""
+    if len(fields) < 4:
+        raise RemoteProtocolError(f"a named frame of {len(fields)} fields")
+    oldest, first = read_number(fields[1], "a number"), read_number(fields[2], "a number")
+    ids = tuple([read_text(text, "an incarnation") for text in fields[3:]])
+    if oldest > first or "" in ids:
+        raise RemoteProtocolError("a named frame with old numbers, or for nobody")
+    return Named(oldest, first, ids)
 
 
 def _read_cuts(cuts: object) -> Mapping[str, int | None]:

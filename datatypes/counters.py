@@ -16,7 +16,7 @@ from crdtcast.datatypes.operations import (
     text,
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
-from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 from crdtcast.exceptions import InvalidOperationError
 
 
@@ -76,11 +76,15 @@ class GCounter(PureOpCRDT[int]):
     def value(self) -> int:
         return self._stable + self._unstable
 
+    @property
+    def slight(self) -> bool:
+        return True
+
     def dump_stable(self) -> Any:
-        return hex(self._stable)  # a sum may outgrow msgpack's integers
+        return _dumped(self._stable)
 
     def load_stable(self, dumped: Any, version: int) -> None:
-        self._stable = int(dumped, 16)
+        self._stable = _loaded(dumped)
 
 
 class PNCounter(GCounter):
@@ -186,11 +190,24 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
         owners = sorted({*self._stable, *self._unstable})
         return {"total": self.total, "rights": {owner: self.rights(owner) for owner in owners}}
 
+    @property
+    def slight(self) -> bool:
+        return len(self._stable) <= SLIGHT
+
     def dump_stable(self) -> Any:
-        return {owner: hex(rights) for owner, rights in sorted(self._stable.items())}
+        return {owner: _dumped(rights) for owner, rights in sorted(self._stable.items())}
 
     def load_stable(self, dumped: Any, version: int) -> None:
-        self._stable = {text(owner): int(rights, 16) for owner, rights in dumped.items()}
+        self._stable = {text(owner): _loaded(rights) for owner, rights in dumped.items()}
+
+
+def _dumped(total: int) -> int | str:
+    """A sum may outgrow msgpack's integers: then it is spelt."""
+    return total if MIN_INTEGER <= total <= MAX_INTEGER else hex(total)
+
+
+def _loaded(dumped: Any) -> int:
+    return int(dumped, 16) if type(dumped) is str else integer(dumped)
 
 
 def _deltas(name: str, args: Sequence[Any]) -> list[tuple[str, int]]:

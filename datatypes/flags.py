@@ -46,6 +46,10 @@ class EWFlag(PureOpCRDT[bool]):
     def value(self) -> bool:
         return self._stable or bool(self.log)
 
+    @property
+    def slight(self) -> bool:
+        return True
+
     def dump_stable(self) -> Any:
         return self._stable
 
@@ -101,12 +105,17 @@ class DWFlag(PureOpCRDT[bool]):
         entries = self.log.in_slot(None)
         return all(entry.content for entry in entries) and (bool(entries) or self._enabled)
 
+    @property
+    def slight(self) -> bool:
+        return True
+
     def dump_stable(self) -> Any:
-        return [self._enabled, self._disabled]
+        """None stands for a stable disable, which keeps the flag off for a while."""
+        return None if self._disabled else self._enabled
 
     def load_stable(self, dumped: Any, version: int) -> None:
-        enabled, disabled = dumped
-        self._enabled, self._disabled = _boolean(enabled), _boolean(disabled)
+        self._disabled = dumped is None
+        self._enabled = not self._disabled and _boolean(dumped)
 
 
 def _boolean(dumped: Any) -> bool:

@@ -4,32 +4,26 @@ An operation on a value travels inside an operation on the map, and takes effect
 the map holds there: Baquero, Almeida and Lerche, "The Problem with Embedded CRDT Counters and a
 Solution", 2016, for why a removal must reset what it has seen instead of dropping the object.
 
-A key is a name and a type, so two types under one name do not meet.
+A key is a name and a type, so two types under one name do not meet. A small value of which nothing
+is unstable sleeps (crdtcast.datatypes.asleep), and is an object again when an operation reaches it.
 """
 
 from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from itertools import chain
+from typing import Any, ClassVar, NamedTuple, Self
 
+from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.operations import Operation, element, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
-from crdtcast.datatypes.pure import Arrival, Arrived, Change, PureOpCRDT
+from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.datatypes.sets import Element
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
 from crdtcast.tags import Dot, Tag
-
-Object: TypeAlias = PureOpCRDT[Any]
-
-
-class Key(NamedTuple):
-    """Where a value is: a name, and the name of its type."""
-
-    name: Element
-    type: str
 
 
 class Piece(NamedTuple):
@@ -97,7 +91,9 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         super().__init__(retain=retain)
         self.stamp = 0
         """The greatest Lamport stamp of a sequence that has vanished from here."""
+        # Of each key one of the two has it. What sleeps is shown; of the others, `_shown` are.
         self._objects: dict[Key, Object] = {}
+        self._asleep = Asleep(self._type)
         self._shown: dict[Key, None] = {}
         self._entries = 0
         # By message, what it touched: where its stability is to be told.
@@ -118,27 +114,30 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     @property
     def value(self) -> dict[tuple[Element, str], Any]:
         """By (name, type name), what each object is worth."""
-        return {(*key,): self._objects[key].value for key in self._shown}
+        return {(*key,): self._held(key).value for key in self}
 
     @property
     def blank(self) -> bool:
-        return not self._shown
+        return not self._shown and not self._asleep
 
     def __len__(self) -> int:
-        return len(self._shown)
+        return len(self._shown) + len(self._asleep)
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(self._shown)
+        return chain(self._asleep, self._shown)
 
     def __contains__(self, key: object) -> bool:
-        return _key(key) in self._shown
+        found = _key(key)
+        return found is not None and (found in self._shown or found in self._asleep)
 
     def __getitem__(self, key: tuple[Element, type[Object] | str]) -> Object:
-        """The object at (name, type), to read only. KeyError if that key is not in the value."""
+        """The object at (name, type), to read now: later operations may not show in it. KeyError if
+        that key is not in the value.
+        """
         found = _key(key)
-        if found not in self._shown:
+        if found is None or (found not in self._shown and found not in self._asleep):
             raise KeyError(key)
-        return self._objects[found]
+        return self._held(found)
 
     @property
     def log_size(self) -> int:
@@ -208,7 +207,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         if name == "remove":
             return [Piece(Key(args[0], args[1]), None)]
         if name == "reset":
-            return [Piece(key, None) for key in self._objects]
+            return [Piece(key, None) for key in chain(self._asleep, self._objects)]
         updates, removals = args
         return [
             *(Piece(Key(key, type_of), operation) for key, type_of, operation in updates),
@@ -217,7 +216,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     def _take(self, piece: Piece, tag: Tag, index: int) -> None:
         key, operation = piece
-        held = self._objects.get(key)
+        held = self._awake(key)
         if held is None:
             if operation is None:
                 return
@@ -232,6 +231,13 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         self._objects[key] = held
         self._unstable.setdefault(tag.dot, {})[key] = None
         self._review(key, held)
+
+    def _awake(self, key: Key) -> Object | None:
+        held = self._objects.get(key)
+        if held is None and (held := self._asleep.wake(key)) is not None:
+            self._objects[key] = held
+            self._shown[key] = None
+        return held
 
     def _reset_of(self, held: Object) -> list[Any] | None:
         """What removes a value as far as it was seen; None: the type is one that cannot be."""
@@ -254,9 +260,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         if len({piece.key for piece in pieces}) < len(pieces):
             raise RemoteProtocolError(f"{self.TYPE} cannot apply a batch with a key twice")
         for key, nested_operation in pieces:
-            held = self._objects.get(key)
-            if held is None:
-                held = self._new(key, arriving=True)
+            held = self._held(key, arriving=True)
             if nested_operation is not None:
                 name, args = held._checked(nested_operation)
                 if isinstance(held, NestedMap):
@@ -293,11 +297,25 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 self._entries += held.log_size - before
                 if key not in self._shown:
                     self._review(key, held)
+                else:
+                    self._rest(key, held)
+        for table in (self._unstable, self._objects, self._shown):
+            if not table:
+                table.clear()  # gives the table of a burst back, which deleting does not
         if self._retained is not None:
             self._retained.stable(tag)
 
+    def _rest(self, key: Key, held: Object) -> None:
+        """A value that is shown goes to sleep if nothing of it is unstable, and it is small."""
+        if not held.log_size and held.slight:
+            self._asleep.lay(key, held)
+            del self._objects[key]
+            del self._shown[key]
+
     def forget(self, tag: Tag, index: int = 0) -> None:
-        for key, held in list(self._objects.items()):
+        for key in list(chain(self._asleep, self._objects)):
+            held = self._awake(key)
+            assert held is not None
             before = held.log_size
             held.forget(tag, index)
             self._entries += held.log_size - before
@@ -306,12 +324,16 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     @property
     def untouched(self) -> bool:
-        return not self._objects and not self.stamp
+        return self.settled and not self.stamp
 
     @property
     def settled(self) -> bool:
         """Whether nothing is left but the stamp."""
-        return not self._objects
+        return not self._objects and not self._asleep
+
+    @property
+    def slight(self) -> bool:
+        return not self._objects and len(self._asleep) <= SLIGHT
 
     def arrival(self, operation: Arrived) -> Arrival:
         """What an observer is told; the objects have logs of their own."""
@@ -354,10 +376,12 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                     compressed.append(["update", *key, operation])
         return compressed
 
-    def _held(self, key: Key) -> Object:
-        """The object at a key, or what would be there."""
+    def _held(self, key: Key, *, arriving: bool = False) -> Object:
+        """The object at a key, to look at; what would be there if there is none."""
         held = self._objects.get(key)
-        return self._new(key) if held is None else held
+        if held is None:
+            held = self._asleep.look(key)
+        return self._new(key, arriving=arriving) if held is None else held
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
@@ -383,8 +407,10 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     def dump_stable(self) -> Any:
         """The stamp, and [name, type, snapshot] of each object: their logs are in there."""
-        held = sorted(self._objects.items(), key=lambda item: canonical(list(item[0])))
-        return [self.stamp, [[*key, each.snapshot()] for key, each in held]]
+        held = [(*key, each.snapshot()) for key, each in self._objects.items()]
+        held += [(*key, self._asleep.snapshot(key)) for key in self._asleep]
+        held.sort(key=lambda each: canonical(each[:2]))
+        return [self.stamp, list(map(list, held))]
 
     def load_stable(self, dumped: Any, version: int) -> None:
         self.stamp, held = dumped
@@ -400,6 +426,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
                 self._unstable.setdefault(dot, {})[key] = None
             if self.shows(restored):
                 self._shown[key] = None
+                self._rest(key, restored)
 
 
 def _unstable_messages(held: Object) -> Iterable[Dot]:

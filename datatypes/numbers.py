@@ -210,6 +210,10 @@ class Number(NumberSlots[Decimal | None]):
     def blank(self) -> bool:
         return not self._numbers
 
+    @property
+    def slight(self) -> bool:
+        return True
+
     def dump_stable(self) -> Any:
         number = self.value
         return None if number is None else plain(number)

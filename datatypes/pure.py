@@ -9,7 +9,7 @@ Operation-Based Replicated Data Types" (2017).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
@@ -22,6 +22,9 @@ from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, Remot
 from crdtcast.tags import Dot, Tag, Vector, covers, dominates
 
 V = TypeVar("V")
+
+SLIGHT: Final = 16
+"""Most parts of a stable part that is packed and unpacked for an operation."""
 
 
 @dataclass(slots=True, eq=False)
@@ -268,6 +271,14 @@ class PureOpCRDT(ABC, Generic[V]):
         return not self.log and canonical(self.dump_stable()) == canonical(
             type(self)().dump_stable()
         )
+
+    @property
+    def slight(self) -> bool:
+        """Whether the stable part is so small that a map may pack it while the log is empty, and
+        unpack it for the next operation: some numbers, up to `SLIGHT` elements. By default it stays
+        an object.
+        """
+        return False
 
     @property
     def blank(self) -> bool:

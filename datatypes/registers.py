@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from crdtcast.datatypes.canonical import canonical, rank
 from crdtcast.datatypes.operations import Operation, exact, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
-from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
 
 class MVRegister(PureOpCRDT[list[Any]]):
@@ -49,6 +49,10 @@ class MVRegister(PureOpCRDT[list[Any]]):
     def value(self) -> list[Any]:
         written = [entry.content for entry in self.log.in_slot(None)]
         return [exact(value) for value in _distinct([*self._stable, *written])]
+
+    @property
+    def slight(self) -> bool:
+        return len(self._stable) <= SLIGHT
 
     def dump_stable(self) -> Any:
         return self._stable
@@ -121,6 +125,10 @@ class LWWRegister(PureOpCRDT[Any]):
         if not candidates:
             return None
         return exact(max(candidates, key=_time_then_value)[0])
+
+    @property
+    def slight(self) -> bool:
+        return True
 
     def dump_stable(self) -> Any:
         return self._stable

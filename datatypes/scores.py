@@ -12,6 +12,7 @@ from crdtcast.datatypes.numbers import NumberSlots, decimal, score
 from crdtcast.datatypes.operations import Operation, element, natural
 from crdtcast.datatypes.ordered import CountedTree
 from crdtcast.datatypes.polog import EVERYTHING, Everything
+from crdtcast.datatypes.pure import SLIGHT
 from crdtcast.datatypes.sets import Element
 
 
@@ -97,6 +98,10 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
             raise IndexError(f"position {position} in a {self.TYPE} of {len(self)}")
         slot = self._order.at(index)
         return cast(Element, slot), self._numbers[slot]
+
+    @property
+    def slight(self) -> bool:
+        return len(self._numbers) <= SLIGHT
 
     def dump_stable(self) -> Any:
         numbers = sorted(self._numbers.items(), key=lambda item: canonical(item[0]))

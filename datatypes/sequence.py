@@ -6,28 +6,49 @@ order among those on one side of one parent is RGA's: the newest stands next to 
 al., "Replicated abstract data types", 2011). Fugue orders them by identity, so every element would
 have to remember its place in the tree for ever; a newcomer that always goes next to its parent asks
 nothing of what is stable, which therefore keeps its identity only.
+
+What an element is worth is a register in that place: a replacement and a removal take back the values
+that they have seen, and an element without any is gone.
 """
 
+import enum
 from bisect import bisect_right, insort
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
+from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.identities import (
+    Identity,
+    identities,
+    identity,
+    identity_of_one,
+    run_of_identities,
+    runs_of,
+)
 from crdtcast.datatypes.operations import Operation, exact, integer, natural
 from crdtcast.datatypes.ordered import Block, CountedTree
 from crdtcast.datatypes.polog import Entry, Everything
-from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.tags import Tag
 
 V = TypeVar("V")
 
-Identity: TypeAlias = tuple[str, int, int, int]
-"""Of an element: origin and counter of the message that inserted it, the operation's index in the
-message, the element's place in the operation.
-"""
-
 LEFT: Final = "L"
 RIGHT: Final = "R"
+
+# Slots: an insertion is in that of the element's identity, what hits it in these, before it.
+WRITTEN: Final = "w"
+KILLED: Final = "x"
+
+
+class Gone(enum.Enum):
+    """Stands for the value of an element that has none."""
+
+    GONE = "gone"
+
+
+GONE: Final = Gone.GONE
 
 
 class Place(NamedTuple):
@@ -41,8 +62,8 @@ class Place(NamedTuple):
 
 
 class Member:
-    """An element, or what is left of one: `kills` counts unstable removals that hit it. Once it is
-    stable it has no `place`.
+    """An element, or (its value GONE) the place of one: `kills` counts unstable removals that hit
+    it. Once its insertion is stable it has no `place`.
     """
 
     __slots__ = ("identity", "kills", "leaf", "place", "value")
@@ -67,42 +88,10 @@ class _Members(CountedTree[Member]):
     __slots__ = ()
 
     def counts(self, item: Member) -> bool:
-        return not item.kills
+        return item.value is not GONE
 
     def moved(self, item: Member, leaf: Block) -> None:
         item.leaf = leaf
-
-
-def identity(value: Any) -> Any:
-    """[origin, counter, index, number], or None for the begin or end."""
-    if value is not None:
-        _natural_numbers(value, 4)
-        return list(value)
-    return None
-
-
-def run_of_identities(value: Any) -> Any:
-    """A list of [origin, counter, index, first number, how many]."""
-    if type(value) is not list:
-        raise ValueError(f"a {type(value).__name__} is no list of runs of identities")
-    for run in value:
-        _natural_numbers(run, 5)
-        if run[4] > _LONGEST:
-            raise ValueError(f"a run of {run[4]} identities is longer than {_LONGEST}")
-    return [list(run) for run in value]
-
-
-_LONGEST: Final = 2**24
-
-
-def _natural_numbers(value: Any, length: int) -> None:
-    if (
-        type(value) not in (list, tuple)
-        or len(value) != length
-        or type(value[0]) is not str
-        or any(type(number) is not int or number < 0 for number in value[1:])
-    ):
-        raise ValueError(f"{ascii(value)[:60]} is no identity of {length} parts")
 
 
 def side_of_parent(value: Any) -> Any:
@@ -135,7 +124,7 @@ class Positions(PureOpCRDT[V]):
         return len(self._members)
 
     def __iter__(self) -> Iterator[Any]:
-        return (member.value for member in self._members if not member.kills)
+        return (member.value for member in self._members if member.value is not GONE)
 
     def __getitem__(self, index: int) -> Any:
         """The element at an index, from the end if it is negative. Logarithmic."""
@@ -150,7 +139,7 @@ class Positions(PureOpCRDT[V]):
     def index_of(self, identity: Identity) -> int | None:
         """Where that element is now; None if it is not, or not any more. Logarithmic."""
         member = self._by_identity.get(identity)
-        if member is None or member.kills:
+        if member is None or member.value is GONE:
             return None
         return self._members.rank(member.leaf, member.leaf.items.index(member))
 
@@ -174,6 +163,10 @@ class Positions(PureOpCRDT[V]):
             elif name == "delete":
                 args = (self._runs(*Operation(integer, integer, defaults=(1,)).check(args)),)
                 name = "kill"
+            elif name == "replace":
+                index, given = Operation(integer, exact).check(args)
+                args = (list(self.identity_at(index)), given)
+                name = "write"
         except (ValueError, IndexError) as refusal:
             raise InvalidOperationError(f"{self.TYPE}.{name}: {refusal}") from refusal
         return super().prepare(name, *args, after=after)
@@ -206,11 +199,13 @@ class Positions(PureOpCRDT[V]):
         first = index + len(self) if index < 0 else index
         if first < 0 or first + count > len(self):
             raise IndexError(f"no {count} elements at index {index}: there are {len(self)}")
-        return _runs(self._members.at(number).identity for number in range(first, first + count))
+        return runs_of(self._members.at(number).identity for number in range(first, first + count))
 
     def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
-        if name == "place" and args[0] is not None and self.index_of(tuple(args[0])) is None:
-            raise InvalidOperationError(f"{self.TYPE}.place: no element {args[0]} is here")
+        if name not in ("place", "write") or args[0] is None:
+            return
+        if self.index_of(tuple(args[0])) is None:
+            raise InvalidOperationError(f"{self.TYPE}.{name}: no element {args[0]} is here")
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
         return [self.stamp + 1]
@@ -219,16 +214,15 @@ class Positions(PureOpCRDT[V]):
 
     def arrival(self, operation: Arrived) -> Arrival:
         if operation.name == "reset":
-            return Arrival(leaves=self._kills_of_all(operation.tag, operation.index))
+            return _removal(self._seen(operation.tag, operation.index))
         if operation.name == "kill":
-            hit = (
-                (origin, counter, index, number)
-                for origin, counter, index, first, count in operation.args[0]
-                for number in range(first, first + count)
-            )
-            return Arrival(
-                leaves=[(("x", *name), None) for name in hit if name in self._by_identity]
-            )
+            hit = identities(operation.args[0])
+            return _removal([name for name in hit if name in self._by_identity])
+        if operation.name == "write":
+            target, value, stamp = operation.args
+            slot = (WRITTEN, *target)
+            here = tuple(target) in self._by_identity
+            return Arrival((slot,), ((slot, [value, stamp]),)) if here else Arrival()
         parent, side, values, stamp = operation.args
         origin, counter = operation.tag.dot
         leaves: list[tuple[Hashable, Any]] = []
@@ -238,8 +232,9 @@ class Positions(PureOpCRDT[V]):
             parent, side = name, RIGHT
         return Arrival(leaves=leaves)
 
-    def _kills_of_all(self, tag: Tag, index: int) -> list[tuple[Hashable, Any]]:
-        seen: list[tuple[Hashable, Any]] = []
+    def _seen(self, tag: Tag, index: int) -> list[Identity]:
+        """The elements inserted before operation `index` of the message tagged `tag`."""
+        seen: list[Identity] = []
         for member in self._members:
             origin, counter, within, _ = member.identity
             before = (
@@ -248,22 +243,33 @@ class Positions(PureOpCRDT[V]):
                 else (member.place is None or tag.past.get(origin, 0) >= counter)
             )
             if before:
-                seen.append((("x", *member.identity), None))
+                seen.append(member.identity)
         return seen
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
-        """Nothing: removals name what they remove."""
+        """Of the values of an element, those that the arrival has not seen are left."""
+        written: Any = slot
+        self._show(self._by_identity[written[1:]], _worth(self.log.in_slot(slot)))
 
     def forget(self, tag: Tag, index: int = 0) -> None:
-        for slot, content in self._kills_of_all(tag, index):
+        new = Arrived("forget", (), tag, index)
+        clears, leaves = _removal(self._seen(tag, index))
+        assert not isinstance(clears, Everything)
+        for slot in clears:
+            self._clear_slot(slot, new)
+        for slot, content in leaves:
             entry = Entry(tag, index, slot, content)
             self.log.add(entry)
             self.entered(entry)
 
     def entered(self, entry: Entry) -> None:
         name: Any = entry.slot
+        if name[0] == KILLED and len(name) == 5:
+            self._by_identity[name[1:]].kills += 1
+            return
         if len(name) == 5:
-            self._kill(self._by_identity[name[1:]])
+            self.stamp = max(self.stamp, entry.content[1])
+            self._show(self._by_identity[name[1:]], _worth(self.log.in_slot(name)))
             return
         parent, side, stamp, value = entry.content
         self.stamp = max(self.stamp, stamp)
@@ -300,21 +306,25 @@ class Positions(PureOpCRDT[V]):
         parent, side, _ = member.place
         insort(self._children.setdefault((parent, side), []), member, key=_age)
 
-    def _kill(self, member: Member) -> None:
-        if not member.kills:
-            self._members.reweigh(member.leaf, -1)
-        member.kills += 1
+    def _show(self, member: Member, value: Any) -> None:
+        """An element is worth this now; GONE: it is dead."""
+        came = (member.value is GONE) - (value is GONE)
+        member.value = value
+        if came:
+            self._members.reweigh(member.leaf, came)
 
     # ---- stability ----------------------------------------------------------------------------
 
     def stabilise(self, entry: Entry) -> None:
+        """A value stands as it is. A dead place goes with the last of the removals that hit it:
+        whoever could refer to it had not seen one of them.
+        """
         name: Any = entry.slot
         if len(name) == 4:
             self._settle(self._by_identity[name])
-        elif (member := self._by_identity.get(name[1:])) is not None:
-            if member.kills > 1:
-                member.kills -= 1
-            else:
+        elif name[0] == KILLED and (member := self._by_identity.get(name[1:])) is not None:
+            member.kills -= 1
+            if not member.kills and member.value is GONE:
                 self._members.remove(member.leaf, member.leaf.items.index(member))
                 del self._by_identity[member.identity]
 
@@ -336,6 +346,10 @@ class Positions(PureOpCRDT[V]):
         return not self._by_identity
 
     @property
+    def slight(self) -> bool:
+        return len(self._by_identity) <= SLIGHT
+
+    @property
     def blank(self) -> bool:
         return not len(self)
 
@@ -344,12 +358,18 @@ class Positions(PureOpCRDT[V]):
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
         """An insertion goes next to what it stood next to, as far as that is still there; a removal
-        removes what is still there of what it named. `reset` yields to any change.
+        removes what is still there of what it named; a replacement yields if somebody has replaced
+        or removed the element. `reset` yields to any change.
         """
         name, *args = operation
         if name == "kill":
-            alive = [each for each in _identities(args[0]) if theirs.index_of(each) is not None]
-            return [["kill", _runs(alive)]] if alive else []
+            alive = [each for each in identities(args[0]) if theirs.index_of(each) is not None]
+            return [["kill", runs_of(alive)]] if alive else []
+        if name == "write":
+            there, here = (each.index_of(tuple(args[0])) for each in (base, theirs))
+            if there is None or here is None or canonical(base[there]) != canonical(theirs[here]):
+                return []
+            return [theirs.prepare("write", *args[:2])]
         if name != "place":
             return super().rebase(operation, base, theirs)
         parent, side, values, _ = args
@@ -381,12 +401,16 @@ class Positions(PureOpCRDT[V]):
 
     def dump_stable(self) -> Any:
         """The stamp, and all members in order as [origin, counter, index, number, values]: what
-        hangs together in one message is one run. The log has the places of the unstable ones.
+        hangs together in one message is one run. A dead one is a run of its own, with None for its
+        values. The log has the places of the unstable ones.
         """
         runs: list[list[Any]] = []
         for member in self._members:
             origin, counter, index, number = member.identity
-            if runs:
+            if member.value is GONE:
+                runs.append([*member.identity, None])
+                continue
+            if runs and runs[-1][4] is not None:
                 *head, first, values = runs[-1]
                 if head == [origin, counter, index] and number == first + len(values):
                     values.append(member.value)
@@ -397,7 +421,7 @@ class Positions(PureOpCRDT[V]):
     def load_stable(self, dumped: Any, version: int) -> None:
         self.stamp, runs = dumped
         for origin, counter, index, first, values in runs:
-            for number, value in enumerate(values, first):
+            for number, value in enumerate([GONE] if values is None else values, first):
                 member = Member((origin, counter, index, number), value, None)
                 _, last = self._members.ends()
                 self._members.insert(last, len(last.items), member)
@@ -406,8 +430,8 @@ class Positions(PureOpCRDT[V]):
     def reentered(self, entry: Entry) -> None:
         name: Any = entry.slot
         if len(name) == 5:
-            if (killed := self._by_identity.get(name[1:])) is not None:
-                self._kill(killed)
+            if name[0] == KILLED and (killed := self._by_identity.get(name[1:])) is not None:
+                killed.kills += 1
             return
         member = self._by_identity[name]
         parent, side, stamp, _ = entry.content
@@ -416,20 +440,19 @@ class Positions(PureOpCRDT[V]):
         self._adopt(member)
 
 
-def _identities(runs: Iterable[Sequence[Any]]) -> Iterator[Identity]:
-    for origin, counter, index, first, count in runs:
-        for number in range(first, first + count):
-            yield origin, counter, index, number
+def _removal(names: Collection[Identity]) -> Arrival:
+    return Arrival(
+        [(WRITTEN, *name) for name in names], [((KILLED, *name), None) for name in names]
+    )
 
 
-def _runs(identities: Iterable[Identity]) -> list[list[Any]]:
-    runs: list[list[Any]] = []
-    for origin, counter, index, number in identities:
-        if runs and runs[-1][:3] == [origin, counter, index] and number == sum(runs[-1][3:]):
-            runs[-1][4] += 1
-        else:
-            runs.append([origin, counter, index, number, 1])
-    return runs
+def _worth(written: Collection[Entry]) -> Any:
+    """Of replacements, that with the greatest stamp."""
+    return max(written, key=_recency).content[0] if written else GONE
+
+
+def _recency(entry: Entry) -> tuple[Any, ...]:
+    return entry.content[1], entry.tag.dot, entry.index
 
 
 class SharedList(Positions[list[Any]]):
@@ -437,17 +460,21 @@ class SharedList(Positions[list[Any]]):
     goes when anybody who saw it deletes it.
 
     Operations: `insert(index, value)`, `insert_all(index, values)` as list.insert takes indices,
-    `delete(index, count=1)`, `reset()` deletes all that it has seen. By identity: `place(parent,
-    "L" or "R", values)`, `kill(runs)`. Values are anything that arrives unchanged (`exact`).
-    Insertions ship a Lamport stamp; an element's identity is its message's dot.
+    `replace(index, value)`, `delete(index, count=1)`, `reset()` deletes all that it has seen. By
+    identity: `place(parent, "L" or "R", values)`, `write(identity, value)`, `kill(runs)`. Values
+    are anything that arrives unchanged (`exact`). A replacement survives a deletion that had not
+    seen it; of several, the one with the greatest stamp is shown. Insertions and replacements ship
+    a Lamport stamp; an element's identity is its message's dot.
     """
 
     TYPE: ClassVar[str] = "sequence"
     OPERATIONS = {  # noqa: RUF012
         "insert": Operation(integer, exact, sent_as="place"),
         "insert_all": Operation(integer, _values, sent_as="place"),
+        "replace": Operation(integer, exact, sent_as="write"),
         "delete": Operation(integer, integer, defaults=(1,), sent_as="kill"),
         "place": Operation(identity, side_of_parent, _values, ships=(natural,)),
+        "write": Operation(identity_of_one, exact, ships=(natural,)),
         "kill": Operation(run_of_identities),
         "reset": Operation(),
     }

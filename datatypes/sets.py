@@ -3,13 +3,14 @@ Data Types", 2017, section 5. Grow-only and two-phase: Shapiro, Preguiça, Baque
 Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, section 3.3.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias, cast
 
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.operations import Operation, collection_of, element
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
-from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 
 Element: TypeAlias = str | bytes | int
 
@@ -19,7 +20,65 @@ def _members(args: Sequence[Any]) -> Sequence[Element]:
     return args[0] if type(args[0]) is list else args
 
 
-class GSet(PureOpCRDT[frozenset[Element]]):
+class ElementSet(PureOpCRDT[frozenset[Element]]):
+    """What the four sets share: all but what an operation does."""
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._stable: set[Element] = set()
+        """The elements that are in, as far as stable operations say."""
+
+    def touched(self) -> Collection[Element]:
+        """The elements with entries in the log, each once."""
+        return cast(Collection[Element], self.log.slots)
+
+    @abstractmethod
+    def __contains__(self, element: object) -> bool:
+        """Whether it is in."""
+
+    def __iter__(self) -> Iterator[Element]:
+        touched = self.touched()
+        for member in self._stable:
+            if member not in touched:
+                yield member
+        for member in touched:
+            if member in self:
+                yield member
+
+    def __len__(self) -> int:
+        """Number of elements; costs one step an unstable element."""
+        touched = self.touched()
+        return len(self._stable) + sum(
+            (member in self) - (member in self._stable) for member in touched
+        )
+
+    @property
+    def value(self) -> frozenset[Element]:
+        return frozenset(self)
+
+    @property
+    def blank(self) -> bool:
+        return next(iter(self), None) is None
+
+    @property
+    def untouched(self) -> bool:
+        return not (self.log or self._stable)
+
+    @property
+    def slight(self) -> bool:
+        return len(self._stable) <= SLIGHT
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return self.without_overwritten(operations)
+
+    def dump_stable(self) -> Any:
+        return sorted(self._stable, key=canonical)
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        self._stable = {element(member) for member in dumped}
+
+
+class GSet(ElementSet):
     """A set that only grows.
 
     Operations: `add(e)`, `add_all(es)`. Elements are str, bytes or signed 64-bit integers. When
@@ -31,10 +90,6 @@ class GSet(PureOpCRDT[frozenset[Element]]):
         "add": Operation(element, additive=True),
         "add_all": Operation(collection_of(element), additive=True),
     }
-
-    def __init__(self, *, retain: int = 0) -> None:
-        super().__init__(retain=retain)
-        self._stable: set[Element] = set()
 
     def arrival(self, operation: Arrived) -> Arrival:
         added = _members(operation.args)
@@ -51,39 +106,8 @@ class GSet(PureOpCRDT[frozenset[Element]]):
     def stabilise(self, entry: Entry) -> None:
         self._stable.add(cast(Element, entry.slot))
 
-    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        return self.without_overwritten(operations)
-
-    @property
-    def value(self) -> frozenset[Element]:
-        return frozenset(self)
-
-    @property
-    def blank(self) -> bool:
-        return not self._stable and not self.log
-
-    @property
-    def untouched(self) -> bool:
-        return not (self.log or self._stable)
-
     def __contains__(self, element: object) -> bool:
         return element in self._stable or element in self.log.slots
-
-    def __iter__(self) -> Iterator[Element]:
-        yield from self._stable
-        for slot in self.log.slots:
-            if slot not in self._stable:
-                yield cast(Element, slot)
-
-    def __len__(self) -> int:
-        """Number of elements; costs one step an unstable element."""
-        return len(self._stable) + sum(slot not in self._stable for slot in self.log.slots)
-
-    def dump_stable(self) -> Any:
-        return sorted(self._stable, key=canonical)
-
-    def load_stable(self, dumped: Any, version: int) -> None:
-        self._stable = {element(member) for member in dumped}
 
 
 class AWSet(GSet):
@@ -128,7 +152,34 @@ class AWSet(GSet):
         return [["remove_all", still]] if still else []
 
 
-class RWSet(PureOpCRDT[frozenset[Element]]):
+class RemovalKeepingSet(ElementSet):
+    """What the sets share that remember stable removals: of the one kind for a while, of the other
+    for ever.
+    """
+
+    def __init__(self, *, retain: int = 0) -> None:
+        super().__init__(retain=retain)
+        self._removed: set[Element] = set()
+        """Elements that are not in, whatever adds in the log say."""
+
+    @property
+    def untouched(self) -> bool:
+        return super().untouched and not self._removed
+
+    @property
+    def slight(self) -> bool:
+        return super().slight and len(self._removed) <= SLIGHT
+
+    def dump_stable(self) -> Any:
+        return [super().dump_stable(), sorted(self._removed, key=canonical)]
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        stable, removed = dumped
+        super().load_stable(stable, version)
+        self._removed = {element(member) for member in removed}
+
+
+class RWSet(RemovalKeepingSet):
     """A set where a remove wins over a concurrent add: an element is in when it has been added and
     each removal of it has been seen by some add.
 
@@ -149,12 +200,6 @@ class RWSet(PureOpCRDT[frozenset[Element]]):
         "clear": Operation(sent_as="reset"),
     }
 
-    def __init__(self, *, retain: int = 0) -> None:
-        super().__init__(retain=retain)
-        self._stable: set[Element] = set()
-        # Elements of a stable removal with concurrent operations in the log: those adds lose.
-        self._removed: set[Element] = set()
-
     def arrival(self, operation: Arrived) -> Arrival:
         if operation.name == "reset":
             return Arrival(EVERYTHING)
@@ -171,6 +216,7 @@ class RWSet(PureOpCRDT[frozenset[Element]]):
             self._removed.discard(cast(Element, slot))
 
     def stabilise(self, entry: Entry) -> None:
+        """A stable removal is kept as long as concurrent adds are in the log: they lose."""
         member = cast(Element, entry.slot)
         if not entry.content:
             self._stable.discard(member)
@@ -179,9 +225,6 @@ class RWSet(PureOpCRDT[frozenset[Element]]):
             self._stable.add(member)
         if not self.log.in_slot(member):
             self._removed.discard(member)
-
-    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        return self.without_overwritten(operations)
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
@@ -192,18 +235,6 @@ class RWSet(PureOpCRDT[frozenset[Element]]):
         wanted = [member for member in _members(args) if member in theirs or member not in base]
         return [["add_all", wanted]] if wanted else []
 
-    @property
-    def value(self) -> frozenset[Element]:
-        return frozenset(self)
-
-    @property
-    def blank(self) -> bool:
-        return next(iter(self), None) is None
-
-    @property
-    def untouched(self) -> bool:
-        return not (self.log or self._stable or self._removed)
-
     def __contains__(self, element: object) -> bool:
         if not isinstance(element, Hashable) or element in self._removed:
             return False
@@ -212,30 +243,8 @@ class RWSet(PureOpCRDT[frozenset[Element]]):
             bool(entries) or element in self._stable
         )
 
-    def __iter__(self) -> Iterator[Element]:
-        for member in self._stable:
-            if member in self:
-                yield member
-        for slot in self.log.slots:
-            if slot not in self._stable and slot in self:
-                yield cast(Element, slot)
 
-    def __len__(self) -> int:
-        """Number of elements; costs one step an unstable element."""
-        return len(self._stable) + sum(
-            (slot in self) - (slot in self._stable) for slot in self.log.slots
-        )
-
-    def dump_stable(self) -> Any:
-        return [sorted(part, key=canonical) for part in (self._stable, self._removed)]
-
-    def load_stable(self, dumped: Any, version: int) -> None:
-        stable, removed = dumped
-        self._stable = {element(member) for member in stable}
-        self._removed = {element(member) for member in removed}
-
-
-class TwoPhaseSet(PureOpCRDT[frozenset[Element]]):
+class TwoPhaseSet(RemovalKeepingSet):
     """A set where a remove is final: no add of that element counts any more, whenever it comes.
 
     Operations: `add(e)`, `remove(e)`, `add_all(es)`, `remove_all(es)`. A removed element stays
@@ -251,11 +260,6 @@ class TwoPhaseSet(PureOpCRDT[frozenset[Element]]):
         "remove_all": Operation(collection_of(element), additive=True),
     }
 
-    def __init__(self, *, retain: int = 0) -> None:
-        super().__init__(retain=retain)
-        self._added: set[Element] = set()  # without those removed
-        self._removed: set[Element] = set()
-
     def arrival(self, operation: Arrived) -> Arrival:
         """Slots are (element, whether removed): an add never clears a removal."""
         members = _members(operation.args)
@@ -268,63 +272,27 @@ class TwoPhaseSet(PureOpCRDT[frozenset[Element]]):
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
         if slot is EVERYTHING:
-            self._added = set()
+            self._stable = set()
             self._removed = set()
         else:
             member, removed = cast(tuple[Element, bool], slot)
-            (self._removed if removed else self._added).discard(member)
+            (self._removed if removed else self._stable).discard(member)
 
     def stabilise(self, entry: Entry) -> None:
         member, removed = cast(tuple[Element, bool], entry.slot)
         if removed:
-            self._added.discard(member)
+            self._stable.discard(member)
             self._removed.add(member)
         elif member not in self._removed:
-            self._added.add(member)
-
-    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        return self.without_overwritten(operations)
-
-    @property
-    def value(self) -> frozenset[Element]:
-        return frozenset(self)
-
-    @property
-    def blank(self) -> bool:
-        return next(iter(self), None) is None
-
-    @property
-    def untouched(self) -> bool:
-        return not (self.log or self._added or self._removed)
+            self._stable.add(member)
 
     def __contains__(self, element: object) -> bool:
         slots = self.log.slots
         return (
-            (element in self._added or (element, False) in slots)
+            (element in self._stable or (element, False) in slots)
             and element not in self._removed
             and (element, True) not in slots
         )
 
-    def __iter__(self) -> Iterator[Element]:
-        for member in self._added:
-            if member in self:
-                yield member
-        for slot in self.log.slots:
-            member, removed = cast(tuple[Element, bool], slot)
-            if not removed and member not in self._added and member in self:
-                yield member
-
-    def __len__(self) -> int:
-        """Number of elements; costs one step an unstable element."""
-        touched = {cast(tuple[Element, bool], slot)[0] for slot in self.log.slots}
-        return len(self._added) + sum(
-            (member in self) - (member in self._added) for member in touched
-        )
-
-    def dump_stable(self) -> Any:
-        return [sorted(part, key=canonical) for part in (self._added, self._removed)]
-
-    def load_stable(self, dumped: Any, version: int) -> None:
-        added, removed = dumped
-        self._added = {element(member) for member in added}
-        self._removed = {element(member) for member in removed}
+    def touched(self) -> Collection[Element]:
+        return {cast(tuple[Element, bool], slot)[0]: None for slot in self.log.slots}

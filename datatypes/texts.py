@@ -2,8 +2,9 @@
 
 from typing import ClassVar
 
+from crdtcast.datatypes.identities import identity, run_of_identities
 from crdtcast.datatypes.operations import Operation, integer, natural, text
-from crdtcast.datatypes.sequence import Positions, identity, run_of_identities, side_of_parent
+from crdtcast.datatypes.sequence import Positions, side_of_parent
 
 
 class SharedText(Positions[str]):

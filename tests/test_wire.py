@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.decoder import FrameDecoder
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.tags import Dot
@@ -17,7 +18,6 @@ from crdtcast.wire import (
     MAX_COUNTER,
     MAX_HANDSHAKE_FRAME,
     Frame,
-    FrameDecoder,
     Hello,
     KeepAlive,
     Proof,

@@ -14,6 +14,7 @@ from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, NodeOptions, format_address, parse_address
+from crdtcast.proof import read_secret
 from crdtcast.running import run_until_signal
 
 
@@ -108,6 +109,18 @@ def parse_peer(text: str) -> tuple[str, Address]:
     type=float,
     help="Seconds between two digests: stability lag against traffic. Without it, adaptive.",
 )
+@click.option(
+    "--certificate",
+    type=click.Path(path_type=Path),
+    help="This gateway's certificate (PEM), which names it; with --key and --ca: TLS between all gateways.",
+)
+@click.option("--key", type=click.Path(path_type=Path), help="The certificate's private key (PEM).")
+@click.option("--ca", type=click.Path(path_type=Path), help="The group's own CA (PEM).")
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path),
+    help="A file with the group's shared secret; without it CRDTCAST_SECRET in the environment counts.",
+)
 @click.option("--cut", multiple=True, help="Start with the link to this peer cut.")
 @click.option("--admin", is_flag=True, help="Allow CRDTCAST CUT, HEAL and ADVANCE: for tests.")
 @click.option("--clock-offset", default=0, help="Milliseconds added to the clock: for tests.")
@@ -129,6 +142,10 @@ def gateway(
     metadata_db: int,
     password: str | None,
     digest_interval: float | None,
+    certificate: Path | None,
+    key: Path | None,
+    ca: Path | None,
+    secret_file: Path | None,
     cut: tuple[str, ...],
     admin: bool,
     clock_offset: int,
@@ -163,6 +180,10 @@ def gateway(
             ),
             cut=frozenset(cut),
             digest_interval=digest_interval,
+            certificate=certificate,
+            key=key,
+            ca=ca,
+            secret=read_secret(secret_file),
         ),
         listen=parse_address(listen),
         server=ServerAddress.parse(server),

@@ -76,16 +76,17 @@ def _cpu(options: argparse.Namespace) -> None:
     if CPU not in options.experiment:
         return
     path = options.out / CPU_FILE
-    done = {row.members for row in read_rows(path, CpuRow)}
-    for members in options.members:
-        if members in done:
+    done = {(row.members, row.our_tick_ms) for row in read_rows(path, CpuRow)}
+    todo = [(members, tick) for members in options.members for tick in options.cpu_ticks]
+    for members, tick in todo:
+        if (members, tick) in done:
             continue
         rows = compare(
             members,
             options.engines,
             messages=options.cpu_messages or max(20, 4000 // members),
             rounds=options.rounds,
-            tick_ms=options.tick or 100,
+            tick_ms=tick,
             seed=options.seed,
             tell=_tell,
         )
@@ -93,9 +94,10 @@ def _cpu(options: argparse.Namespace) -> None:
             print(
                 f"{row.members:4} members, {row.engine:9}: {row.cpu_us:6.2f} us CPU a delivery,"
                 f" {row.ratio:5.2f} times ours ({row.ratio_least:.2f} to {row.ratio_most:.2f}),"
+                f" {row.packed_us:6.2f} us with packing ({row.packed_ratio:.2f} times ours),"
                 f" lag {row.lag_ms:.0f} ms at a tick of {row.tick_ms:.0f} ms;"
                 f" {row.bytes_per_delivery:.0f} bytes, {row.digest_bytes_per_delivery:.0f} of them"
-                f" digests, {row.numbered_bytes_per_delivery:.0f} with numbered ids;"
+                f" digests, {row.spelled_bytes_per_delivery:.0f} with ids spelled out;"
                 f" load {row.load:.1f}",
                 flush=True,
             )
@@ -115,6 +117,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tick", type=float, help="ms; by default the send interval, 100 or more")
     parser.add_argument("--rounds", type=int, default=15, help="of replays, to compare CPU")
     parser.add_argument("--cpu-messages", type=int, help="of each member (default: 4000 in all)")
+    parser.add_argument("--cpu-ticks", default="100,400", help="ms, of ours, to compare CPU at")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="directory for tables and figures")
     parser.add_argument("--quick", action="store_true", help="4 and 16 members, 15 messages")
@@ -130,10 +133,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         if unknown := [name for name in chosen if name not in known]:
             parser.error(f"--{option}: {unknown[0]} is none of {', '.join(known)}")
         setattr(options, option, chosen)
-    try:
-        options.members = [int(members) for members in options.members.split(",")]
-    except ValueError:
-        parser.error(f"--members: {options.members} is no list of numbers like 4,8,16")
+    for option, example in (("members", "4,8,16"), ("cpu_ticks", "100,400")):
+        given = getattr(options, option)
+        try:
+            setattr(options, option, [int(number) for number in given.split(",")])
+        except ValueError:
+            name = option.replace("_", "-")
+            parser.error(f"--{name}: {given} is no list of numbers like {example}")
     return options
 
 

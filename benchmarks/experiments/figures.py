@@ -122,17 +122,24 @@ def _sweep(rows: Sequence[Row], out: Path) -> Path:
 
 def _cpu(rows: Sequence[CpuRow], out: Path) -> Path:
     metrics = (
-        ("cpu_us", "CPU a delivery, us, at equal stability lag"),
-        ("bytes_per_delivery", "bytes a delivery, at equal stability lag"),
+        ("cpu_us", "CPU a delivery, us"),
+        ("packed_us", "the same with packing"),
+        ("bytes_per_delivery", "bytes a delivery"),
     )
-    figure, axes = _grid(1, len(metrics))
-    for axis, (metric, title) in zip(axes.flat, metrics, strict=True):
-        for engine in ENGINES:
-            points = sorted((r.members, getattr(r, metric)) for r in rows if r.engine == engine)
-            if points:
-                axis.plot(*zip(*points, strict=True), color=COLOURS[engine], marker=".", ms=4)
-        axis.set_title(title, fontsize=8)
-        _log_axes(axis, 2)
+    ticks = sorted({row.our_tick_ms for row in rows})
+    figure, axes = _grid(len(ticks), len(metrics))
+    for line, tick in zip(axes, ticks, strict=True):
+        for axis, (metric, title) in zip(line, metrics, strict=True):
+            for engine in ENGINES:
+                points = sorted(
+                    (row.members, getattr(row, metric))
+                    for row in rows
+                    if row.engine == engine and row.our_tick_ms == tick
+                )
+                if points:
+                    axis.plot(*zip(*points, strict=True), color=COLOURS[engine], marker=".", ms=4)
+            axis.set_title(f"{title}; at our lag with a tick of {tick:g} ms", fontsize=8)
+            _log_axes(axis, 2)
     return _save(figure, axes, out / "cpu.png")
 
 

@@ -70,8 +70,8 @@ class Plan:
 class Row:
     """What one run showed. Medians, unless said otherwise; of members 0 and 1 where the link between them is slow.
 
-    Bytes are those of all links, by delivery of another member's message; `bytes_numbered` with ids replaced by
-    numbers. `lag_ms` is from sending to the notice, `excess_lag_ms` from the last delivery anywhere to the notice.
+    Bytes are those of all links, by delivery of another member's message; `bytes_spelled` with ids spelled
+    out. `lag_ms` is from sending to the notice, `excess_lag_ms` from the last delivery anywhere to the notice.
     `delivery_us` and `stable_us` are CPU in the engine since it was given what made it possible. `engine_us` is the CPU
     of all engines by delivery, with the whole group in one process: caches are colder and clocks are read, so it is
     more than what `cpu` measures. A reading of the clock, about half a microsecond, is in each.
@@ -94,7 +94,7 @@ class Row:
     bytes_messages: float
     bytes_digests: float
     bytes_repairs: float
-    bytes_numbered: float
+    bytes_spelled: float
     digests: float
     memory_words_bytes: float
     memory_real_bytes: float
@@ -190,7 +190,7 @@ def _row(plan: Plan, share: Callable[[float], None]) -> Row:
         samples=20,
     )
     ids = member_ids(plan.members)
-    traffic = Traffic(ids)
+    traffic = Traffic(ids, plan.engine)
     run = run_timed(
         setup,
         ids,
@@ -228,7 +228,7 @@ def _measured(
         bytes_messages=traffic.messages / deliveries,
         bytes_digests=traffic.digests / deliveries,
         bytes_repairs=traffic.repairs / deliveries,
-        bytes_numbered=traffic.numbered / deliveries,
+        bytes_spelled=traffic.spelled / deliveries,
         digests=traffic.digest_count / deliveries,
         memory_words_bytes=WORD_BYTES * _median([m.metadata_words for m in held]),
         memory_real_bytes=_median([m.metadata_bytes for m in held]),

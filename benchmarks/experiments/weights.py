@@ -1,7 +1,7 @@
 """What things weigh on the wire, as frames of `crdtcast.wire`: ours, and other engines' in the same packing.
 
-TCP and IP are left out. With `numbered` ids, each id of a member is replaced by its number, as a link could do after
-both sides have told their tables; the difference is what repeated ids cost.
+TCP and IP are left out. Ids of members are numbers, as between links that have told each other what they stand for
+(`crdtcast.numbering`); how much it would be with ids spelled out is counted beside.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,9 @@ import msgpack
 
 from crdtcast.messages import Digest, Message
 from crdtcast.simulator.timed import Sent
-from crdtcast.wire import encode
+from crdtcast.wire import encode_body
+
+from .codec import Codec
 
 _LENGTH = 4
 
@@ -19,13 +21,14 @@ _LENGTH = 4
 class Traffic:
     """Bytes of a run, over all links: `messages`, `digests` (whatever tells without a payload) and `repairs` add up.
 
-    dependencies: what each message names to say what is before it, dots of its context or entries of its vectors.
+    spelled: all of it, had the ids been spelled out. dependencies: what each message names to say what is before it,
+    dots of its context or entries of its vectors.
     """
 
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._number = {name: place for place, name in enumerate(ids)}
+    def __init__(self, ids: Sequence[str], engine: str) -> None:
+        self._codec = Codec(ids, engine)
         self.messages = self.digests = self.repairs = 0
-        self.numbered = self.digest_count = 0
+        self.spelled = self.digest_count = 0
         self.dependencies: list[int] = []
 
     @property
@@ -36,10 +39,8 @@ class Traffic:
     def add(self, sent: Sent) -> None:
         """Count one transmission, once for every receiver."""
         message, receivers = sent.message, sent.receivers
-        frame = _frame(message)
-        size = len(frame) * receivers
-        fields = _renamed(msgpack.unpackb(frame[_LENGTH:], strict_map_key=False), self._number)
-        self.numbered += (_LENGTH + len(msgpack.packb(fields))) * receivers
+        self.spelled += (_LENGTH + len(_spelled_out(message))) * receivers
+        size = (_LENGTH + len(self._codec.encode(message))) * receivers
         if not hasattr(message, "payload"):
             self.digests += size
             self.digest_count += receivers
@@ -50,21 +51,11 @@ class Traffic:
             self.dependencies.append(_dependencies(message))
 
 
-def _frame(message: Any) -> bytes:
+def _spelled_out(message: Any) -> bytes:
     if isinstance(message, Message | Digest):
-        return encode(message)
+        return encode_body(message)
     body: bytes = msgpack.packb(message.wire_fields())
-    return len(body).to_bytes(_LENGTH, "big") + body
-
-
-def _renamed(thing: Any, number: dict[str, int]) -> Any:
-    if isinstance(thing, str):
-        return number.get(thing, thing)
-    if isinstance(thing, list):
-        return [_renamed(part, number) for part in thing]
-    if isinstance(thing, dict):
-        return {number.get(key, key): value for key, value in thing.items()}
-    return thing
+    return body
 
 
 def _dependencies(message: Any) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
 from operator import or_
+from typing import ClassVar
 
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.interface import Measures
@@ -28,6 +29,8 @@ from crdtcast.tags import Dot, Tag, Vector, merge_into
 class Core:
     """The common part. Subclasses say who the peers are, what may be received, and what digests tell."""
 
+    store_type: ClassVar[type[Store]] = Store
+
     def __init__(self, me: str) -> None:
         self.me = me
         self.vector: dict[str, int] = {}
@@ -40,7 +43,7 @@ class Core:
         self._evaluate_now = True
         self._ready_stable: deque[Iterator[Stored]] = deque()
         self._ready_count = 0
-        self._store = Store()
+        self._store = self.store_type()
         self._pasts = Pasts(self._store, self.stable)
         self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
         self._inbox = Inbox(self.vector)

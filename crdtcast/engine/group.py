@@ -297,7 +297,10 @@ class GroupEngine(Core):
 
     def _refuse_if_ending(self) -> None:
         if self._over or self._farewell is not None:
-            raise EndedError(f"{self.me} sends nothing any more, it is {self.standing.value}")
+            raise EndedError(
+                f"{self.me} sends nothing any more (it is {self.standing.value}): go on with a new incarnation, "
+                "one that joins"
+            )
 
     def _issue(self, operation: Operation) -> Tag:
         self._refuse_if_ending()

@@ -30,7 +30,8 @@ class Farewell:
     def heard(self, sender: str, digest: Digest, members: Collection[str]) -> None:
         """A digest of anybody, newest first or not: what it covers stays covered."""
         self._heard[sender] = digest
-        gone = [incarnation for incarnation in digest.ended if incarnation in members]
+        # Who says that it leaves itself still has to take over: another leaver may be all that has it otherwise.
+        gone = [x for x in digest.ended if x in members and x != sender]
         if gone:
             self._ended.update(gone)
             self._told_by.add(sender)

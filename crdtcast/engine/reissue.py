@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from crdtcast.engine.membership import Fate, GroupState, Membership
+from crdtcast.incarnation import base_of, joined_by
 from crdtcast.tags import Dot
 
 
@@ -26,6 +27,7 @@ class ParkedOperation:
 class Group(Protocol):
     """What is asked of the successor's engine (`GroupEngine`)."""
 
+    me: str
     vector: dict[str, int]
     stable: dict[str, int]
 
@@ -38,14 +40,16 @@ class Parked:
 
     copies: first dot -> the dots under which it was sent again. ended: the incarnations that sent any of them, oldest
     first. strangers: those of them that did not know their join to be stable, so that it may have been cut off together
-    with their contact: if nobody knows them, they never were members. settling: the dot of the last `settle` of each,
-    by the incarnation that it settles.
+    with their contact: if nobody knows them, they never were members. met: strangers whose join is delivered at the
+    successor that runs now, so that they count although they are forgotten. settling: the dot of the last `settle` of
+    each, by the incarnation that it settles.
     """
 
     operations: tuple[ParkedOperation, ...] = ()
     copies: Mapping[Dot, tuple[Dot, ...]] = field(default_factory=dict)
     ended: tuple[str, ...] = ()
     strangers: frozenset[str] = frozenset()
+    met: frozenset[str] = frozenset()
     settling: Mapping[str, Dot] = field(default_factory=dict)
 
     @classmethod
@@ -60,13 +64,28 @@ class Parked:
             for message in state.unstable
             if message.dot.origin == me and message.kind == 0 and message.dot not in known
         )
-        known_everywhere = Membership(me, state.vector, state).is_established(me, state.stable)
+        membership = Membership(me, state.vector, state)
+        known_everywhere = {
+            incarnation
+            for incarnation in (*earlier.met, me)
+            if membership.is_established(incarnation, state.stable)
+        }
         return replace(
             earlier,
             operations=earlier.operations + own,
             ended=(*earlier.ended, me),
-            strangers=earlier.strangers if known_everywhere else earlier.strangers | {me},
+            strangers=(earlier.strangers | {me}) - known_everywhere,
+            met=frozenset(),
         )
+
+    def meeting(self, group: Group) -> "Parked":
+        """With those strangers whose join is delivered at this successor by now. Look, and save it, whenever it has
+        taken messages: later they, and their contacts, may be forgotten, like those who never were members.
+        """
+        if self.strangers <= self.met or group.me in self.ended:
+            return self
+        known = {stranger for stranger in self.strangers if _has_joined(group, stranger)}
+        return self if known <= self.met else replace(self, met=self.met | known)
 
     def is_decided(self, group: Group) -> bool:
         """Whether all these incarnations have ended for the group, so that it is certain how much of them it has."""
@@ -96,9 +115,13 @@ class Parked:
         if fate is Fate.MEMBER:
             return False
         settling = self.settling.get(incarnation)
-        return incarnation not in self.strangers or (
+        return self._was_a_member(incarnation) or (
             settling is not None and self._has(group, settling)
         )
+
+    def _was_a_member(self, incarnation: str) -> bool:
+        """Whether an incarnation that is forgotten was known to the group once."""
+        return incarnation not in self.strangers or incarnation in self.met
 
     def reissued(self, operation: ParkedOperation, dot: Dot) -> "Parked":
         """It is about to go out again as `dot`. Save this before that leaves."""
@@ -118,7 +141,7 @@ class Parked:
         if settling is not None:
             return _is_stable(group, settling)
         fate = group.fate(incarnation)
-        if incarnation not in self.strangers or fate is Fate.MEMBER:
+        if self._was_a_member(incarnation) or fate is Fate.MEMBER:
             return fate is Fate.SETTLED
         # It never was a member, so there is nothing to settle: the copies are all that there is.
         return all(
@@ -126,6 +149,17 @@ class Parked:
             for operation in self.operations
             if operation.dot.origin == incarnation
         )
+
+
+def _has_joined(group: Group, stranger: str) -> bool:
+    """Whether the join of a former incarnation is delivered, as far as is known: its contact may be forgotten."""
+    if stranger in group.vector:
+        return True
+    join = joined_by(stranger)
+    return join is None or any(
+        base_of(contact) == join[0] and counter >= join[1]
+        for contact, counter in group.vector.items()
+    )
 
 
 def _is_stable(group: Group, dot: Dot) -> bool:

@@ -5,7 +5,7 @@ on it (of another victim: one that is vouched for itself; of one whose join is n
 member's message depends on). So all survivors deliver the same of it before it is cut off.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from crdtcast.engine.membership import Membership
 from crdtcast.incarnation import joined_by
@@ -31,17 +31,24 @@ class Vouching:
         """Victim -> its next message, which is deliverable but not vouched for."""
         self._received: dict[str, dict[int, Message]] = {}
         self._through: dict[str, int] = {}  # who is no member yet -> what is vouched for of it
-        for victim, reports in membership.evictions.items():
-            self._begin(victim, reports)
+        for victim in membership.evictions:
+            self._received[victim] = {}
+        self._begin()
 
-    def _begin(self, victim: str, reports: Mapping[str, int]) -> None:
-        self.bound[victim] = max(self._vector.get(victim, 0), *reports.values(), 0)
-        self._received[victim] = {}
+    def _begin(self) -> None:
+        """Bounds from what has been reported and delivered only."""
+        self._through.clear()
+        for victim, reports in self._membership.evictions.items():
+            self.bound[victim] = max(self._vector.get(victim, 0), *reports.values(), 0)
 
     def open(self, victim: str) -> None:
-        """An eviction has begun."""
-        self._begin(victim, self._membership.evictions[victim])
-        self.consider_all()
+        """An eviction has begun. What the victim's messages have vouched for, those that do not count any more, is
+        vouched for no longer: others may never have received them.
+        """
+        self._received[victim] = {}
+        self._begin()
+        received = [m for messages in self._received.values() for m in messages.values()]
+        self.consider([*received, *self._undelivered()])
 
     def close(self, victim: str) -> None:
         """It has ended."""

@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crdtcast.logcheck.definition import Definition
+from crdtcast.logcheck.founders import founded_apart
 from crdtcast.logcheck.merge import Merge
-from crdtcast.logcheck.segments import Log, find_logs
+from crdtcast.logcheck.segments import Found, Log, find_logs
 from crdtcast.logcheck.violations import Violation
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What came out. `violations` are in the order of the merged events, the first 100 of each
-    group; `counts` has all of them, and what was read. `notes` say what could not be judged."""
+    group; `counts` has all of them, and what was read; `counts_of` the same for each group. `notes` say
+    what could not be judged."""
 
     violations: tuple[Violation, ...]
     counts: Counter[str]
     notes: tuple[str, ...]
     groups: dict[str, list[Log]]
+    counts_of: dict[str, Counter[str]]
 
 
 def check_logs(
@@ -36,25 +39,40 @@ def check_logs(
     """
     found = find_logs(Path(location) for location in locations)
     violations: list[Violation] = []
-    counts = Counter[str](groups=len(found.groups))
+    groups = _groups(found)
+    counts = Counter[str](groups=len(groups))
+    counts_of: dict[str, Counter[str]] = {}
     notes = [f"{path} holds no events" for path in found.foreign]
-    for name, logs in found.groups.items():
-        definition = Definition(logs, live=live)
+    for name, logs in groups.items():
+        definition = Definition(logs, group=name, live=live)
         merge = Merge(logs, definition, progress)
         merge.run()
         violations += definition.finish()
-        counts.update(definition.counts)
-        counts.update(definition.roll.counts)
-        counts.update(
+        counted = counts_of[name] = Counter(definition.counts)
+        counted.update(definition.roll.counts)
+        counted.update(
             events=merge.events,
             logs=len(logs),
             held=definition.messages.peak,
             torn=sum(log.torn for log in logs),
         )
+        counts.update(counted)
         notes += _notes(name, definition)
     if counts["torn"]:
         notes.append(f"{counts['torn']} torn lines were skipped")
-    return Checked(tuple(violations), counts, tuple(notes), found.groups)
+    return Checked(tuple(violations), counts, tuple(notes), groups, counts_of)
+
+
+def _groups(found: Found) -> dict[str, list[Log]]:
+    """The logs of each group, by what tells it from the others."""
+    groups: dict[str, list[Log]] = {}
+    for (name, run), together in found.groups.items():
+        where = f" in {run}" if run else ""
+        apart = founded_apart(together)
+        for logs in apart:
+            founded = f" of {logs[0].incarnation}" if len(apart) > 1 else ""
+            groups[f"{name}{founded}{where}"] = logs
+    return groups
 
 
 def _notes(group: str, definition: Definition) -> list[str]:

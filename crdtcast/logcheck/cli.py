@@ -4,6 +4,7 @@ cannot be checked.
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -58,19 +59,24 @@ def check(logs: tuple[Path, ...], as_json: bool, live: bool) -> None:
 
 
 def _text(checked: Checked) -> str:
-    counts = checked.counts
-    read = (
+    lines = []
+    if checked.violations:
+        first = checked.violations[0]
+        lines += [*explained(first, checked.groups[first.group]), ""]
+        more = checked.counts_of[first.group]["violations"] - 1
+        if more:
+            lines.append(f"more that does not fit, and may follow from this: {more}")
+    if len(checked.groups) > 1:
+        lines += [_said(counts, f"group {name}: ") for name, counts in checked.counts_of.items()]
+    return "\n".join([*lines, _said(checked.counts)])
+
+
+def _said(counts: Counter[str], where: str = "") -> str:
+    return (
+        f"{'wrong' if counts['violations'] else 'right'}: {where}"
         f"{counts['events']:,} events of {counts['logs']} logs: {counts['messages']:,} messages, "
         f"{counts['deliveries']:,} deliveries, {counts['stable']:,} stability notices"
     )
-    if not checked.violations:
-        return f"right: {read}"
-    first = checked.violations[0]
-    lines = [*explained(first, checked.groups[first.group]), ""]
-    more = counts["violations"] - 1
-    if more:
-        lines.append(f"more that does not fit, and may follow from this: {more}")
-    return "\n".join([*lines, f"wrong: {read}"])
 
 
 def _summary(checked: Checked) -> dict[str, object]:
@@ -81,5 +87,6 @@ def _summary(checked: Checked) -> dict[str, object]:
     return {
         **{name: checked.counts[name] for name in names},
         "first": [located(v, checked.groups[v.group]) for v in checked.violations[:20]],
+        "wrong": [name for name, counts in checked.counts_of.items() if counts["violations"]],
         "notes": list(checked.notes),
     }

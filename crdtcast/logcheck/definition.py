@@ -35,10 +35,11 @@ class Definition:
 
     Violations are kept in the order of the events, at most some; `counts` has all of them.
 
+    :param group: what to call it in violations; by default by its name.
     :param live: logs are still being written: what a log does not tell yet is no violation.
     """
 
-    def __init__(self, logs: Iterable[Log], *, live: bool = False) -> None:
+    def __init__(self, logs: Iterable[Log], *, group: str = "", live: bool = False) -> None:
         logs = list(logs)
         newest: dict[str, str] = {}
         for log in logs:
@@ -53,7 +54,7 @@ class Definition:
         self.counts: Counter[str] = Counter()
         self._live = live
         self._values = Values()
-        self._group = logs[0].group
+        self._group = group or logs[0].group
         self._beginnings = Beginnings(
             self.members,
             self.messages,

@@ -28,6 +28,8 @@ class Roll:
         self._joins: dict[str, Dot] = {}
         self._ended_at: dict[str, dict[str, int]] = {}
         self._evicted_by: dict[str, dict[str, tuple[Dot, Place]]] = {}
+        self._forced: set[tuple[str, str]] = set()  # at whom, of whom
+        self._gave_up: set[str] = set()
         self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
         self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
@@ -121,12 +123,16 @@ class Roll:
             self._end(me, event.dot, place, "has left with")
 
     def evicted(self, me: Member, event: Event, place: Place) -> None:
-        """A line EVICT. What a victim says of its own end is not what counts."""
+        """A line EVICT. What a victim says of its own end is not what counts, but that it has ended."""
         victim = event.dot.origin
-        if victim != me.incarnation:
+        if victim == me.incarnation:
+            self._gave_up.add(victim)
+        else:
             by = self._evicted_by.setdefault(victim, {})
             self.counts["evictions"] += not by
             by[me.incarnation] = event.dot, place
+            if event.op == "forced":
+                self._forced.add((me.incarnation, victim))
             self._end(me, event.dot, place, "is evicted with")
 
     def _end(self, me: Member, dot: Dot, place: Place, how: str) -> None:
@@ -229,11 +235,21 @@ class Roll:
                     break
 
     def _check_split(self) -> None:
-        """Do two evict each other, and nobody both of them?"""
+        """Do two evict each other, and nobody both of them? Force may do that; one of the two sides
+        has to be given up then.
+        """
         for victim, by in self._evicted_by.items():
             for other, (dot, place) in by.items():
                 evicted_other = self._evicted_by.get(other, {})
                 thirds = by.keys() & evicted_other.keys()
                 if victim in evicted_other and victim < other and not thirds:
+                    forced = self._forced & {(victim, other), (other, victim)}
+                    if forced and not (self._goes_on(victim) and self._goes_on(other)):
+                        continue
                     text = f"{other} evicts {victim}, and {victim} has evicted it: two groups now"
                     self._report(Problem.MEMBERSHIP, place, text, dot, peers=(victim,))
+
+    def _goes_on(self, incarnation: str) -> bool:
+        """Not so of one that has come back as another, or was told that it is evicted."""
+        member = self._members[incarnation]
+        return member.current and not member.left and incarnation not in self._gave_up

@@ -81,7 +81,7 @@ def explained(violation: Violation, logs: Iterable[Log]) -> Iterator[str]:
 
 def excerpts(violation: Violation, logs: Iterable[Log]) -> Iterator[Excerpt]:
     """The event itself, then what proves it, each with the lines around it."""
-    by_name = {log.incarnation: log for log in logs if log.group == violation.group}
+    by_name = {log.incarnation: log for log in logs}
     marked: set[tuple[str, int, int]] = set()
     shown: set[tuple[str, int, int]] = set()
     for wanted in _wanted(violation):

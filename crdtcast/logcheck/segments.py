@@ -1,20 +1,18 @@
 """Event logs on disk, one incarnation at a time: which files belong together, and their events with
-the place of each. Knows segments that are sealed, still open, or gzipped.
+the place of each.
 """
 
-import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
-from crdtcast.eventfiles import OPEN, SCHEMA_VERSION, SEALED, Event, Kind, parse_line
+from crdtcast.eventfiles import OPEN, SEALED, Event, Kind
 from crdtcast.exceptions import UnusableInputError
+from crdtcast.logcheck.reading import GZIP, events_of
+from crdtcast.logcheck.runs import Segments, runs
 
-_GZIP = ".gz"
-_ENDINGS = (SEALED, OPEN, SEALED + _GZIP, OPEN + _GZIP)
-_OF_MESSAGES = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEAVE, Kind.EVICT})
+_ENDINGS = (SEALED, OPEN, SEALED + GZIP, OPEN + GZIP)
 _BEFORE_START = 20  # lines looked at for a log's START
 
 
@@ -49,7 +47,7 @@ class Log:
         """
         torn = 0
         for index, path in enumerate(self.segments):
-            for number, event in _events(path):
+            for number, event in events_of(path):
                 if event is None:
                     torn += 1
                     continue
@@ -64,9 +62,12 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What there is: the logs by group, and files that look like logs and hold no event."""
+    """What there is: the logs by group, and by run where several of it lie side by side; and files
+    that look like logs and hold no event.
+    """
 
-    groups: dict[str, list[Log]]
+    groups: dict[tuple[str, str], list[Log]]
+    """Name, directory (see `runs`) -> logs."""
     foreign: tuple[Path, ...]
 
 
@@ -76,32 +77,34 @@ def find_logs(locations: Iterable[Path]) -> Found:
     :raises UnusableInputError: a location is not there or cannot be read, a file that was named
         itself holds no events, there are no events at all, or they are of a newer schema.
     """
-    logs: dict[tuple[str, str], list[tuple[int, Path]]] = {}
-    firsts: dict[tuple[str, str], Event] = {}
+    named: dict[str, Segments] = {}
+    firsts: dict[Path, Event] = {}
     foreign: list[Path] = []
     locations = list(locations)
     for path in _files(locations):
-        first = next((event for _, event in _events(path) if event is not None), None)
+        first = next((event for _, event in events_of(path) if event is not None), None)
         if first is None:
             if path in locations:
                 raise UnusableInputError(f"{path} is no event log: none of its lines is an event")
             foreign.append(path)
             continue
-        key = first.group, first.incarnation
-        logs.setdefault(key, []).append((first.seq, path))
-        if key not in firsts or first.seq < firsts[key].seq:
-            firsts[key] = first
-    if not logs:
+        present = named.setdefault(first.group, {})
+        present.setdefault(first.incarnation, []).append((first.seq, path))
+        firsts[path] = first
+    if not named:
         where = ", ".join(map(str, locations))
         what = f"none of the lines of {foreign[0].name} is an event" if foreign else "no *.jsonl"
         raise UnusableInputError(f"no event logs in {where}: {what}")
-    groups: dict[str, list[Log]] = {}
-    for (group, incarnation), segments in sorted(logs.items()):
-        first = firsts[group, incarnation]
-        log = Log(group, first.replica, incarnation, first)
-        log.segments = [path for _, path in sorted(segments)]
-        log.start = _start(log)
-        groups.setdefault(group, []).append(log)
+    groups: dict[tuple[str, str], list[Log]] = {}
+    for group, everything in sorted(named.items()):
+        for run, incarnations in runs(everything).items():
+            groups[group, run] = logs = []
+            for incarnation, segments in sorted(incarnations.items()):
+                paths = [path for _, path in sorted(segments)]
+                first = firsts[paths[0]]
+                log = Log(group, first.replica, incarnation, first, paths)
+                log.start = _start(log)
+                logs.append(log)
     return Found(groups, tuple(foreign))
 
 
@@ -126,39 +129,3 @@ def _start(log: Log) -> Event | None:
         if line.event.kind != Kind.VIEW or count > _BEFORE_START:
             break
     return None
-
-
-def _events(path: Path) -> Iterator[tuple[int, Event | None]]:
-    """The lines of a file with their numbers; None for one that is no event."""
-    try:
-        with _opened(path) as file:
-            number = 0
-            try:
-                for number, line in enumerate(file, 1):
-                    yield number, _event(path, number, line)
-            except EOFError:  # a gzip file that ends too early
-                yield number + 1, None
-    except OSError as error:  # also what is not gzip though it is called so
-        raise UnusableInputError(f"cannot read {path}: {error}") from error
-
-
-def _opened(path: Path) -> gzip.GzipFile | BufferedReader:
-    return gzip.open(path) if path.name.endswith(_GZIP) else open(path, "rb")
-
-
-def _event(path: Path, number: int, line: bytes) -> Event | None:
-    event = parse_line(line) if line.endswith(b"\n") else None
-    if event is None or type(event.version) is not int:
-        return None
-    if event.version > SCHEMA_VERSION:
-        raise UnusableInputError(
-            f"{path}, line {number} is of schema version {event.version}; this program knows "
-            f"{SCHEMA_VERSION}. Check it with the version of crdtcast that wrote it."
-        )
-    if type(event.seq) is not int or type(event.ts) is not int:
-        return None
-    if event.kind in _OF_MESSAGES and not (
-        type(event.counter) is int and isinstance(event.origin, str)
-    ):
-        return None
-    return event

@@ -1,9 +1,11 @@
 """The simulated application: which operations are applied, and under which dots. It is copied when somebody joins.
 
-A payload names one operation for good, so applying it twice, or losing it, shows. What a joiner must fetch besides a
-copy that it got earlier is computed from the state, never from a store of messages (docs/protocol.md).
+A payload names one operation for good, so applying it twice, or losing it, shows. Some are *removals*: of everything
+that their sender has seen, and nothing else. What a joiner must fetch besides a copy that it got earlier is computed
+from the state, never from a store of messages (docs/protocol.md).
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from crdtcast.incarnation import base_of, joined_by
@@ -18,11 +20,33 @@ class Copy:
     vector: Vector
 
 
+def operation_name(number: int, sender: str) -> bytes:
+    """The payload of the operation of that number in a run; every fourth is a removal."""
+    return b"%s:%d%s" % (sender.encode(), number, b"!" if number % 4 == 3 else b"")
+
+
+def is_removal(payload: bytes) -> bool:
+    """Whether it removes what its sender had seen."""
+    return payload.endswith(b"!")
+
+
+def with_meaning(payload: bytes, seen: Iterable[bytes]) -> bytes:
+    """A removal that is sent again: it lists what it meant, since its new place in causal history says more."""
+    return payload + b"=" + b",".join(sorted(seen))
+
+
+def without_meaning(payload: bytes) -> tuple[bytes, frozenset[bytes] | None]:
+    """The operation, and what it lists if it is a removal that was sent again."""
+    operation, sign, listed = payload.partition(b"=")
+    return operation, frozenset(filter(None, listed.split(b","))) if sign else None
+
+
 @dataclass(slots=True)
 class Application:
-    """A grow-only set of operations: payload -> the dot under which it is applied."""
+    """All operations: payload -> the dot under which it is applied; and those that were removed again."""
 
     applied: dict[bytes, Dot] = field(default_factory=dict)
+    removed: set[bytes] = field(default_factory=set)
 
     def apply(self, payload: bytes, dot: Dot) -> bool:
         """Apply an operation. False: it is applied already, which nobody may cause."""
@@ -31,9 +55,13 @@ class Application:
         self.applied[payload] = dot
         return True
 
+    def remove(self, is_before: Callable[[Dot], bool]) -> None:
+        """A removal is applied: what happened before it is removed."""
+        self.removed.update(p for p, dot in self.applied.items() if is_before(dot))
+
     def copy(self) -> "Application":
         """The same state, independent of this one."""
-        return Application(dict(self.applied))
+        return Application(dict(self.applied), set(self.removed))
 
     def beyond(self, vector: Vector) -> dict[bytes, Dot]:
         """What a copy taken at `vector` lacks; origins that it does not name were past there, or not yet met."""

@@ -16,10 +16,12 @@ from crdtcast.simulator.group_scheduler import GroupScheduler
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.logs import GroupLogs
 from crdtcast.simulator.mutants import MUTANTS
+from crdtcast.simulator.observer import Observer
 from crdtcast.simulator.schedule import Action, Schedule
 from crdtcast.simulator.scheduler import actions
 from crdtcast.simulator.verdict import drain_and_judge
 from crdtcast.simulator.world import World
+from crdtcast.simulator.world_mutants import WORLD_MUTANTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,21 @@ def group_engine_type(name: str | None) -> type[GroupEngine]:
     return GroupEngine if name is None else GROUP_MUTANTS[name]
 
 
+def group_world(
+    founders: tuple[str, ...],
+    witnesses: tuple[str, ...],
+    name: str | None,
+    observer: Observer | None = None,
+) -> GroupWorld:
+    """A group whose members come and go: the real one, or with the engine or the runtime that `name` breaks."""
+    if name in WORLD_MUTANTS:
+        return WORLD_MUTANTS[name](founders, witnesses, observer=observer)
+    return GroupWorld(founders, witnesses, group_engine_type(name), observer)
+
+
 def engine_names(*, dynamic: bool) -> tuple[str, ...]:
     """Names of the broken engines, to be caught."""
-    return tuple(sorted(GROUP_MUTANTS if dynamic else MUTANTS))
+    return tuple(sorted({**GROUP_MUTANTS, **WORLD_MUTANTS} if dynamic else MUTANTS))
 
 
 def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
@@ -53,9 +67,7 @@ def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
         world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
         return _run(world, schedule, iter(schedule.actions))
     observer = None if logs is None else GroupLogs(logs)
-    group = GroupWorld(
-        schedule.members, schedule.witnesses, group_engine_type(schedule.engine), observer
-    )
+    group = group_world(schedule.members, schedule.witnesses, schedule.engine, observer)
     outcome = _run(group, schedule, iter(schedule.actions))
     if observer is not None:
         observer.close()
@@ -84,7 +96,7 @@ def run_group_seed(
     chance = random.Random(seed)
     founders, witnesses = campaign.found(chance, members)
     observer = None if logs is None else GroupLogs(logs)
-    world = GroupWorld(founders, witnesses, group_engine_type(engine), observer)
+    world = group_world(founders, witnesses, engine, observer)
     schedule = Schedule(
         founders, Durability.IMMEDIATE, (), seed, engine, dynamic=True, witnesses=witnesses
     )

@@ -82,8 +82,9 @@ def _ask(
         machine.base, machine.asked, machine.replaces = asked_as, host.name, replaces
     world.after(host)
     known = world.checker.snapshot(host.me)
-    applied = host.application.beyond(bulk.vector) if bulk else dict(host.application.applied)
-    letter = Letter(admission, asked_as, applied, known, machine.bulks if bulk else None)
+    applied = world.difference(host, bulk.vector) if bulk else dict(host.application.applied)
+    removed = frozenset(host.application.removed)
+    letter = Letter(admission, asked_as, applied, removed, known, machine.bulks if bulk else None)
     whole = {**bulk.applied, **applied} if bulk else applied
     if not machine.witness and whole != host.application.applied:
         differs = {p.decode() for p in whole.keys() ^ host.application.applied.keys()}
@@ -97,16 +98,16 @@ def install(world: "GroupWorld", machine: Machine, letter: Letter) -> None:
     """A letter arrives: the process starts, unless it runs by now or has asked for another one."""
     if machine.phase is not Phase.OUTSIDE or letter.base != machine.base:
         return
-    applied = dict(letter.application)
+    applied, removed = dict(letter.application), set(letter.removed)
     if letter.bulk is not None:
         if machine.bulk is None or machine.bulks != letter.bulk:
             return
         applied = {**machine.bulk.applied, **applied}
     if machine.witness:
-        applied = {}
+        applied, removed = {}, set()
     engine = world.engine_type(letter.admission.incarnation, letter.admission.state)
     machine.commits = []
-    machine.start(engine, Application(applied))
+    machine.start(engine, Application(applied, removed))
     world.checker.joined_from(machine.me, letter.known)
     machine.told_ended = dict(letter.known.cuts)
     world.observer.started(machine)

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.messages import Digest, Message
-from crdtcast.simulator.campaign import Outcome, group_engine_type
+from crdtcast.simulator.campaign import Outcome, group_world
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.schedule import Action, Schedule
 from crdtcast.simulator.verdict import drain_and_judge
 
@@ -166,7 +165,7 @@ class _Run:
     def __init__(self, scope: Scope, engine: str | None) -> None:
         self._scope = scope
         self._engine = engine
-        self.world = GroupWorld(scope.founders, scope.witnesses, group_engine_type(engine))
+        self.world = group_world(scope.founders, scope.witnesses, engine)
         self._actions: list[Action] = []
         self._done = [0] * len(scope.doings)
         self._received: dict[tuple[str, int], set[str]] = {}

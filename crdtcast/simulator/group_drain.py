@@ -100,7 +100,7 @@ class Drain:
         world = self.world
         self._dial()
         active = [m for m in world.living() if m.active]
-        contacts = [m for m in active if not m.witness]
+        contacts = self._contacts(active)
         if not contacts:
             self._revive_one()
             return
@@ -118,6 +118,16 @@ class Drain:
         elif self.rounds - self._since > PATIENCE:
             self._since = self.rounds
             self._decide(active)
+
+    @staticmethod
+    def _contacts(active: list[Machine]) -> list[Machine]:
+        """Whom the operator names to those outside: one that somebody evicts only if there is nobody else.
+
+        It may not know yet, and whoever it lets in is cut off together with it.
+        """
+        holders = [m for m in active if not m.witness]
+        victims = set().union(*(m.running.victims for m in active))
+        return [m for m in holders if m.me not in victims] or holders
 
     def _dial(self) -> None:
         world = self.world
@@ -219,13 +229,17 @@ class Drain:
         if contacts:
             group = contacts[0].running.members
             strangers = [m for m in active if m.me not in group]
-            if strangers:
+            for stranger in strangers:
                 # Let in by somebody who was cut off before that: a member in its own eyes only.
-                entering.stop(world, strangers[0])
+                entering.stop(world, stranger)
                 world.counts["limbo"] += 1
-            elif living_victims:
+            if not strangers and living_victims:
                 entering.stop(world, living_victims[0])
                 world.counts["replaced_alive"] += 1
+            for machine in world.machines.values():
+                if self.wants_in(machine):  # not in the place of one that goes on after all
+                    names = {m.me for m in contacts}
+                    machine.replaces = tuple(x for x in machine.replaces if x not in names)
             return
         # Nobody is left who could let others in: by the operator's word the first one goes on.
         holders = [m for m in active if not m.witness]

@@ -24,16 +24,23 @@ from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Standing
 from crdtcast.engine.operations import How, Kind
+from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
 from crdtcast.messages import Ended
 from crdtcast.simulator import entering, returning
+from crdtcast.simulator.application import (
+    is_removal,
+    operation_name,
+    with_meaning,
+    without_meaning,
+)
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.ledger import Ledger
 from crdtcast.simulator.member import Letter, Machine, Phase
 from crdtcast.simulator.observer import Observer
 from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.wires import Parcel, Wires
-from crdtcast.tags import Dot, Tag
+from crdtcast.tags import Dot, Tag, Vector, covers
 
 
 class GroupWorld:
@@ -160,12 +167,14 @@ class GroupWorld:
     def _send(self, machine: Machine) -> bool:
         if not machine.active or machine.ghost or machine.witness:
             return False
-        payload = b"%s:%d" % (machine.name.encode(), self.counts["sent"])
+        payload = operation_name(self.counts["sent"], machine.name)
+        if is_removal(payload):
+            self.ledger.seen[payload] = frozenset(machine.application.applied)
         tag = machine.running.send(payload)
         self.counts["sent"] += 1
         self.sent(machine, tag)
         self.ledger.issue(machine.name, payload)
-        machine.application.apply(payload, tag.dot)
+        self.deliver(machine, payload, tag)
         return True
 
     def _poll(self, machine: Machine) -> bool:
@@ -179,7 +188,7 @@ class GroupWorld:
         self.checker.delivered(machine.me, dot, delivery.tag)
         self.observer.delivered(machine, delivery)
         if delivery.kind == Kind.APPLICATION and not machine.witness:
-            self.deliver(machine, delivery.payload, dot)
+            self.deliver(machine, delivery.payload, delivery.tag)
         return True
 
     def sent(self, machine: Machine, tag: Tag, reissues: Dot | None = None) -> None:
@@ -189,12 +198,45 @@ class GroupWorld:
             self.checker.reissued(reissues, tag.dot)
         self.observer.sent(machine, tag, reissues)
 
-    def deliver(self, machine: Machine, payload: bytes, dot: Dot) -> None:
+    def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
         """The application of a machine applies an operation."""
-        if not machine.application.apply(payload, dot) and payload not in self.ledger.repeatable:
+        application, dot = machine.application, tag.dot
+        operation, meant = without_meaning(payload)
+        if not application.apply(operation, dot) and operation not in self.ledger.repeatable:
             # That may happen to one that the group has cut off, and that has not been told yet; see `verdict`.
-            was = machine.application.applied[payload]
-            machine.doubles.append(f"{payload.decode()} at {machine.me}: {was} and {dot}")
+            was = application.applied[operation]
+            machine.doubles.append(f"{operation.decode()} at {machine.me}: {was} and {dot}")
+        if meant is not None:
+            application.removed |= meant
+        elif is_removal(operation):
+            known, stable = machine.running.vector, machine.running.stable
+            # The forgotten, and all that is stable, is before whatever is delivered later.
+            application.remove(
+                lambda other: (
+                    other.origin not in known
+                    or covers(stable, other)
+                    or (covers(tag.past, other) and other != dot)
+                )
+            )
+
+    # What a runtime and an application do when a member joins or comes back
+
+    def difference(self, host: Machine, vector: Vector) -> dict[bytes, Dot]:
+        """What a joiner needs besides a copy that it has fetched before: from the state, not from what is stored."""
+        return host.application.beyond(vector)
+
+    def to_send_again(self, machine: Machine, parked: Parked) -> tuple[ParkedOperation, ...]:
+        """Of what a former life has sent, that which the group does not have."""
+        return parked.uncovered(machine.running)
+
+    def noted(self, parked: Parked, operation: ParkedOperation, dot: Dot) -> Parked:
+        """An operation goes out again, which is noted before it leaves."""
+        return parked.reissued(operation, dot)
+
+    def instead_of(self, payload: bytes) -> bytes:
+        """What is sent again in the place of an operation so that it means what it meant: three-way comparison."""
+        seen = self.ledger.seen.get(payload)
+        return payload if seen is None else with_meaning(payload, seen)
 
     def _stable(self, machine: Machine) -> bool:
         tags = machine.running.poll_stable()
@@ -254,6 +296,8 @@ class GroupWorld:
     def after(self, machine: Machine) -> None:
         """Tell the oracle what the engine has sent and whom it has ended; hold what is to leave."""
         engine = machine.running
+        if machine.parked is not None:
+            machine.parked = machine.parked.meeting(engine)
         if not machine.ghost:
             for tag in engine.take_issued():
                 self.sent(machine, tag)

@@ -19,6 +19,8 @@ class Ledger:
     loose: set[bytes] = field(default_factory=set)
     repeatable: set[bytes] = field(default_factory=set)
     """What may be applied twice: the journal that knew of its second dot is lost."""
+    seen: dict[bytes, frozenset[bytes]] = field(default_factory=dict)
+    """What a removal means: the operations that were applied where it was issued."""
 
     def issue(self, node: str, payload: bytes) -> None:
         """The application at `node` has sent this."""
@@ -40,6 +42,11 @@ class Ledger:
         """The journal of `node` is gone beyond its first `position` operations, though they were acknowledged."""
         self.crashed(node)
         self.loose.update(self.issued.get(node, [])[position:])
+
+    def wrongly_removed(self, applied: Iterable[bytes], removed: set[bytes]) -> set[bytes]:
+        """What is removed though no removal meant it, or is not though one did."""
+        meant = set().union(*(self.seen.get(payload, ()) for payload in applied))
+        return (removed ^ meant) - self.repeatable
 
     def wrong(
         self, states: dict[str, Iterable[bytes]], dead: Iterable[str]

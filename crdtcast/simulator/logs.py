@@ -5,9 +5,8 @@ As at a node, lines reach the disk with the sync before anything leaves, so a cr
 
 from pathlib import Path
 
-from crdtcast.engine.operations import How
 from crdtcast.eventlog import EventLog
-from crdtcast.incarnation import base_of, joined_by
+from crdtcast.grouplog import GroupLog
 from crdtcast.messages import Delivery
 from crdtcast.simulator.member import Machine
 from crdtcast.simulator.observer import Observer
@@ -25,8 +24,7 @@ class GroupLogs(Observer):
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._logs: dict[str, EventLog] = {}
-        self._members: dict[str, set[str]] = {}
-        self._ended: dict[str, set[str]] = {}
+        self._told: dict[str, GroupLog] = {}
         self._now = START_US
 
     def _clock(self) -> int:
@@ -43,18 +41,12 @@ class GroupLogs(Observer):
             clock_us=self._clock,
         )
         self._logs[machine.name] = log
-        engine = machine.running
-        self._members[machine.name] = set(engine.members)
-        self._ended[machine.name] = set(engine.ended)
-        # What the engine has sent as soon as it was made comes as lines of its own.
-        own = machine.commits[-1].state.vector.get(machine.me, 0) if machine.commits else 0
-        log.start({**engine.vector, machine.me: own}, engine.members, dict(engine.stable))
+        told = self._told[machine.name] = GroupLog(machine.running, log)
+        told.start(machine.commits[-1].state.counter if machine.commits else 0)
 
     def sent(self, machine: Machine, tag: Tag, reissues: Dot | None = None) -> None:
-        """A SEND line, and what the message does to the members."""
-        self._changes(machine, tag.dot.counter - 1)
-        self._logs[machine.name].send(tag, reissues=reissues)
-        self._changes(machine, tag.dot.counter)
+        """A SEND line."""
+        self._told[machine.name].sent(tag, reissues=reissues)
 
     def delivered(self, machine: Machine, delivery: Delivery) -> None:
         """A DELIVER line. What it does to the members follows with `changed`."""
@@ -66,7 +58,7 @@ class GroupLogs(Observer):
 
     def changed(self, machine: Machine) -> None:
         """JOIN, LEAVE and EVICT lines, if there are any to write."""
-        self._changes(machine, machine.running.vector[machine.me])
+        self._told[machine.name].issued(())
 
     def synced(self, machine: Machine) -> None:
         """The lines so far are on disk."""
@@ -74,6 +66,7 @@ class GroupLogs(Observer):
 
     def stopped(self, machine: Machine, *, cleanly: bool) -> None:
         """A STOP line, or none and a lost end."""
+        del self._told[machine.name]
         log = self._logs.pop(machine.name)
         if cleanly:
             log.stop()
@@ -85,36 +78,3 @@ class GroupLogs(Observer):
         for log in self._logs.values():
             log.stop()
         self._logs.clear()
-
-    def _changes(self, machine: Machine, told: int) -> None:
-        """What has changed since the last line, but for the effect of own messages behind number `told`."""
-        log, engine = self._logs[machine.name], machine.running
-        members, known = set(engine.members), self._members[machine.name]
-        ended, known_ended = engine.ended, self._ended[machine.name]
-        for member in sorted(members - known):
-            dot = _join_of(member, (*members, *ended))
-            if dot is None or (dot.origin == machine.me and dot.counter > told):
-                continue
-            replaced = engine.state().replaced
-            replaces = sorted(base for base, by in replaced.items() if by == member)
-            log.joined(member, dot, replaces=replaces)
-            known.add(member)
-        for incarnation, cut in ended.items():
-            dot = Dot(incarnation, cut.counter)
-            unsaid = incarnation == machine.me and cut.how is How.LEFT and cut.counter > told
-            if incarnation in known_ended or unsaid:
-                continue
-            if cut.how is How.LEFT:
-                log.left(dot)
-            else:
-                log.evicted(incarnation, cut.counter)
-            known_ended.add(incarnation)
-            known.discard(incarnation)
-
-
-def _join_of(member: str, ids: tuple[str, ...]) -> Dot | None:
-    join = joined_by(member)
-    if join is None:
-        return None
-    contact = next((i for i in ids if base_of(i) == join[0]), None)
-    return None if contact is None else Dot(contact, join[1])

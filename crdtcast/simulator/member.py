@@ -47,6 +47,7 @@ class Letter:
     admission: Admission
     base: str
     application: Mapping[bytes, Dot]
+    removed: frozenset[bytes]
     known: KnownThen
     bulk: int | None = None  # the copy which it completes
 

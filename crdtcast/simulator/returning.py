@@ -124,13 +124,14 @@ def reissue(world: "GroupWorld", machine: Machine) -> bool:
     engine = machine.running
     if not parked.is_decided(engine):
         return False
-    again = parked.uncovered(engine)
+    again = world.to_send_again(machine, parked)
     if again:
         operation = again[0]
-        tag = engine.send(operation.payload)
+        payload = world.instead_of(operation.payload)
+        tag = engine.send(payload)
         world.sent(machine, tag, operation.dot)
-        machine.parked = parked.reissued(operation, tag.dot)
-        world.deliver(machine, operation.payload, tag.dot)
+        machine.parked = world.noted(parked, operation, tag.dot)
+        world.deliver(machine, payload, tag)
         world.counts["reissued"] += 1
         return True
     if _settle_one(world, machine):

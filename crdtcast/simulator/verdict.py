@@ -86,6 +86,11 @@ def _applications(world: "GroupWorld", living: list[Machine]) -> None:
     wrong = world.ledger.wrong({name: list(state) for name, state in states.items()}, dead)
     if wrong:
         raise Failure(*wrong)
+    for machine in living:
+        application = machine.application
+        if wrongly := world.ledger.wrongly_removed(application.applied, application.removed):
+            text = ", ".join(sorted(payload.decode() for payload in wrongly))
+            raise Failure("removal", f"at {machine.me} removals mean something else for {text}")
 
 
 def _ghosts(world: "GroupWorld", drain: Drain) -> None:

@@ -40,13 +40,16 @@ class Call:
 class VisibleOperation:
     """An operation that a replica has delivered; `a < b` says that a happened before b.
 
-    `name` and `args` are as they were sent: defaults filled in, collections as lists.
+    `name` and `args` are as they were issued: defaults filled in, collections as lists. `index` is
+    its place in its message, before `compress`; `sent` is where it stands in what was sent (an
+    element of a list is named by that), None if `compress` has made something else of it.
     """
 
     name: str
     args: tuple[Any, ...]
     tag: Tag
     index: int
+    sent: int | None = None
 
     def __lt__(self, other: "VisibleOperation") -> bool:
         if self.tag.dot == other.tag.dot:
@@ -76,10 +79,16 @@ class Sent:
 
     def visible(self) -> list["VisibleOperation"]:
         """What a specification is to see of this message: what was meant, not what was sent."""
-        return [
-            VisibleOperation(name, tuple(args), self.tag, index)
-            for index, (name, *args) in enumerate(_unpacked(self.meant))
-        ]
+        unmatched = list(enumerate(self.operations()))
+        visible: list[VisibleOperation] = []
+        for index, operation in enumerate(_unpacked(self.meant)):
+            found = next((pair for pair in unmatched if pair[1] == operation), None)
+            if found is not None:
+                unmatched.remove(found)
+            sent = None if found is None else found[0]
+            name, *args = operation
+            visible.append(VisibleOperation(name, tuple(args), self.tag, index, sent))
+        return visible
 
 
 def _unpacked(payload: bytes) -> list[list[Any]]:

@@ -130,7 +130,7 @@ class _History:
                 return False
             origin = _name(place.member)
             tag = Tag(Dot(origin, vector.get(origin, 0) + 1), (), vector)
-            self.messages.append(VisibleOperation(name, tuple(args), tag, 0))
+            self.messages.append(VisibleOperation(name, tuple(args), tag, 0, 0))
         return True
 
     def _new(self, owner: str) -> PureOpCRDT[Any]:

@@ -21,7 +21,8 @@ from crdtcast.exceptions import InvalidOperationError
 from crdtcast.hlc import HLC
 from crdtcast.testing import Group, VisibleOperation, check_crdt
 from crdtcast.testing.group import Call
-from tests.datatypes.forgetting import check_forgetting
+from tests.datatypes import cases
+from tests.datatypes.cases import Case, check_forgetting, not_forgotten
 
 amounts = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63)]))
 operations = st.one_of(
@@ -41,10 +42,6 @@ def observed_reset(visible: Sequence[VisibleOperation]) -> int:
         if delta.name in sign
         if not any(delta < other for other in visible if other.name == "reset")
     )
-
-
-def test_counter_is_what_its_history_says() -> None:
-    check_crdt(ResettableCounter, operations, observed_reset, examples=200)
 
 
 def test_counter_of_five_replicas() -> None:
@@ -185,39 +182,23 @@ def rights_never_below_zero(visible: Sequence[VisibleOperation]) -> dict[str, An
     return expected
 
 
-COUNTERS = [
-    (GCounter, growing, observed_reset),
-    (PNCounter, deltas, observed_reset),
-    (ResettableCounter, operations, observed_reset),
-    (BoundedCounter, spending, rights_never_below_zero),
+def rights_not_forgotten(visible: Sequence[VisibleOperation]) -> dict[str, Any]:
+    return rights(not_forgotten(visible))
+
+
+UP_AND_DOWN = [("increment", 1), ("decrement", 2)]
+CASES = [
+    Case(GCounter, growing, observed_reset, [("increment", 1), ("increment", 2)]),
+    Case(PNCounter, deltas, observed_reset, UP_AND_DOWN),
+    Case(ResettableCounter, operations, observed_reset, [*UP_AND_DOWN, ("reset",)]),
+    Case(
+        BoundedCounter,
+        spending,
+        rights_never_below_zero,
+        [("increment", 3), *UP_AND_DOWN[1:], ("transfer", 1, "b")],
+        rights_not_forgotten,
+    ),
 ]
-ids = [crdt.__name__ for crdt, _, _ in COUNTERS]
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), COUNTERS, ids=ids)
-def test_a_counter_is_what_its_history_says(crdt: Any, operations: Any, specification: Any) -> None:
-    check_crdt(crdt, operations, specification, examples=25)
-
-
-def below_zero_after_resets(specification: Any) -> Any:
-    return rights if specification is rights_never_below_zero else specification
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), COUNTERS, ids=ids)
-def test_a_reset_by_a_container_takes_what_it_has_seen(
-    crdt: Any, operations: Any, specification: Any
-) -> None:
-    check_forgetting(crdt, operations, below_zero_after_resets(specification), examples=25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("members", "examples"), [(3, 1000), (4, 600), (5, 400)])
-@pytest.mark.parametrize(("crdt", "operations", "specification"), COUNTERS, ids=ids)
-def test_campaign(
-    crdt: Any, operations: Any, specification: Any, members: int, examples: int
-) -> None:
-    check_crdt(crdt, operations, specification, members=members, examples=examples, seed=members)
-    check_forgetting(crdt, operations, below_zero_after_resets(specification), examples=150)
 
 
 class GrowKeepsTheGreatest(GCounter):
@@ -323,9 +304,9 @@ class StabilityLosesTheGift(BoundedCounter):
     ],
 )
 def test_the_harness_catches_in_the_other_counters(mutant: type[PureOpCRDT[Any]]) -> None:
-    _, calls, specification = next(row for row in COUNTERS if row[0] is mutant.__mro__[1])
+    case = cases.of(mutant, CASES)
     with pytest.raises(AssertionError) as failure:
-        check_crdt(mutant, calls, specification, examples=2000, seed=2, shrink=False)
+        check_crdt(mutant, case.operations, case.specification, examples=2000, seed=2, shrink=False)
     assert f"{mutant.__name__} failed with seed=2" in failure.value.__notes__
 
 
@@ -336,7 +317,7 @@ def test_folding_a_growing_counter_at_delivery_is_caught_by_a_containers_reset()
             return True
 
     with pytest.raises(AssertionError, match="Folds"):
-        check_forgetting(Folds, growing, observed_reset, examples=2000, shrink=False)
+        check_forgetting(cases.of(Folds, CASES)._replace(crdt=Folds), examples=2000, shrink=False)
 
 
 def test_without_rights_an_operation_is_refused_at_its_source() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from crdtcast.datatypes import Arrival, Arrived, DWFlag, Entry, EWFlag, PureOpCRDT
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
-from tests.datatypes.forgetting import check_forgetting
+from tests.datatypes import cases
+from tests.datatypes.cases import Case
 
 operations = weighted(
     (6, st.sampled_from([("enable",), ("disable",)])),
@@ -37,30 +38,11 @@ def disable_wins(visible: Sequence[VisibleOperation]) -> bool:
     )
 
 
-FLAGS = [(EWFlag, operations, enable_wins), (DWFlag, operations, disable_wins)]
-ids = [crdt.__name__ for crdt, _, _ in FLAGS]
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), FLAGS, ids=ids)
-def test_a_flag_is_what_its_history_says(crdt: Any, operations: Any, specification: Any) -> None:
-    check_crdt(crdt, operations, specification, examples=40)
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), FLAGS, ids=ids)
-def test_a_reset_by_a_container_takes_what_it_has_seen(
-    crdt: Any, operations: Any, specification: Any
-) -> None:
-    check_forgetting(crdt, operations, specification, examples=25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("members", "examples"), [(3, 1000), (4, 600), (5, 400)])
-@pytest.mark.parametrize(("crdt", "operations", "specification"), FLAGS, ids=ids)
-def test_campaign(
-    crdt: Any, operations: Any, specification: Any, members: int, examples: int
-) -> None:
-    check_crdt(crdt, operations, specification, members=members, examples=examples, seed=members)
-    check_forgetting(crdt, operations, specification, examples=150)
+CALLS = [("enable",), ("disable",), ("reset",)]
+CASES = [
+    Case(EWFlag, operations, enable_wins, CALLS),
+    Case(DWFlag, operations, disable_wins, CALLS),
+]
 
 
 class DisableWinsInstead(EWFlag):
@@ -132,6 +114,6 @@ class StableEnableOutlivesADisable(DWFlag):
     ],
 )
 def test_the_harness_catches(mutant: type[PureOpCRDT[Any]]) -> None:
-    _, calls, specification = next(row for row in FLAGS if row[0] is mutant.__mro__[1])
+    specification = cases.of(mutant, CASES).specification
     with pytest.raises(AssertionError, match=mutant.__name__):
-        check_crdt(mutant, calls, specification, examples=2000, seed=2, shrink=False)
+        check_crdt(mutant, operations, specification, examples=2000, seed=2, shrink=False)

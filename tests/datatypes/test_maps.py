@@ -35,6 +35,8 @@ from crdtcast.exceptions import (
 from crdtcast.tags import Dot, Tag
 from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
 from crdtcast.testing.group import Call
+from tests.datatypes.cases import Case, not_forgotten
+from tests.datatypes.test_sequence import whole_tree
 
 CART = ("cart", AWSet.TYPE)
 COUNT = ("count", ResettableCounter.TYPE)
@@ -47,9 +49,9 @@ on_values = weighted(
     (3, st.tuples(st.just("increment"), st.integers(-1, 2)).map(lambda op: (*COUNT, op))),
     (
         2,
-        st.sampled_from([("insert", 0, "a"), ("insert", 9, "b"), ("delete", 0)]).map(
-            lambda op: (*LIST, op)
-        ),
+        st.sampled_from(
+            [("insert", 0, "a"), ("insert", 9, "b"), ("replace", 0, "c"), ("delete", 0)]
+        ).map(lambda op: (*LIST, op)),
     ),
 )
 updates = on_values.map(lambda update: ("update", *update))
@@ -82,7 +84,8 @@ def pieces(operation: VisibleOperation) -> Pieces:
     """What an operation does to each value, as operations on them."""
 
     def on(key: Sequence[Any], name: str, *args: Any) -> tuple[tuple[Any, str], VisibleOperation]:
-        return tuple(key), VisibleOperation(name, args, operation.tag, operation.index)  # type: ignore[return-value]
+        nested = VisibleOperation(name, args, operation.tag, operation.index, operation.sent)
+        return tuple(key), nested  # type: ignore[return-value]
 
     if operation.name == "update":
         *key, nested = operation.args
@@ -106,7 +109,7 @@ def history_of_values(
     for operation, made in zip(visible, split, strict=True):
         if operation.name == "reset":
             for history in histories.values():
-                history.append(VisibleOperation("reset", (), operation.tag, operation.index))
+                history.append(VisibleOperation("reset", (), operation.tag, operation.index, None))
         for key, nested in made:
             histories[key].append(nested)
     return histories
@@ -137,37 +140,6 @@ def worth(key: tuple[Any, str], history: Sequence[VisibleOperation]) -> Any:
     return grown(history) if key[1] == GOMap.TYPE else observed_removal(history)
 
 
-def whole_tree(visible: Sequence[VisibleOperation]) -> list[Any]:
-    """As in test_sequence, for insertions of one value and deletions of one."""
-    placed = {
-        (*operation.tag.dot, operation.index, 0): operation
-        for operation in visible
-        if operation.name == "place"
-    }
-    hanging: dict[Any, list[tuple[Any, ...]]] = {}
-    for name, operation in placed.items():
-        parent, side, _, stamp = operation.args
-        above = None if parent is None else tuple(parent)
-        hanging.setdefault((above, side), []).append((stamp, name))
-
-    def dead(name: tuple[Any, ...]) -> bool:
-        return any(
-            placed[name] < other
-            for other in visible
-            if other.name == "reset"
-            or (other.name == "kill" and [*name, 1] in map(list, other.args[0]))
-        )
-
-    def below(parent: Any, side: str) -> list[Any]:
-        shown = []
-        for _, name in sorted(hanging.get((parent, side), []), reverse=side == "R"):
-            own = [] if dead(name) else placed[name].args[2]
-            shown += [*below(name, "L"), *own, *below(name, "R")]
-        return shown
-
-    return below(None, "R") + below(None, "L")
-
-
 def observed_removal(visible: Sequence[VisibleOperation]) -> dict[Any, Any]:
     """Each value by its own specification; empty ones are not there."""
     values = {key: worth(key, history) for key, history in history_of_values(visible).items()}
@@ -178,47 +150,41 @@ def grown(visible: Sequence[VisibleOperation]) -> dict[Any, Any]:
     return {key: worth(key, history) for key, history in history_of_values(visible).items()}
 
 
-class AsGiven(AWMap):
-    """Sends what was given. An element's identity counts the operations of its message as they were
-    sent, and a specification sees them as they were before `compress`.
-    """
-
-    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
-        return list(operations)
-
-
-without_lists = operations.filter(lambda operation: LIST[0] not in repr(operation))
-
-
-def test_add_wins_map_is_what_its_history_says() -> None:
-    check_crdt(AsGiven, operations, observed_removal, examples=25, actions=40)
+def grown_and_forgotten(visible: Sequence[VisibleOperation]) -> dict[Any, Any]:
+    """A container's reset leaves the keys, worth what it has not seen."""
+    forgets = [operation for operation in visible if operation.name == "forget"]
+    others = [operation for operation in visible if operation.name != "forget"]
+    return {
+        key: grown_and_forgotten([*history, *forgets])
+        if key[1] == GOMap.TYPE
+        else worth(key, not_forgotten([*history, *forgets]))
+        for key, history in history_of_values(others).items()
+    }
 
 
-def test_compressed_add_wins_map_is_what_its_history_says() -> None:
-    check_crdt(AWMap, without_lists, observed_removal, examples=15, actions=40)
+CASES = [
+    Case(
+        AWMap,
+        operations,
+        observed_removal,
+        [
+            ("update", *CART, ("add", "x")),
+            ("remove", *CART),
+            ("update", *LIST, ("insert", 0, "a")),
+            ("update", *INNER, ("update", *COUNT, ("increment", 1))),
+        ],
+    ),
+    Case(
+        GOMap,
+        growing,
+        grown,
+        [("update", *CART, ("add", "x")), ("update", *CART, ("remove", "x"))],
+        grown_and_forgotten,
+    ),
+]
 
 
-def test_grow_only_map_is_what_its_history_says() -> None:
-    check_crdt(GOMap, growing, grown, examples=15)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("members", [3, 4, 5])
-def test_maps_in_many_schedules(members: int) -> None:
-    for crdt, calls in ((AsGiven, operations), (AWMap, without_lists)):
-        check_crdt(
-            crdt,
-            calls,
-            observed_removal,
-            members=members,
-            examples=700,
-            actions=50,
-            seed=members,
-        )
-    check_crdt(GOMap, growing, grown, members=members, examples=700, seed=members)
-
-
-class RemovalDropsTheObject(AsGiven):
+class RemovalDropsTheObject(AWMap):
     """A removal forgets the value, whatever it had seen of it."""
 
     def _take(self, piece: Any, tag: Tag, index: int) -> None:
@@ -228,7 +194,7 @@ class RemovalDropsTheObject(AsGiven):
             self._shown.pop(piece.key, None)
 
 
-class RemovalForgetsConcurrency(AsGiven):
+class RemovalForgetsConcurrency(AWMap):
     """A removal resets the value also as far as it has not seen it."""
 
     def _take(self, piece: Any, tag: Tag, index: int) -> None:
@@ -239,19 +205,19 @@ class RemovalForgetsConcurrency(AsGiven):
             super()._take(piece, tag, index)
 
 
-class ResetOnlyOfWhatIsShown(AsGiven):
+class ResetOnlyOfWhatIsShown(AWMap):
     """Removes keys without telling the values: no nested reset at all."""
 
     def _reset_of(self, held: PureOpCRDT[Any]) -> list[Any] | None:
         return None if isinstance(held, AWMap) else super()._reset_of(held)
 
 
-class EmptyKeysStay(AsGiven):
+class EmptyKeysStay(AWMap):
     def shows(self, held: PureOpCRDT[Any]) -> bool:
         return True
 
 
-class VanishesWithItsLog(AsGiven):
+class VanishesWithItsLog(AWMap):
     """A value that is empty now is dropped although its log is not."""
 
     def _review(self, key: Any, held: PureOpCRDT[Any]) -> None:
@@ -261,12 +227,12 @@ class VanishesWithItsLog(AsGiven):
             del self._objects[key]
 
 
-class StabilityStopsAtTheMap(AsGiven):
+class StabilityStopsAtTheMap(AWMap):
     def stable(self, tag: Tag) -> None:
         self._unstable.pop(tag.dot, None)
 
 
-class SnapshotForgetsWhoIsUnstable(AsGiven):
+class SnapshotForgetsWhoIsUnstable(AWMap):
     def load_stable(self, dumped: Any, version: int) -> None:
         super().load_stable(dumped, version)
         self._unstable.clear()

@@ -14,6 +14,7 @@ from crdtcast.datatypes.canonical import plain
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
 from crdtcast.testing.group import Call
+from tests.datatypes.cases import Case
 
 amounts = st.sampled_from([1, 2, -3, "0.1", 1e16, Decimal("1e-20"), 2**63])
 number_operations = weighted(
@@ -85,35 +86,20 @@ def by_score(visible: Sequence[VisibleOperation]) -> list[tuple[Any, Decimal]]:
     return [(member, exactly(scored[member])) for member in sorted(scored, key=key)]
 
 
-def test_number_is_what_its_history_says() -> None:
-    check_crdt(Number, number_operations, last_assignment_and_increments, examples=25)
-
-
-def test_sorted_map_is_what_its_history_says() -> None:
-    check_crdt(SortedMap, map_operations, by_score, examples=25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("members", [3, 4, 5])
-def test_numbers_in_many_schedules(members: int) -> None:
-    check_crdt(
+CASES = [
+    Case(
         Number,
         number_operations,
         last_assignment_and_increments,
-        members=members,
-        examples=700,
-        actions=40,
-        seed=members,
-    )
-    check_crdt(
+        [("set", 1), ("increment", 2), ("remove",)],
+    ),
+    Case(
         SortedMap,
         map_operations,
         by_score,
-        members=members,
-        examples=700,
-        actions=40,
-        seed=members,
-    )
+        [("set", "x", 1), ("increment", "x", 2), ("remove", "x"), ("reset",)],
+    ),
+]
 
 
 class KillsWhatIsConcurrent(Number):

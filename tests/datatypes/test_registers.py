@@ -14,7 +14,8 @@ from crdtcast.exceptions import InvalidOperationError
 from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
-from tests.datatypes.forgetting import check_forgetting
+from tests.datatypes import cases
+from tests.datatypes.cases import Case
 
 values = st.sampled_from(["x", "y", 1, 1.0, True, [1], {"k": [b"v"]}, None])
 operations = weighted(
@@ -40,35 +41,11 @@ def last_by_the_clock(visible: Sequence[VisibleOperation]) -> Any:
     return max(written, key=lambda write: write[:2])[2] if written else None
 
 
-REGISTERS = [
-    (MVRegister, operations, all_concurrent),
-    (LWWRegister, operations, last_by_the_clock),
+CALLS = [("assign", 1), ("assign", 2), ("reset",)]
+CASES = [
+    Case(MVRegister, operations, all_concurrent, CALLS),
+    Case(LWWRegister, operations, last_by_the_clock, CALLS),
 ]
-ids = [crdt.__name__ for crdt, _, _ in REGISTERS]
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), REGISTERS, ids=ids)
-def test_a_register_is_what_its_history_says(
-    crdt: Any, operations: Any, specification: Any
-) -> None:
-    check_crdt(crdt, operations, specification, examples=40)
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), REGISTERS, ids=ids)
-def test_a_reset_by_a_container_takes_what_it_has_seen(
-    crdt: Any, operations: Any, specification: Any
-) -> None:
-    check_forgetting(crdt, operations, specification, examples=25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("members", "examples"), [(3, 1000), (4, 600), (5, 400)])
-@pytest.mark.parametrize(("crdt", "operations", "specification"), REGISTERS, ids=ids)
-def test_campaign(
-    crdt: Any, operations: Any, specification: Any, members: int, examples: int
-) -> None:
-    check_crdt(crdt, operations, specification, members=members, examples=examples, seed=members)
-    check_forgetting(crdt, operations, specification, examples=150)
 
 
 class KeepsTheLastDelivered(MVRegister):
@@ -154,9 +131,9 @@ class OneIsTrue(LWWRegister):
     ],
 )
 def test_the_harness_catches(mutant: type[PureOpCRDT[Any]]) -> None:
-    _, calls, specification = next(row for row in REGISTERS if row[0] is mutant.__mro__[1])
+    specification = cases.of(mutant, CASES).specification
     with pytest.raises(AssertionError, match=mutant.__name__):
-        check_crdt(mutant, calls, specification, examples=2000, seed=2, shrink=False)
+        check_crdt(mutant, operations, specification, examples=2000, seed=2, shrink=False)
 
 
 def tag(origin: str, counter: int, **past: int) -> Tag:

@@ -10,17 +10,20 @@ import pytest
 from hypothesis import strategies as st
 
 from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
-from crdtcast.datatypes.sequence import Member
-from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
+from crdtcast.datatypes.sequence import GONE, Member, Positions
+from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 from crdtcast.tags import Dot, Tag
-from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
+from crdtcast.testing import Group, VisibleOperation, check_crdt, check_every_order, weighted
 from crdtcast.testing.group import Call
+from tests.datatypes import cases
+from tests.datatypes.cases import Case
 
 indices = st.integers(-3, 4)
 letters = st.sampled_from("abcdefgh")
 operations = weighted(
     (6, st.tuples(st.just("insert"), indices, letters)),
     (1, st.tuples(st.just("insert_all"), indices, st.lists(letters, max_size=3))),
+    (3, st.tuples(st.just("replace"), indices, letters)),
     (4, st.tuples(st.just("delete"), indices)),
     (1, st.tuples(st.just("delete"), indices, st.integers(0, 3))),
     (1, st.just(("reset",))),
@@ -28,74 +31,78 @@ operations = weighted(
 typing = weighted(
     (5, st.tuples(st.just("insert"), indices, st.text("abc", min_size=1, max_size=3))),
     (3, st.tuples(st.just("delete"), indices, st.integers(1, 2))),
+    (1, st.just(("reset",))),
 )
+
+
+Identity = tuple[Any, ...]
 
 
 def whole_tree(visible: Sequence[VisibleOperation]) -> list[Any]:
     """Every element ever inserted, in its place for ever: the newest of siblings is next to their
-    parent; those that nothing removed are shown.
+    parent. Each shows, of the values that nothing later took back, the last by its stamp; the one
+    it was inserted with is older than any. Without a value it is not shown.
     """
-    hanging: dict[Any, list[tuple[int, tuple[Any, ...], Any]]] = {}
-    inserted = []
+    hanging: dict[Any, list[tuple[int, Identity]]] = {}
+    values: dict[Identity, list[tuple[VisibleOperation, Any, Any]]] = {}
     for operation in visible:
+        dot, at = operation.tag.dot, operation.sent
         if operation.name == "place":
-            parent, side, values, stamp = operation.args
-            for number, value in enumerate(values):
-                name = (*operation.tag.dot, operation.index, number)
+            parent, side, inserted, stamp = operation.args
+            for number, value in enumerate(inserted):
+                name = (*dot, at, number)
                 above = None if parent is None else tuple(parent)
-                hanging.setdefault((above, side), []).append((stamp, name, value))
-                inserted.append((operation, name))
+                hanging.setdefault((above, side), []).append((stamp, name))
+                values[name] = [(operation, (0,), value)]
                 parent, side = name, "R"
-    dead = {
-        name
-        for insertion, name in inserted
-        for other in visible
-        if insertion < other
-        if other.name == "reset"
-        or (other.name == "kill" and any(_in_run(name, run) for run in other.args[0]))
-    }
+        elif operation.name == "write":
+            target, value, stamp = operation.args
+            values[tuple(target)].append((operation, (stamp, dot, at), value))
+
+    def shown(name: Identity) -> list[Any]:
+        hits = [operation for operation in visible if _hits(operation, name)]
+        alive = [
+            (recency, value)
+            for operation, recency, value in values[name]
+            if not any(operation < hit for hit in hits)
+        ]
+        return [value for _, value in sorted(alive, key=lambda each: each[0])[-1:]]
 
     def below(parent: Any, side: str) -> list[Any]:
         siblings = sorted(hanging.get((parent, side), []), reverse=side == "R")
-        return [shown for sibling in siblings for shown in around(sibling)]
-
-    def around(sibling: tuple[int, tuple[Any, ...], Any]) -> list[Any]:
-        _, name, value = sibling
-        return below(name, "L") + [value] * (name not in dead) + below(name, "R")
+        return [
+            value
+            for _, name in siblings
+            for value in [*below(name, "L"), *shown(name), *below(name, "R")]
+        ]
 
     return below(None, "R") + below(None, "L")
 
 
-def _in_run(name: tuple[Any, ...], run: Sequence[Any]) -> bool:
-    *message, first, count = run
-    return list(name[:3]) == message and first <= name[3] < first + count
+def _hits(operation: VisibleOperation, name: Identity) -> bool:
+    if operation.name == "kill":
+        return any(
+            list(name[:3]) == message and first <= name[3] < first + count
+            for *message, first, count in operation.args[0]
+        )
+    return operation.name == "reset" or (
+        operation.name == "write" and tuple(operation.args[0]) == name
+    )
 
 
 def as_text(visible: Sequence[VisibleOperation]) -> str:
     return "".join(whole_tree(visible))
 
 
-def test_list_is_what_its_history_says() -> None:
-    check_crdt(SharedList, operations, whole_tree, examples=30, actions=40)
-
-
-def test_text_is_what_its_history_says() -> None:
-    check_crdt(SharedText, typing, as_text, members=4, examples=10, actions=40, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("members", [3, 4, 5])
-def test_sequences_in_many_schedules(members: int) -> None:
-    check_crdt(
+CASES = [
+    Case(
         SharedList,
         operations,
         whole_tree,
-        members=members,
-        examples=700,
-        actions=50,
-        seed=members,
-    )
-    check_crdt(SharedText, typing, as_text, members=members, examples=700, actions=50, seed=members)
+        [("insert", 0, "a"), ("insert_all", 1, ["b", "c"]), ("replace", 0, "d"), ("delete", 0)],
+    ),
+    Case(SharedText, typing, as_text, [("insert", 0, "ab"), ("insert", 1, "c"), ("delete", 0)]),
+]
 
 
 class OldestNextToTheParent(SharedList):
@@ -124,14 +131,14 @@ class NoClimbing(SharedList):
 class KillForgetsConcurrency(SharedList):
     """A reset deletes what it has not seen."""
 
-    def _kills_of_all(self, tag: Tag, index: int) -> Any:
-        return [(("x", *member.identity), None) for member in self._members]
+    def _seen(self, tag: Tag, index: int) -> Any:
+        return [member.identity for member in self._members]
 
 
 class DropsDeadPositionsAtOnce(SharedList):
-    def _kill(self, member: Member) -> None:
-        super()._kill(member)
-        if member.kills == 1:
+    def _show(self, member: Member, value: Any) -> None:
+        super()._show(member, value)
+        if value is GONE and member.identity in self._by_identity:
             self._members.remove(member.leaf, member.leaf.items.index(member))
             del self._by_identity[member.identity]
             for siblings in self._children.values():
@@ -139,14 +146,14 @@ class DropsDeadPositionsAtOnce(SharedList):
                     siblings.remove(member)
             member.place = None
 
-    def _settle(self, member: Member) -> None:
-        if member.place is not None:
-            super()._settle(member)
+    def entered(self, entry: Entry) -> None:
+        name: Any = entry.slot
+        if len(name) == 4 or name[1:] in self._by_identity:
+            super().entered(entry)
 
     def stabilise(self, entry: Entry) -> None:
-        if len(entry.slot) == 4 and entry.slot not in self._by_identity:  # type: ignore[arg-type]
-            return
-        super().stabilise(entry)
+        if len(entry.slot) == 5 or entry.slot in self._by_identity:  # type: ignore[arg-type]
+            super().stabilise(entry)
 
 
 class ForgetsPlacesEarly(SharedList):
@@ -164,8 +171,8 @@ class KeepsTheDead(SharedList):
 
     def stabilise(self, entry: Entry) -> None:
         name: Any = entry.slot
-        if len(name) == 5:
-            self._by_identity[name[1:]].kills -= 1
+        if name[0] == "x" and len(name) == 5:
+            self._show(self._by_identity[name[1:]], "back")
         else:
             super().stabilise(entry)
 
@@ -181,23 +188,180 @@ class InsertsBesideTheDead(SharedList):
         return super().arrival(operation)
 
 
+class DeletionsWin(SharedList):
+    """A deletion takes a replacement that it has not seen, if it finds it."""
+
+    def obsolete(self, old: Entry, new: Arrived) -> bool:
+        return True
+
+
+class LastReplacementDelivered(SharedList):
+    """Of concurrent replacements, what came last is shown."""
+
+    def entered(self, entry: Entry) -> None:
+        super().entered(entry)
+        name: Any = entry.slot
+        if name[0] == "w" and len(name) == 5:
+            self._show(self._by_identity[name[1:]], entry.content[0])
+
+
+class ReplacesOnlyWhatIsAlive(SharedList):
+    """A replacement that finds its element deleted is too late."""
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "write" and self.index_of(tuple(operation.args[0])) is None:
+            return Arrival()
+        return super().arrival(operation)
+
+
+class PlaceGoesWithOneOfItsDeletions(SharedList):
+    """A dead place is dropped at the first of several deletions that is stable."""
+
+    def stabilise(self, entry: Entry) -> None:
+        name: Any = entry.slot
+        if name[0] == "x" and (member := self._by_identity.get(name[1:])) is not None:
+            member.kills = 1
+        super().stabilise(entry)
+
+
+class DeletionTakesAReplacedElement(SharedList):
+    """A stable deletion drops its element, though somebody has replaced it since."""
+
+    def stabilise(self, entry: Entry) -> None:
+        name: Any = entry.slot
+        if name[0] == "x" and (member := self._by_identity.get(name[1:])) is not None:
+            self._show(member, GONE)
+        super().stabilise(entry)
+
+
+class IndicesCountTheDead(SharedText):
+    """What is inserted hangs from its neighbour even if that is dead."""
+
+    def _hook(self, index: int) -> Any:
+        members = list(self._members)[:index]
+        return (list(members[-1].identity), "R") if members else (None, "L")
+
+    def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
+        pass
+
+
+class TypedBackwards(SharedText):
+    """Of what is inserted in one go, the last letter comes first."""
+
+    def inserted(self, name: str, given: str) -> str:
+        return given
+
+    def arrival(self, operation: Arrived) -> Arrival:
+        if operation.name == "place":
+            parent, side, values, stamp = operation.args
+            args = (parent, side, values[::-1], stamp)
+            return super().arrival(Arrived("place", args, operation.tag, operation.index))
+        return super().arrival(operation)
+
+
+class TextSnapshotForgetsTheDead(SharedText):
+    """A restored text knows nothing of places to which others may refer."""
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        stamp, runs = dumped
+        super().load_stable([stamp, [run for run in runs if run[4] is not None]], version)
+
+
+class TextCompressesToTheLast(SharedText):
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return list(operations[-1:])
+
+
+class TextResetIsADeletionOfAll(SharedText):
+    """A reset takes what is here, seen by its sender or not."""
+
+    def _seen(self, tag: Tag, index: int) -> Any:
+        return [member.identity for member in self._members]
+
+
+SLOW = pytest.mark.slow  # rare: costs seconds
+
+
 @pytest.mark.parametrize(
     "mutant",
     [
-        pytest.param(NextToTheParentAlways, marks=pytest.mark.slow),
+        pytest.param(NextToTheParentAlways, marks=SLOW),
         NoClimbing,
-        KillForgetsConcurrency,
-        pytest.param(DropsDeadPositionsAtOnce, marks=pytest.mark.slow),
+        pytest.param(KillForgetsConcurrency, marks=SLOW),
+        pytest.param(DropsDeadPositionsAtOnce, marks=SLOW),
         ForgetsPlacesEarly,
-        pytest.param(KeepsTheDead, marks=pytest.mark.slow),
+        KeepsTheDead,
         InsertsBesideTheDead,
         OldestNextToTheParent,
+        pytest.param(DeletionsWin, marks=SLOW),
+        pytest.param(LastReplacementDelivered, marks=SLOW),
+        pytest.param(ReplacesOnlyWhatIsAlive, marks=SLOW),
+        pytest.param(PlaceGoesWithOneOfItsDeletions, marks=SLOW),
+        pytest.param(DeletionTakesAReplacedElement, marks=SLOW),
+        pytest.param(IndicesCountTheDead, marks=SLOW),
+        TypedBackwards,
+        TextSnapshotForgetsTheDead,
+        TextCompressesToTheLast,
+        TextResetIsADeletionOfAll,
     ],
 )
-def test_the_harness_catches(mutant: type[SharedList]) -> None:
-    with pytest.raises((AssertionError, KeyError)) as caught:
-        check_crdt(mutant, operations, whole_tree, examples=3000, actions=50, seed=2, shrink=False)
+def test_the_harness_catches(mutant: type[Positions[Any]]) -> None:
+    case = cases.of(mutant, CASES)
+    with pytest.raises((AssertionError, KeyError, UnusableInputError)) as caught:
+        check_crdt(
+            mutant,
+            case.operations,
+            case.specification,
+            examples=3000,
+            actions=50,
+            seed=2,
+            shrink=False,
+        )
     assert any(mutant.__name__ in note for note in caught.value.__notes__)
+
+
+REPLACING = [("insert", 0, "a"), ("replace", 0, "b"), ("replace", 0, "c"), ("delete", 0)]
+
+
+@pytest.mark.parametrize(
+    "mutant", [DeletionsWin, LastReplacementDelivered, ReplacesOnlyWhatIsAlive]
+)
+def test_every_order_catches(mutant: type[SharedList]) -> None:
+    """What random schedules take seconds to come upon."""
+    with pytest.raises(AssertionError, match="should be"):
+        check_every_order(mutant, REPLACING, whole_tree)
+
+
+def test_a_replacement_survives_a_deletion_that_had_not_seen_it() -> None:
+    group = Group(SharedList, 2)
+    a, b = group.members
+    group.issue(a, [Call("insert_all", 0, ["x", "y", "z"])])
+    group.deliver_all()
+    name = a.crdt.identity_at(1)
+    group.issue(a, [Call("replace", 1, "Y")])
+    group.issue(b, [Call("delete", 0, 2)])
+    group.deliver_all()
+    assert a.crdt.value == b.crdt.value == ["Y", "z"]
+    assert b.crdt.identity_at(0) == name
+    group.issue(b, [Call("delete", -2)])
+    group.deliver_all()
+    assert a.crdt.value == b.crdt.value == ["z"]
+    for refused in (("replace", 1, "x"), ("write", list(name), "x"), ("replace", 0, {1})):
+        with pytest.raises(InvalidOperationError):
+            a.crdt.prepare(*refused)
+
+
+def test_after_an_eviction_a_replacement_yields_to_what_somebody_did_to_the_element() -> None:
+    group = Group(SharedList, 1)
+    (only,) = group.members
+    group.issue(only, [Call("insert_all", 0, ["x", "y"])])
+    base = only.crdt.clone()
+    mine = only.crdt.prepare("replace", 0, "mine")
+    group.issue(only, [Call("insert", 0, "before"), Call("delete", 1)])
+    ((name, target, value, stamp),) = SharedList.rebase(mine, base, only.crdt)
+    assert (name, target, value) == ("write", mine[1], "mine") and stamp > mine[3]
+    group.issue(only, [Call("replace", 1, "theirs")])
+    assert SharedList.rebase(mine, base, only.crdt) == []
 
 
 @pytest.mark.parametrize("forwards", [True, False])

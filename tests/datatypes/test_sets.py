@@ -18,7 +18,8 @@ from crdtcast.datatypes import (
     TwoPhaseSet,
 )
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
-from tests.datatypes.forgetting import check_forgetting
+from tests.datatypes import cases
+from tests.datatypes.cases import Case, check_forgetting
 
 elements = st.sampled_from(["x", "x", "x", 1])
 operations = weighted(
@@ -52,10 +53,6 @@ def add_wins(visible: Sequence[VisibleOperation]) -> set[Any]:
         for element in added(add)
         if not any(add < other and removes(other, element) for other in visible)
     }
-
-
-def test_add_wins_set_is_what_its_history_says() -> None:
-    check_crdt(AWSet, operations, add_wins, examples=200)
 
 
 def test_add_wins_set_of_five_replicas() -> None:
@@ -146,7 +143,7 @@ class DigestOfTheLog(AWSet):
         ClearsAllStableOnRemove,
         FoldsAtDelivery,
         SecondAddIsRedundant,
-        PresenceDropsAStableTwin,
+        pytest.param(PresenceDropsAStableTwin, marks=pytest.mark.slow),  # rare: costs seconds
         ForgetsAtStability,
         SnapshotLosesStable,
         DigestOfTheLog,
@@ -210,35 +207,13 @@ def remove_wins(visible: Sequence[VisibleOperation]) -> set[Any]:
     }
 
 
-SETS = [
-    (GSet, growing, grow_only),
-    (AWSet, operations, add_wins),
-    (RWSet, operations, remove_wins),
-    (TwoPhaseSet, without_reset, two_phase),
+ON_X = [("add", "x"), ("remove", "x")]
+CASES = [
+    Case(GSet, growing, grow_only, [("add", "x"), ("add", "y"), ("add_all", ["x", "y"])]),
+    Case(AWSet, operations, add_wins, [*ON_X, ("reset",)]),
+    Case(RWSet, operations, remove_wins, [*ON_X, ("reset",)]),
+    Case(TwoPhaseSet, without_reset, two_phase, [*ON_X, ("add", "y")]),
 ]
-ids = [crdt.__name__ for crdt, _, _ in SETS]
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
-def test_a_set_is_what_its_history_says(crdt: Any, operations: Any, specification: Any) -> None:
-    check_crdt(crdt, operations, specification, examples=25)
-
-
-@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
-def test_a_reset_by_a_container_takes_what_it_has_seen(
-    crdt: Any, operations: Any, specification: Any
-) -> None:
-    check_forgetting(crdt, operations, specification, examples=25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("members", "examples"), [(3, 1000), (4, 600), (5, 400)])
-@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
-def test_campaign(
-    crdt: Any, operations: Any, specification: Any, members: int, examples: int
-) -> None:
-    check_crdt(crdt, operations, specification, members=members, examples=examples, seed=members)
-    check_forgetting(crdt, operations, specification, examples=150)
 
 
 def checked_length(crdt: type[PureOpCRDT[Any]]) -> type[PureOpCRDT[Any]]:
@@ -257,11 +232,10 @@ def checked_length(crdt: type[PureOpCRDT[Any]]) -> type[PureOpCRDT[Any]]:
     return Compared
 
 
-@pytest.mark.parametrize(("crdt", "operations", "specification"), SETS, ids=ids)
-def test_a_sets_length_membership_and_iteration_agree(
-    crdt: Any, operations: Any, specification: Any
-) -> None:
-    check_crdt(checked_length(crdt), operations, specification, examples=15, seed=4)
+@pytest.mark.parametrize("case", CASES, ids=[case.crdt.__name__ for case in CASES])
+def test_a_sets_length_membership_and_iteration_agree(case: Case) -> None:
+    crdt = checked_length(case.crdt)
+    check_crdt(crdt, case.operations, case.specification, examples=15, seed=4)
 
 
 class GrowFoldsAtDelivery(GSet):
@@ -350,9 +324,9 @@ class TwoPhaseRemovesWhatItSaw(TwoPhaseSet):
     def stabilise(self, entry: Entry) -> None:
         member, removed = entry.slot  # type: ignore[misc]
         if removed:
-            self._added.discard(member)
+            self._stable.discard(member)
         else:
-            self._added.add(member)
+            self._stable.add(member)
 
 
 class TwoPhaseStableAddStays(TwoPhaseSet):
@@ -360,7 +334,7 @@ class TwoPhaseStableAddStays(TwoPhaseSet):
 
     @property
     def value(self) -> frozenset[Any]:
-        return frozenset([*self._added, *super().value])
+        return frozenset([*self._stable, *super().value])
 
 
 class TwoPhaseDropsTombstonesInSnapshots(TwoPhaseSet):
@@ -387,11 +361,12 @@ class TwoPhaseDropsTombstonesInSnapshots(TwoPhaseSet):
     ],
 )
 def test_the_harness_catches_in_the_other_sets(mutant: type[PureOpCRDT[Any]]) -> None:
-    _, calls, specification = next(row for row in SETS if row[0] is mutant.__mro__[1])
+    case = cases.of(mutant, CASES)
     with pytest.raises(AssertionError, match=mutant.__name__):
-        check_crdt(mutant, calls, specification, examples=2000, seed=2, shrink=False)
+        check_crdt(mutant, case.operations, case.specification, examples=2000, seed=2, shrink=False)
 
 
 def test_folding_a_growing_set_at_delivery_is_caught_by_a_containers_reset() -> None:
+    case = cases.of(GSet, CASES)._replace(crdt=GrowFoldsAtDelivery)
     with pytest.raises(AssertionError, match="GrowFoldsAtDelivery"):
-        check_forgetting(GrowFoldsAtDelivery, growing, grow_only, examples=2000, shrink=False)
+        check_forgetting(case, examples=2000, shrink=False)

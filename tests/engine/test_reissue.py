@@ -161,3 +161,24 @@ def test_what_a_stranger_to_the_group_took_along_may_be_dropped_although_its_con
     town.run()
     assert parked.may_be_dropped(engine)
     town.assert_one_group("a", "b", "d")
+
+
+def test_a_leaver_that_never_learned_that_it_was_a_member_sends_nothing_again() -> None:
+    town = Town("abc")
+    leaver = town.join("d", "a")
+    town.send("d", b"1")
+    leaver.leave()
+    parked = Parked.of(leaver.state(), leaver.me)
+    assert parked.strangers == {leaver.me}
+    assert parked.meeting(leaver) is parked, "that it knows itself proves nothing"
+    town.run(5)
+    town.take_down("d")
+    town.join("d", "b", [leaver.me])
+    engine = town.engines["d"]
+    parked = parked.meeting(engine)
+    assert parked.is_decided(engine)
+    town.run()
+    assert engine.fate(leaver.me) is Fate.SETTLED, "it is swept and forgotten"
+    assert parked.uncovered(engine) == ()
+    assert parked.may_be_dropped(engine)
+    assert Parked.of(engine.state(), engine.me, parked).strangers == frozenset()

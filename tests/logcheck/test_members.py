@@ -263,6 +263,28 @@ def test_what_does_not_fit_is_named(
     assert (first.problem, first.place.incarnation, str(first.dot)) == (problem, at, about), first
 
 
+@pytest.mark.parametrize("given_up", ["", "comes back", "told"])
+def test_a_forced_split_is_one_unless_a_side_is_given_up(tmp_path: Path, given_up: str) -> None:
+    hand = Hand()
+    for me in (A, B):
+        hand.start(me, [A, B], {})
+    hand.send(A, f"{A}:1")
+    hand.send(B, f"{B}:1")
+    hand.tell(A, Kind.EVICT, f"{B}:0", op="forced")
+    hand.tell(B, Kind.EVICT, f"{A}:0", op="forced")
+    if given_up == "told":
+        hand.tell(B, Kind.EVICT, f"{B}:0")
+    elif given_up == "comes back":
+        again = f"b.03+{A}+2"
+        hand.send(A, f"{A}:2", f"{A}:1")
+        hand.tell(A, Kind.JOIN, f"{A}:2", member=again)
+        hand.start(again, [A, again], {A: 2})
+        hand.send(again, f"{again}:1", f"{A}:2", reissues=Dot(B, 1))
+        hand.deliver(f"{again}:1", A)
+    found = checked(tmp_path, hand.logs).violations
+    assert [v.problem for v in found] == ([] if given_up else [Problem.MEMBERSHIP])
+
+
 def test_logs_that_all_wait_for_each_other_are_not_waited_for(tmp_path: Path) -> None:
     hand = Hand()
     for me in (A, B):

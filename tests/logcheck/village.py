@@ -36,7 +36,7 @@ class Villager:
 class Village:
     """Everything is drawn from one seed. `counts` says what has happened."""
 
-    def __init__(self, directory: Path, seed: int, size: int = 4) -> None:
+    def __init__(self, directory: Path, seed: int, size: int = 4, prefix: str = "") -> None:
         self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "returns": 0, "reissues": 0}
         self._directory = directory
         self._draw = random.Random(seed)
@@ -44,12 +44,12 @@ class Village:
         self._serial = count(1)
         self._flights: list[tuple[str, str, Content]] = []
         self._cut: set[str] = set()
-        names = "abcdefgh"[:size]
+        names = [prefix + letter for letter in "abcdefgh"[:size]]
         ids = {name: self._base(name) for name in names}
         self.living = {
             name: self._open(name, GroupEngine.found(me, ids.values())) for name, me in ids.items()
         }
-        self._fresh = (f"m{number}" for number in count(1))
+        self._fresh = (f"{prefix}m{number}" for number in count(1))
         self._link_all()
 
     def _base(self, name: str) -> str:

@@ -19,11 +19,11 @@ class Authority:
         self._authority.cert_pem.write_to_path(self.ca)
         self._issued = 0
 
-    def issue(self, name: str, *, expired: bool = False) -> dict[str, Any]:
-        """Options of a node with that name in its certificate."""
+    def issue(self, name: str, *others: str, expired: bool = False) -> dict[str, Any]:
+        """Options of a node with that name in its certificate, and perhaps others."""
         self._issued += 1
         times = {"not_before": LONG_AGO, "not_after": LONG_AGO.replace(year=2002)}
-        issued = self._authority.issue_cert(name, **(times if expired else {}))
+        issued = self._authority.issue_cert(name, *others, **(times if expired else {}))
         stem = self.directory / f"{self.ca.stem}-{name}-{self._issued}"
         certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))

@@ -103,10 +103,14 @@ class Network:
 
         return connect
 
-    def black_hole(self) -> None:
-        """From now on no byte arrives on the present connections, and nobody is told."""
-        for _, _, near, far in self.streams:
-            for stream in (near, far):
+    def black_hole(self, *, deaf: str | None = None) -> None:
+        """From now on no byte arrives on the present connections, and nobody is told. deaf: no byte
+        for this member; what it sends still arrives.
+        """
+        for dialler, acceptor, near, far in self.streams:
+            for stream, hears in ((near, acceptor), (far, dialler)):
+                if deaf not in (None, hears):
+                    continue
                 sender = stream.send_stream
                 assert isinstance(sender, trio.testing.MemorySendStream)
                 sender.send_all_hook = None

@@ -199,17 +199,17 @@ async def test_a_contact_that_was_asked_and_is_cut_off_does_not_leave_two_member
         a, b, c = group.hosts.values()
         late = await group.start("d", "a", max_frame=64 * 1024)
 
-        def cut(received: int, size: int) -> bool:
-            if "d" not in a.up.members or received == size:
-                return False
+        async def cut() -> None:
+            while "d" not in a.up.members:
+                await a.up.changed()
             late.node.cut("a")
-            return True
+            assert late.member is None, "the cut did not come in between"
 
-        late.on_copied = cut
         for n in range(40):
             a.up.tcbroadcast(bytes([n]) * 50_000)
-        await late.join()
-        assert late.on_copied is None, "the cut did not come in between"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cut)
+            await late.join()
         late.node.heal("a")
         for host in (a, b, c, late):
             await members_are(host.up, "a", "b", "c", "d")

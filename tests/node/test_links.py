@@ -122,6 +122,30 @@ async def test_a_silent_peer_is_noticed_after_three_intervals_and_dialled_again(
 
 
 @simulated
+@pytest.mark.parametrize("deaf", ["a", "b"])
+async def test_a_link_that_works_one_way_only_is_noticed_by_both_after_three_intervals(
+    deaf: str,
+) -> None:
+    async with group("a", "b", "c", keepalive_interval=2.0) as (network, members):
+        await eventually(lambda: all_linked(members))
+        await trio.sleep(5)
+        speaker = "b" if deaf == "a" else "a"
+        ends = [members[deaf].node.links().up[speaker], members[speaker].node.links().up[deaf]]
+        bystander = members["c"].node.links().up[speaker]
+        network.streams = [s for s in network.streams if {s[0], s[1]} == {"a", "b"}]
+        network.black_hole(deaf=deaf)
+        began = trio.current_time()
+        members[speaker].send(b"unheard at first")
+        await eventually(lambda: ends[0].closed is not None)
+        assert ends[0].closed is not None and "nothing heard" in ends[0].closed
+        assert 4.0 <= trio.current_time() - began <= 8.0
+        # The speaker hears that the deaf one closes, which still arrives.
+        await eventually(lambda: ends[1].closed is not None, 1)
+        await eventually(lambda: members[deaf].payloads == [b"unheard at first"])
+        assert bystander.closed is None
+
+
+@simulated
 @pytest.mark.parametrize("lost_by", ["a", "b"])
 async def test_a_half_open_link_gives_way_to_the_new_connection(lost_by: str) -> None:
     """One side has lost the link, the other has not noticed; keep-alives would take an hour."""

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
@@ -18,6 +20,7 @@ from crdtcast.wire import Hello, Refusal, decode, encode
 from tests.node.certificates import Authority
 from tests.node.network import (
     Member,
+    Network,
     eventually,
     group,
     incarnation,
@@ -152,6 +155,50 @@ async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
         await still_works(members)
 
 
+@pytest.fixture(scope="module")
+def greeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], bytes]:
+    """A node's options, and the first thing that a good client says to it."""
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    end = client(**authority.issue("b")).wrap_bio(back, there)
+    with pytest.raises(ssl.SSLWantReadError):
+        end.do_handshake()
+    return authority.issue("a"), there.read()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.binary(max_size=40), st.integers(0, 600), st.booleans())
+def test_whatever_is_said_instead_of_a_tls_handshake_ends_that_connection_only(
+    greeting: tuple[dict[str, Any], bytes], at: int, change: bytes, cut: int, hangs_up: bool
+) -> None:
+    """A greeting with some bytes changed, and an end where it should go on."""
+    options, first = greeting
+    at %= len(first)
+    said = (first[:at] + change + first[at + len(change) :])[: cut or None]
+    unexpected: list[logging.LogRecord] = []
+    logger = logging.Logger("test")
+    logger.addFilter(lambda record: unexpected.append(record) if record.exc_info else True)  # type: ignore[func-returns-value]
+
+    @simulated
+    async def meet() -> None:
+        async with trio.open_nursery() as nursery:
+            arguments = {"peers": {"b": None}, "node": {"logger": logger}, **options}
+            a = make(Network(nursery), "a", {"a", "b"}, **arguments)
+            await nursery.start(live, a)
+            near, far = trio.testing.memory_stream_pair()
+            async with trio.open_nursery() as connection:
+                connection.start_soon(a.node.links().accept, far)
+                await near.send_all(said)
+                if hangs_up:
+                    await near.aclose()
+            assert not a.linked()
+            assert sum(a.node.refusals().values()) <= 1
+            nursery.cancel_scope.cancel()
+
+    meet()
+    assert not unexpected
+
+
 @simulated
 async def test_a_node_without_tls_is_told_by_both_sides(
     authority: Authority, caplog: pytest.LogCaptureFixture
@@ -163,8 +210,8 @@ async def test_a_node_without_tls_is_told_by_both_sides(
         for name, peer in ("ab", "ba"):
             text = members[name].node.status()[peer].error
             assert text is not None and ("demands TLS" in text or "it speaks TLS" in text)
-        lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-        assert 2 <= len(lines) <= 4, lines
+        said = [r.getMessage() for r in caplog.records if "TLS" in r.getMessage()]
+        assert 2 <= len(said) <= 4, said
         assert len(network.dialled) <= 40
 
 

@@ -307,6 +307,35 @@ def failures():
             " / crash e / join g e / join g b",
         ),
         "two of three, one of them by force": ("abc", "", "evict a c / force a b"),
+        "what a victim's message vouches for no longer": (
+            "abcde",
+            "",
+            "torn d 1 / leave a / send e / send e / evict b e / evict e c / sync e / net e c 2 / net e a 0"
+            " / net e c 0 / net e c 0 / drop e a 0 / net e c 0 / leave b / join d c / torn e 2",
+        ),
+        "a leaver that comes back, and did not know that it was a member": (
+            "abcd",
+            "d",
+            "sync b / evict c a / drop b d 0 / join e b / sync b / drop b d 0 / net b e 0 / sync c / leave a"
+            " / drop c e 0 / send e / leave e",
+        ),
+        "in the place of one that goes on after all": (
+            "abcd",
+            "d",
+            "leave a / evict c d / die b / mute c d / replace e b c / sync c / drop c e 0 / leave c",
+        ),
+        "a leaver that only another leaver has heard": (
+            "abc",
+            "",
+            "leave a / crash c / send b / leave b / join d c / sync c / leave c / net c d 0 / link b c"
+            " / evict d b / tick b",
+        ),
+        "whom a victim has let in since": (
+            "abcdef",
+            "",
+            "evict a c / torn d 0 / die b / join g a / sync a / replace j b a / net a g 0 / crash g"
+            " / leave a / replace l b c / crash c / join k c / torn e 1 / join m c",
+        ),
     }
 
 

@@ -1,5 +1,6 @@
 """Local clusters: when regions hold the same, and what a gateway that does not start says."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster, h
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.exceptions import ServerError
+from tests.node.certificates import Authority
 
 
 def state(vector: dict[str, int], **others: Any) -> dict[str, Any]:
@@ -75,3 +77,19 @@ def test_replies_come_as_they_are(tmp_path: Path) -> None:
             client.call("PING")
     with pytest.raises(ServerError, match="nobody answers"):
         RawClient(server.port)
+
+
+@pytest.mark.server
+def test_gateways_with_certificates_and_a_secret(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text("known to these two gateways")
+    shown = authority.issue("a", "b")  # one certificate for both, since they get the same arguments
+    arguments = [f"--{option}={path}" for option, path in shown.items()]
+    arguments.append(f"--secret-file={secret}")
+    with LocalCluster(tmp_path, ["a", "b"], group="g", arguments=arguments) as cluster:
+        clients = [RawClient(region.gateway.port) for region in cluster]
+        with closing(clients[0]), closing(clients[1]):
+            clients[0].call("SADD", "cart", "milk")
+            cluster.wait_equal(["a", "b"], quiet=False, timeout=30)
+            assert clients[1].call("SMEMBERS", "cart") == [b"milk"]

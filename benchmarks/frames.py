@@ -1,0 +1,72 @@
+"""Bytes and time of messages with spelled and with numbered ids, and of long frames with and without zstd.
+
+    python benchmarks/frames.py [--rounds N]
+
+Sizes of contexts are those of the experiments with 4, 32 and 128 members (docs/experiments.md). Encoding is
+once for all peers; decoding is at each of them. The best of five runs counts.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+from crdtcast.decoder import FrameDecoder
+from crdtcast.encoder import Encoder, Form
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.tags import Dot
+from crdtcast.wire import encode
+
+CONTEXTS = {4: 3, 32: 27, 128: 95}
+
+
+def best(step: Callable[[], object], rounds: int) -> float:
+    """Microseconds for one step."""
+    runs = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(rounds):
+            step()
+        runs.append((time.perf_counter() - begin) / rounds * 1e6)
+    return min(runs)
+
+
+def compare(what: str, frame: Message | Digest, rounds: int, *forms: Form) -> None:
+    for form in forms:
+        encoder, decoder = Encoder(), FrameDecoder()
+        decoder.numbered, decoder.zstd = form
+        encoded = encoder.encoding(frame).in_form(form).frame
+        if form.numbered:
+            decoder.feed(b"".join(map(encode, encoder.numbering.names(0))))
+        out = best(lambda: encoder.encoding(frame).in_form(form), rounds)  # noqa: B023
+        back = best(lambda: decoder.feed(encoded), rounds)  # noqa: B023
+        ids = "numbered" if form.numbered else "spelled"
+        print(
+            f"{what:>34} {ids:>9} {'zstd' if form.zstd else '':>5} {len(encoded):>8,} bytes "
+            f"{out:>7.1f} us to encode {back:>7.1f} us to decode"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=4000)
+    rounds = parser.parse_args().rounds
+    plain, numbered = Form(), Form(numbered=True)
+    for members, context in CONTEXTS.items():
+        names = [f"node{n}.0006400000abc{n:04x}" for n in range(members)]
+        dots = tuple(Dot(name, 1000 + n) for n, name in enumerate(names[1 : context + 1]))
+        message = Message(Dot(names[0], 1234), dots, bytes(64))
+        compare(f"message, {members} members", message, rounds, plain, numbered)
+        digest = Digest(DigestKind.NEWS, {name: 1000 + n for n, name in enumerate(names)})
+        compare(f"digest, {members} members", digest, rounds, plain, numbered)
+    text = json.dumps(
+        [{"order": n, "customer": f"c{n % 97}", "total": n * 3} for n in range(10_000)]
+    )
+    for length in (4096, 65_536, 262_144):
+        message = Message(Dot("node0.0006400000abc0000", 1), (), text[:length].encode())
+        zstd = Form(numbered=True, zstd=True)
+        compare(f"payload of {length:,} bytes of JSON", message, rounds // 20, numbered, zstd)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""What stable data occupy, beside the plain Python value: bytes by tracemalloc, everything stable.
+
+Two tables: containers of many elements, and maps of many values, of each type of the catalogue.
+Run: python benchmarks/memory.py [--json] [--elements N]
+"""
+
+import gc
+import json
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from crdtcast.datatypes import (
+    AWMap,
+    AWSet,
+    BoundedCounter,
+    DWFlag,
+    EWFlag,
+    GCounter,
+    GOMap,
+    GSet,
+    LWWRegister,
+    MVRegister,
+    Number,
+    PNCounter,
+    PureOpCRDT,
+    ResettableCounter,
+    RWSet,
+    SharedList,
+    SharedText,
+    Site,
+    SortedMap,
+    TwoPhaseSet,
+)
+from crdtcast.hlc import HLC
+from crdtcast.tags import Dot, Tag
+
+ELEMENTS = 100_000
+
+
+def element(n: int) -> str:
+    return f"element-{n}"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """An operation that puts number n into an object, and the plain value that says the same."""
+
+    crdt: type[PureOpCRDT[Any]]
+    operation: Callable[[int], tuple[Any, ...]]
+    plain: Callable[[int], Any]
+
+
+VALUES = [
+    Content(GSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(AWSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(RWSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(TwoPhaseSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(GCounter, lambda n: ("increment", n), lambda n: n),
+    Content(PNCounter, lambda n: ("decrement", n), lambda n: -n),
+    Content(ResettableCounter, lambda n: ("increment", n), lambda n: n),
+    Content(BoundedCounter, lambda n: ("increment", n + 1), lambda n: {"a": n + 1}),
+    Content(LWWRegister, lambda n: ("assign", element(n)), element),
+    Content(MVRegister, lambda n: ("assign", element(n)), lambda n: [element(n)]),
+    Content(EWFlag, lambda n: ("enable",), lambda n: True),
+    Content(DWFlag, lambda n: ("enable",), lambda n: True),
+    Content(Number, lambda n: ("set", n + 1), lambda n: Decimal(n + 1)),
+    Content(SortedMap, lambda n: ("set", "m", n), lambda n: {"m": Decimal(n)}),
+    Content(GOMap, lambda n: ("update", "k", "counter_pn", ["increment", n]), lambda n: {"k": n}),
+    Content(AWMap, lambda n: ("update", "k", "flag_ew", ["enable"]), lambda n: {"k": True}),
+    Content(SharedList, lambda n: ("insert", 0, element(n)), lambda n: [element(n)]),
+    Content(SharedText, lambda n: ("insert", 0, element(n)), element),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """How to put element n into one big object, and the plain one of the same elements."""
+
+    crdt: type[PureOpCRDT[Any]]
+    operation: Callable[[int], tuple[Any, ...]]
+    plain: Callable[[int], Any]
+
+
+def _set(size: int) -> Any:
+    return {element(n) for n in range(size)}
+
+
+def _add(n: int) -> tuple[Any, ...]:
+    return "add", element(n)
+
+
+CONTAINERS = [
+    Container(GSet, _add, _set),
+    Container(AWSet, _add, _set),
+    Container(RWSet, _add, _set),
+    Container(TwoPhaseSet, _add, _set),
+    Container(
+        SortedMap,
+        lambda n: ("set", element(n), n + 1),
+        lambda size: {element(n): Decimal(n + 1) for n in range(size)},
+    ),
+    Container(
+        GOMap,
+        lambda n: ("update", element(n), "counter_pn", ["increment", n]),
+        lambda size: {element(n): n for n in range(size)},
+    ),
+    Container(
+        AWMap,
+        lambda n: ("update", element(n), "counter_resettable", ["increment", n]),
+        lambda size: {element(n): n for n in range(size)},
+    ),
+    Container(
+        SharedList,
+        lambda n: ("insert", n, element(n)),
+        lambda size: [element(n) for n in range(size)],
+    ),
+    Container(SharedText, lambda n: ("insert", n, "x"), lambda size: "x" * size),
+]
+
+
+def tags() -> Iterator[Tag]:
+    counter = 0
+    while True:
+        yield Tag(Dot("a", counter + 1), (), {"a": counter})
+        counter += 1
+
+
+def filled(crdt: type[PureOpCRDT[Any]], operations: Iterator[tuple[Any, ...]]) -> PureOpCRDT[Any]:
+    """An object that has taken these operations, each of them stable."""
+    made = crdt()
+    made.site = Site("a", HLC(lambda: 0))
+    for tag, operation in zip(tags(), operations, strict=False):
+        made.effect(made.prepare(*operation), tag)
+        made.stable(tag)
+    assert made.log_size == 0
+    return made
+
+
+def container(each: Container, size: int) -> PureOpCRDT[Any]:
+    return filled(each.crdt, (each.operation(n) for n in range(size)))
+
+
+def map_of(each: Content, size: int) -> PureOpCRDT[Any]:
+    named = (("update", element(n), each.crdt, list(each.operation(n))) for n in range(size))
+    return filled(AWMap, named)
+
+
+def occupied(make: Callable[[], Any]) -> int:
+    """Bytes that are in use once `make` has made something."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        made = make()
+        gc.collect()
+        used = tracemalloc.get_traced_memory()[0]
+        del made
+    finally:
+        tracemalloc.stop()
+    return used
+
+
+def containers(size: int) -> dict[str, tuple[int, int]]:
+    """Of each, bytes of ours and of the plain one."""
+    return {
+        each.crdt.TYPE: (
+            occupied(lambda each=each: container(each, size)),  # type: ignore[misc]
+            occupied(lambda each=each: each.plain(size)),  # type: ignore[misc]
+        )
+        for each in CONTAINERS
+    }
+
+
+def maps(size: int) -> dict[str, tuple[int, int]]:
+    return {
+        each.crdt.TYPE: (
+            occupied(lambda each=each: map_of(each, size)),  # type: ignore[misc]
+            occupied(lambda each=each: {element(n): each.plain(n) for n in range(size)}),  # type: ignore[misc]
+        )
+        for each in VALUES
+    }
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    size = int(arguments[arguments.index("--elements") + 1]) if "--elements" in arguments else 0
+    size = size or ELEMENTS
+    report = {"container": containers(size), "map of": maps(size)}
+    if "--json" in arguments:
+        print(json.dumps(report))
+        return
+    for kind, rows in report.items():
+        print(f"{kind:>20} {'bytes each':>11} {'plain':>6} {'ratio':>6}")
+        for name, (ours, plain) in rows.items():
+            print(f"{name:>20} {ours / size:>11.0f} {plain / size:>6.0f} {ours / plain:>6.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Long frames in less room, with zstd (RFC 8878). Optional: without the package `zstandard` nothing is
+offered to peers. Sans-I/O.
+
+A compressed body is one zstd frame in the place of the msgpack list; the first bytes tell them apart.
+"""
+
+from typing import Any
+
+from crdtcast.exceptions import RemoteProtocolError
+
+try:
+    import zstandard
+except ImportError:  # the extra `zstd` is not installed
+    zstandard: Any = None  # type: ignore[no-redef]
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+"""No msgpack list begins with these."""
+WORTHWHILE = 4096
+"""Bytes of a body from which on compression is tried."""
+_LEVEL = 1
+
+
+def available() -> bool:
+    """Whether this installation can compress."""
+    return zstandard is not None
+
+
+def compressed(body: bytes) -> bytes:
+    """`body` in less room, or as it is when that gains less than an eighth of it."""
+    packed: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(body)
+    return packed if len(packed) * 8 < len(body) * 7 else body
+
+
+def decompressed(body: bytes, limit: int) -> bytes:
+    """The inverse of `compressed`. RemoteProtocolError for what is no zstd frame, or claims to be longer
+    than `limit`: that is checked before any room is taken.
+    """
+    try:
+        claimed = zstandard.get_frame_parameters(body)
+        if not 0 < claimed.content_size <= limit or claimed.window_size > max(limit, 2**20):
+            raise RemoteProtocolError(
+                f"a compressed frame that claims {claimed.content_size:,} bytes, where {limit:,} are allowed"
+            )
+        unpacked: bytes = zstandard.ZstdDecompressor().decompress(
+            body, max_output_size=claimed.content_size, allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        raise RemoteProtocolError(f"a compressed frame that is none: {error}") from error
+    return unpacked

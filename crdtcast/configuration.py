@@ -1,0 +1,231 @@
+"""Options from a command line, the environment, a TOML file and their defaults, in this order of
+precedence. What there is, is the fields of a dataclass, each made by `option`; nothing is done twice.
+
+All that is wrong is told at once.
+"""
+
+import difflib
+import enum
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.options import parse_address
+
+PREFIX = "CRDTCAST_"
+"""Of the variables in the environment: `CRDTCAST_LISTEN` is `listen`."""
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off"}
+
+S = TypeVar("S")
+
+
+class Kind(enum.Enum):
+    """What an option takes: its value is what is shown for it in a command's help."""
+
+    TEXT = "TEXT"
+    ADDRESS = "HOST:PORT"
+    ADDRESSES = "HOST:PORT,…"
+    PATH = "PATH"
+    FLAG = "yes|no"
+    SECONDS = "SECONDS"
+    NUMBER = "NUMBER"
+
+
+def option(kind: Kind, about: str, default: Any = MISSING) -> Any:
+    """A field of a dataclass of options. about: one sentence. Without a default it has to be given."""
+    metadata = {"kind": kind, "about": about}
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a dataclass."""
+
+    key: str
+    kind: Kind
+    about: str
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        """Its name on the command line."""
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """Its name in the environment."""
+        return PREFIX + self.key.upper()
+
+    @property
+    def required(self) -> bool:
+        return self.default is MISSING
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[S]):
+    """settings: None if something is wrong. sources: where each value is from. wrong: all that is.
+    notes: what is in order, but looks like a mistake.
+    """
+
+    settings: S | None
+    values: Mapping[str, Any]
+    sources: Mapping[str, str]
+    wrong: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def get(self) -> S:
+        """The settings. Raises ConfigurationError, in one line, if something is wrong."""
+        if self.settings is None:
+            raise ConfigurationError("; ".join(self.wrong))
+        return self.settings
+
+
+def options_of(kind: type[Any]) -> list[Option]:
+    """What the dataclass takes."""
+    return [
+        Option(each.name, each.metadata["kind"], each.metadata["about"], each.default)
+        for each in fields(kind)
+    ]
+
+
+def load(
+    kind: type[S],
+    file: Path | None = None,
+    *,
+    given: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Loaded[S]:
+    """The settings, from these sources. given: of the command line; None stands for not given.
+
+    A class may check the whole: its `wrong()` returns lines. UnusableInputError comes from nowhere:
+    a file that cannot be read is wrong like anything else.
+    """
+    options = options_of(kind)
+    values: dict[str, Any] = {o.key: o.default for o in options if not o.required}
+    sources = dict.fromkeys(values, "default")
+    wrong: list[str] = []
+
+    def take(source: str, found: Mapping[str, Any], name: Callable[[Option], str]) -> None:
+        for each in options:
+            if found.get(each.key) is None:
+                continue
+            try:
+                values[each.key] = _read(each.kind, found[each.key])
+                sources[each.key] = source
+            except ConfigurationError as error:
+                sources.setdefault(each.key, source)
+                wrong.append(f"{name(each)}: {error}")
+
+    if file is not None:
+        table, trouble = _table(file)
+        wrong += trouble
+        wrong += [_unknown(str(file), key, options) for key in table if not _is_in(key, options)]
+        take(str(file), table, lambda o: f"{o.key} in {file}")
+    variables = {o.key: environment[o.variable] for o in options if environment.get(o.variable)}
+    take("environment", variables, lambda o: o.variable)
+    take("command line", given or {}, lambda o: o.flag)
+    wrong += [
+        f"{o.key} is missing: give it in the file, as {o.variable} or {o.flag}"
+        for o in options
+        if o.required and o.key not in sources
+    ]
+    settings = None
+    if not wrong:
+        settings = kind(**values)
+        check = getattr(settings, "wrong", None)
+        wrong += check() if check is not None else []
+    return Loaded(
+        None if wrong else settings,
+        values,
+        sources,
+        tuple(wrong),
+        tuple(_unused(environment, options)),
+    )
+
+
+def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
+    try:
+        return tomllib.loads(file.read_text()), []
+    except OSError as error:
+        return {}, [f"cannot read {file}: {error.strerror}: correct the path"]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return {}, [f"{file} is no TOML: {error}"]
+
+
+def _is_in(key: str, options: Iterable[Option]) -> bool:
+    return any(key == o.key for o in options)
+
+
+def _unknown(where: str, key: str, options: list[Option]) -> str:
+    line = f"{key} in {where}: there is no such option"
+    near = _nearest(key.replace("-", "_"), [o.key for o in options])
+    return f"{line}, did you mean {near}?" if near else f"{line}: remove it"
+
+
+def _nearest(key: str, names: list[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(key, names, 1)), None)
+
+
+def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
+    """Variables that look like a slip: the prefix belongs to other programs of ours, too."""
+    names = [o.variable for o in options]
+    found = []
+    for variable in sorted(environment):
+        if variable.startswith(PREFIX) and variable not in names:
+            near = difflib.get_close_matches(variable, names, 1, 0.8)
+            if near:
+                found.append(f"{variable} is set and not used: did you mean {near[0]}?")
+    return found
+
+
+def _read(kind: Kind, value: Any) -> Any:
+    """A value as given, in TOML's type or as text. Raises ConfigurationError."""
+    match kind:
+        case Kind.TEXT | Kind.PATH if isinstance(value, str) and value:
+            return value
+        case Kind.ADDRESS if isinstance(value, str):
+            parse_address(value)
+            return value
+        case Kind.ADDRESSES:
+            listed = value.split(",") if isinstance(value, str) else value
+            if isinstance(listed, (list, tuple)) and all(isinstance(each, str) for each in listed):
+                for each in listed:
+                    parse_address(each.strip())
+                return tuple(each.strip() for each in listed)
+        case Kind.FLAG if isinstance(value, bool):
+            return value
+        case Kind.FLAG if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+            return value.lower() in _TRUE
+        case Kind.SECONDS | Kind.NUMBER if not isinstance(value, bool):
+            number = _number(value, whole=kind is Kind.NUMBER)
+            if number is not None:
+                return number
+        case _:
+            pass
+    raise ConfigurationError(f"{value!r} is no {_NAMES[kind]}")
+
+
+def _number(value: Any, *, whole: bool) -> float | int | None:
+    try:
+        number = int(str(value)) if whole else float(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return number if number == number and number >= 0 and number != float("inf") else None
+
+
+_NAMES = {
+    Kind.TEXT: "text",
+    Kind.ADDRESS: "address: write host:port",
+    Kind.ADDRESSES: 'list of addresses: write host:port, in a file ["host:port", …]',
+    Kind.PATH: "path",
+    Kind.FLAG: "flag: write true or false",
+    Kind.SECONDS: "number of seconds",
+    Kind.NUMBER: "whole number",
+}

@@ -1,0 +1,112 @@
+"""Cuts a stream of bytes into frames. Sans-I/O; the counterpart of `encoder.py`."""
+
+from crdtcast import compression
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.numbering import KnownNames
+from crdtcast.wire import MAX_FRAME, PREFIX, Frame, decode
+from crdtcast.wire_values import Named
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into frames, in whatever pieces they come.
+
+    `limit` (bytes of a body) may be raised while decoding: it starts small, for a peer that has not
+    said who it is. `numbered` and `zstd`: whether the peer may number ids and compress; what it tells
+    of its numbers is taken in here. After a `RemoteProtocolError` the stream has lost its place, and
+    every further call raises again. Memory held is what has been received of one frame, never what a
+    length claims.
+    """
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self.limit = limit
+        self.numbered = False
+        self.zstd = False
+        self._names = KnownNames()
+        self._chunk = b""
+        self._at = 0
+        self._partial = bytearray()
+        self._needed = 0
+        self._failed: str | None = None
+
+    def feed(self, received: bytes | bytearray) -> list[Frame]:
+        """All frames that `received` completes. Frames before a wrong one in the same piece are
+        lost with it.
+        """
+        self.push(received)
+        return self.drain()
+
+    def drain(self) -> list[Frame]:
+        """All complete frames that were pushed and not yet taken."""
+        frames = []
+        while (frame := self._next()) is not None:
+            if type(frame) is Named:
+                self._learn(frame)
+            else:
+                frames.append(frame)
+        return frames
+
+    def push(self, received: bytes | bytearray) -> None:
+        """Take in bytes without decoding them."""
+        if self._at < len(self._chunk):
+            self._partial += self._chunk[self._at :]
+            self._needed = 0
+        self._chunk, self._at = b"", 0
+        if not self._partial:
+            self._chunk = bytes(received)
+            return
+        self._partial += received
+        if len(self._partial) >= self._needed:
+            # Only now: joining at every piece would copy a long frame as often as it has pieces.
+            self._chunk = bytes(self._partial)
+            self._partial.clear()
+
+    def next_frame(self) -> Frame | None:
+        """The next complete frame, or None until more is pushed."""
+        while type(frame := self._next()) is Named:
+            self._learn(frame)
+        return frame
+
+    def _learn(self, named: Named) -> None:
+        if not self.numbered:
+            raise self._fail("numbers for ids, where they are not used")
+        try:
+            self._names.learn(named)
+        except RemoteProtocolError as error:
+            raise self._fail(str(error)) from error
+
+    def _next(self) -> Frame | None:
+        if self._failed is not None:
+            raise RemoteProtocolError(self._failed)
+        start = self._at + PREFIX
+        if start > len(self._chunk):
+            self._keep(PREFIX)
+            return None
+        length = int.from_bytes(self._chunk[self._at : start], "big")
+        if not 0 < length <= self.limit:
+            raise self._fail(
+                f"a frame that claims {length:,} bytes, where 1 to {self.limit:,} are allowed: "
+                "not a crdtcast peer, or one with another max_frame"
+            )
+        if start + length > len(self._chunk):
+            self._keep(PREFIX + length)
+            return None
+        self._at = start + length
+        body = self._chunk[start : self._at]
+        try:
+            if self.zstd and body[:4] == compression.MAGIC:
+                body = compression.decompressed(body, self.limit)
+            return decode(body, self._names)
+        except RemoteProtocolError as error:
+            self._failed = str(error)
+            raise
+
+    def _keep(self, needed: int) -> None:
+        """Put the beginning of an incomplete frame aside until `needed` bytes are there."""
+        if self._at < len(self._chunk):
+            self._partial += self._chunk[self._at :]
+            self._chunk, self._at = b"", 0
+            self._needed = needed
+
+    def _fail(self, text: str) -> RemoteProtocolError:
+        self._failed = text
+        return RemoteProtocolError(text)

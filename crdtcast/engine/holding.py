@@ -1,0 +1,81 @@
+"""Who holds stability back and for how long, and how old the oldest is that is not stable. Pure; times
+are seconds of the caller's clock.
+
+What an acknowledgement has to cover is marked now and then; whoever has not covered its mark at the next
+look holds back since the mark was set. So the error is one look, and under load nobody is blamed for
+what is merely on its way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from crdtcast.engine.acknowledged import stable
+from crdtcast.engine.core import Core
+from crdtcast.engine.engine import Engine
+from crdtcast.tags import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """lag: seconds for which the oldest of what is not stable here has waited; 0 if all is. holders: who
+    holds it back -> since how many seconds, by incarnation id, or by name if none of that name is known.
+    """
+
+    lag: float
+    holders: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    at: float
+    vector: Vector
+
+
+class Holding:
+    """Follows one member's engine. `look` several times in the time that is worth a mention.
+
+    patience: seconds for which somebody may lack something and not be called a holder yet.
+    """
+
+    def __init__(self, patience: float = 1.0) -> None:
+        self.patience = patience
+        self._engine: Core | None = None
+        self._marks: dict[str, _Mark] = {}
+        self._unstable: _Mark | None = None
+
+    def look(self, engine: Core, now: float) -> Held:
+        """The state as of now. Another engine than the last time begins anew."""
+        if engine is not self._engine:
+            self._engine, self._marks, self._unstable = engine, {}, None
+        mark = _Mark(now, dict(engine.vector))
+        everywhere = stable(engine)
+
+        def covered(row: Vector, marked: Vector) -> bool:
+            # What is forgotten by now was stable, too.
+            get, at_least = row.get, everywhere.get
+            return all(
+                get(o, 0) >= n or at_least(o, 0) >= n or o not in engine.vector
+                for o, n in marked.items()
+            )
+
+        marks = {}
+        for who, row in _rows(engine).items():
+            old = self._marks.get(who, mark)
+            marks[who] = mark if covered(row, old.vector) else old
+        self._marks = marks
+        if self._unstable is None or covered(everywhere, self._unstable.vector):
+            self._unstable = mark
+        lacking = {who: now - mark.at for who, mark in sorted(marks.items())}
+        return Held(
+            now - self._unstable.at,
+            {who: since for who, since in lacking.items() if since >= self.patience},
+        )
+
+
+def _rows(engine: Core) -> dict[str, Vector]:
+    """What each member is known to have delivered, this one with what it may tell."""
+    rows: dict[str, Vector] = {p.incarnation: p.row or {} for p in engine._peers.values()}
+    rows[engine.me] = engine._own_row
+    if isinstance(engine, Engine):
+        rows |= {name: {} for name in set(engine.names) - engine.members.keys()}
+    return rows

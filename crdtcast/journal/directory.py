@@ -1,0 +1,153 @@
+"""The file layer under a journal: the few things that it does to a directory, each to be synced on its own.
+
+Two implementations: the real one, here, and the one of `crdtcast.testing` that loses at a crash
+what was not synced.
+"""
+
+import array
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from crdtcast.exceptions import ConfigurationError
+
+if sys.platform != "win32":
+    import fcntl
+
+_GET_GENERATION = 0x80087601
+"""FS_IOC_GETVERSION of Linux: a number that the file system draws anew for each new inode."""
+
+
+class OpenFile(Protocol):
+    """A file that is written at offsets."""
+
+    def write(self, offset: int, content: bytes) -> None:
+        """All of it, or OSError."""
+        ...
+
+    def sync(self) -> None:
+        """What was written survives the loss of power."""
+        ...
+
+    def lock(self) -> bool:
+        """Whether this process has it alone now; until `close`, or its end."""
+        ...
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Two numbers that no copy of the file shares, and that no writing changes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Directory(Protocol):
+    """The files of one journal. Errors are OSError."""
+
+    def names(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def create(self, name: str) -> OpenFile:
+        """A new, empty file, in the place of an old one."""
+        ...
+
+    def open(self, name: str) -> OpenFile:
+        """The file as it is, or a new one."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def sync(self) -> None:
+        """Names that were given, changed or removed are so after the loss of power."""
+        ...
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self._descriptor = os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, offset: int, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            written = os.pwrite(self._descriptor, left, offset)
+            offset += written
+            left = left[written:]
+
+    def sync(self) -> None:
+        if sys.platform == "darwin":
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)  # fsync leaves it in the disk's cache
+        else:
+            os.fdatasync(self._descriptor)
+
+    def lock(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        generation = array.array("l", [0])
+        if sys.platform == "linux":
+            # Some file systems have none: there a copy elsewhere may, by chance, not be noticed.
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(self._descriptor, _GET_GENERATION, generation, True)
+        return os.fstat(self._descriptor).st_ino, generation[0] & 0xFFFFFFFFFFFFFFFF
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class RealDirectory:
+    """A directory of the operating system, made if there is none."""
+
+    def __init__(self, path: Path) -> None:
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                "a journal on disk needs Linux or macOS: leave it out, the member is in memory then"
+            )
+        self._path = path
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        for new in reversed(missing):
+            new.mkdir(mode=0o700, exist_ok=True)
+            _sync_directory(new.parent)
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self._path))
+
+    def read(self, name: str) -> bytes:
+        return (self._path / name).read_bytes()
+
+    def create(self, name: str) -> RealFile:
+        return RealFile(self._path / name, os.O_TRUNC)
+
+    def open(self, name: str) -> RealFile:
+        return RealFile(self._path / name, 0)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._path / old, self._path / new)
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        _sync_directory(self._path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

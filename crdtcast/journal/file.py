@@ -1,0 +1,286 @@
+"""A journal in a directory: `journal-N`, the newest of which counts, and `proof`, how far it was synced.
+
+Rules. A segment is never cut or mended: every start and every compaction begins the next one with all
+that counts, syncs it, and only then gives it its name. A frame is written when the one before it has
+been synced. A file that could not be written or synced is never tried again.
+"""
+
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from crdtcast.exceptions import ConfigurationError, JournalError, UnusableInputError
+from crdtcast.journal.directory import Directory, OpenFile, RealDirectory
+from crdtcast.journal.format import (
+    NONCE_BYTES,
+    FormatError,
+    FrameKind,
+    Header,
+    Proof,
+    check_version,
+    header_size,
+    pack_frame,
+    pack_header,
+    pack_identity,
+    pack_records,
+    pack_slot,
+    read_frames,
+    unpack_header,
+    unpack_proof,
+)
+from crdtcast.journal.interface import Journal, Recovered
+
+_PROOF = "proof"
+_NEW = "journal.new"
+_SEGMENT = re.compile(r"journal-(\d{12})")
+
+
+class FileJournal(Journal):
+    """Durable: `sync` returns when the disk has it.
+
+    path: a directory of its own, made if there is none. trusted: by the operator's word, nobody else
+        goes on from this journal, or from one that it was copied from, and none was ever newer; so
+        it counts as intact whatever it looks like. directory: another file layer, for tests.
+    """
+
+    volatile: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trusted: bool = False,
+        directory: Callable[[Path], Directory] = RealDirectory,
+    ) -> None:
+        self.path = Path(path)
+        self._trusted = trusted
+        self._make_directory = directory
+        self._directory: Directory | None = None
+        self._proof_file: OpenFile | None = None
+        self._segment: OpenFile | None = None
+        self._proof = Proof(b"")
+        self._header = Header(b"", 0, (0, 0), 0)
+        self._offset = 0
+        self._snapshot_end = 0
+        self._failed: OSError | None = None
+        self._noting = threading.Lock()
+        self._appended: list[bytes] = []
+        self._compacted: bytes | None = None
+
+    # Loading
+
+    def load(self) -> Recovered:
+        """See `Journal.load`."""
+        with self._saying("opened"):
+            self._directory = directory = self._make_directory(self.path)
+            self._proof_file = directory.open(_PROOF)
+            try:
+                if not self._proof_file.lock():
+                    raise ConfigurationError(
+                        f"the journal in {self.path} is in use by another process: stop that one, or "
+                        "give each node a directory of its own"
+                    )
+                return self._load(directory)
+            except BaseException:
+                self.close()
+                raise
+
+    def _load(self, directory: Directory) -> Recovered:
+        raw_proof = directory.read(_PROOF)
+        check_version(raw_proof, f"the journal in {self.path}")
+        numbers = _segments(directory)
+        proof, damage = _read_proof(raw_proof)
+        if not numbers:
+            if proof is not None and proof.segment:
+                raise self._unusable(f"{_name(proof.segment)} is missing")
+            self._begin_anew(directory)
+            return Recovered(None, (), run=self._header.number)
+        name = _name(numbers[-1])
+        raw = directory.read(name)
+        check_version(raw, f"the journal in {self.path}")
+        try:
+            header = unpack_header(raw)
+            frames = read_frames(header, raw)
+        except FormatError as error:
+            raise self._unusable(f"of {name}, {error}") from None
+        assert self._proof_file is not None
+        identity = self._proof_file.identity
+        damage = header.damage or damage
+        if not damage and (proof is None or proof.nonce != header.nonce):
+            damage = "the proof of how far it was synced is another journal's"
+        damage = damage or _missing(header, proof, frames.end)
+        if not damage and frames.beyond:
+            damage = f"{name} is damaged {frames.end:,} bytes from its beginning"
+        if not damage and header.identity != identity:
+            damage = "it is a copy, or was restored from one"
+        if self._trusted:
+            damage = ""
+        newest = max(numbers[-1], header.number, proof.segment if proof else 0)
+        self._proof = Proof(header.nonce, proof.serial if proof else 0)
+        self._header = Header(header.nonce, newest, identity, 0, damage)
+        self._next_segment(directory, frames.snapshot, frames.records, keep=bool(damage))
+        if proof is None or proof.nonce != header.nonce:
+            # Only now: until the segment says that it is damaged, the proof has to.
+            self._write_proof(directory, header.nonce)
+            self._prove()
+        return Recovered(frames.snapshot, frames.records, damage, self._header.number)
+
+    def _begin_anew(self, directory: Directory) -> None:
+        self._proof = self._write_proof(directory, secrets.token_bytes(NONCE_BYTES))
+        assert self._proof_file is not None
+        self._header = Header(self._proof.nonce, 0, self._proof_file.identity, 0)
+        self._next_segment(directory, None, ())
+
+    def _write_proof(self, directory: Directory, nonce: bytes) -> Proof:
+        """A proof of nothing yet, in the file that is locked."""
+        assert self._proof_file is not None
+        self._proof_file.write(0, pack_identity(nonce))
+        self._proof_file.sync()
+        directory.sync()
+        return Proof(nonce)
+
+    def _unusable(self, what: str) -> UnusableInputError:
+        return UnusableInputError(
+            f"nothing of the journal in {self.path} can be used ({what}): move the directory away, and "
+            "let the node join as the replacement of its former life (replace=True); what only this "
+            "node had is lost"
+        )
+
+    # Writing
+
+    def append(self, batch: Sequence[bytes]) -> None:
+        with self._noting:
+            self._appended += batch
+
+    def compact(self, snapshot: bytes) -> None:
+        with self._noting:
+            self._compacted, self._appended = snapshot, []
+
+    def sync(self) -> None:
+        with self._noting:
+            snapshot, self._compacted = self._compacted, None
+            appended, self._appended = self._appended, []
+        with self._saying("written"):
+            if self._failed is not None:
+                raise self._failed
+            assert self._directory is not None and self._segment is not None, "load it first"
+            try:
+                if snapshot is not None:
+                    self._next_segment(self._directory, snapshot, appended, damage="")
+                elif appended:
+                    content = pack_records(appended)
+                    frame = pack_frame(self._header, self._offset, FrameKind.RECORDS, content)
+                    self._segment.write(self._offset, frame)
+                    self._segment.sync()
+                    self._offset += len(frame)
+                    self._prove()
+            except OSError as error:
+                # After a failed sync nobody knows what of it is on the disk, and the next one may
+                # succeed without it.
+                self._failed = error
+                raise
+
+    def _next_segment(
+        self,
+        directory: Directory,
+        snapshot: bytes | None,
+        records: Sequence[bytes],
+        *,
+        damage: str | None = None,
+        keep: bool = False,
+    ) -> None:
+        """Go on in a new segment that begins with these. It counts from the moment it has its name.
+
+        keep: the one before, under another name, for whoever wants to look at it.
+        """
+        before, header = self._segment, self._header
+        damage = header.damage if damage is None else damage
+        number = header.number + 1
+        place = Header(header.nonce, number, header.identity, 0, damage)
+        offset = header_size(damage)
+        frames: list[bytes] = []
+        if snapshot is not None:
+            frames.append(pack_frame(place, offset, FrameKind.SNAPSHOT, snapshot))
+            offset += len(frames[-1])
+        self._snapshot_end = offset
+        if records:
+            frames.append(pack_frame(place, offset, FrameKind.RECORDS, pack_records(records)))
+            offset += len(frames[-1])
+        self._header = replace(place, base=offset)
+        self._segment = segment = directory.create(_NEW)
+        segment.write(0, b"".join((pack_header(self._header), *frames)))
+        segment.sync()
+        directory.rename(_NEW, _name(number))
+        directory.sync()
+        self._offset = offset
+        self._prove()
+        if before is not None:
+            before.close()
+        for older in _segments(directory):
+            if older < number and keep:
+                directory.rename(_name(older), f"damaged-{older:012}")
+            elif older < number:
+                directory.remove(_name(older))
+
+    def _prove(self) -> None:
+        """Note how far it is synced. Not synced itself: what it says may be old, and is never untrue."""
+        self._proof = Proof(
+            self._proof.nonce, self._proof.serial + 1, self._header.number, self._offset
+        )
+        assert self._proof_file is not None
+        self._proof_file.write(*pack_slot(self._proof))
+
+    def close(self) -> None:
+        for file in (self._segment, self._proof_file):
+            if file is not None:
+                file.close()
+        self._segment = self._proof_file = None
+
+    @property
+    def grown(self) -> int:
+        return self._offset - self._snapshot_end
+
+    @contextmanager
+    def _saying(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise JournalError(
+                f"the journal in {self.path} cannot be {what}: {error.strerror or error}; nothing that "
+                "was not on the disk has left this node: make room or mend the disk, and start it again"
+            ) from error
+
+
+def _name(number: int) -> str:
+    return f"journal-{number:012}"
+
+
+def _segments(directory: Directory) -> list[int]:
+    return sorted(int(m[1]) for name in directory.names() if (m := _SEGMENT.fullmatch(name)))
+
+
+def _read_proof(raw: bytes) -> tuple[Proof | None, str]:
+    try:
+        return unpack_proof(raw), ""
+    except FormatError as error:
+        return None, str(error)
+
+
+def _missing(header: Header, proof: Proof | None, end: int) -> str:
+    """What is known to have been synced and is not there any more."""
+    if proof is not None and proof.segment > header.number:
+        return f"{_name(proof.segment)}, which is newer, is missing"
+    synced = header.base
+    if proof is not None and proof.segment == header.number:
+        synced = max(synced, proof.offset)
+    if end < synced:
+        return (
+            f"{_name(header.number)} can be read for {end:,} bytes, and {synced:,} had been synced"
+        )
+    return ""

@@ -1,0 +1,64 @@
+"""What a journal is: an ordered list of records on a snapshot, and a word on whether anything is missing."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a journal held when it was loaded.
+
+    snapshot: the last one that was durable, or None. records: what was appended after it, in order.
+    damage: why it cannot be proven that this is everything that ever was durable; empty if it is.
+    run: how many times this journal has begun a segment, this time included; it only rises.
+    """
+
+    snapshot: bytes | None
+    records: tuple[bytes, ...]
+    damage: str = ""
+    run: int = 1
+
+
+class Journal(ABC):
+    """One writer's journal. `check_journal` of `crdtcast.testing` checks one of your own.
+
+    `append` and `compact` never block and may be called while `sync` runs in another thread; `sync`,
+    `load` and `close` are called by one thread at a time.
+    """
+
+    volatile: ClassVar[bool]
+    """Whether it is lost with the process."""
+
+    @abstractmethod
+    def load(self) -> Recovered:
+        """Take possession and return what is there; before anything else, and once.
+
+        Raises ConfigurationError if another process has it or a newer program wrote it,
+        UnusableInputError if nothing in it can be used, JournalError if the disk does not do it.
+        """
+
+    @abstractmethod
+    def append(self, batch: Sequence[bytes]) -> None:
+        """Records that the next `sync` writes. After a crash they are all there, or none of them."""
+
+    @abstractmethod
+    def compact(self, snapshot: bytes) -> None:
+        """`snapshot` stands for everything before it, damage included. The next `sync` writes it."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Block until all that was appended before the call is durable.
+
+        Raises JournalError: none of it counts as durable, and the journal is of no use any more.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let others have it. What was not synced is dropped."""
+
+    @property
+    @abstractmethod
+    def grown(self) -> int:
+        """Bytes that have been written since the snapshot: how much `compact` would save."""

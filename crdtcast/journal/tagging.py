@@ -1,0 +1,59 @@
+"""The tags of messages that are delivered to an application once more, from its last saved state on."""
+
+from collections.abc import Iterator, Mapping
+
+from crdtcast.engine import GroupState
+from crdtcast.engine.pasts import Pasts
+from crdtcast.engine.store import Store
+from crdtcast.group_state import Happened as Told
+from crdtcast.journal.saved import Happened
+from crdtcast.messages import Message
+from crdtcast.tags import Tag
+
+
+class Tagging:
+    """state: at the saved state. A tag counts what was stable then as before its message, as it is
+    after every restart; about everything else it is exact.
+    """
+
+    def __init__(self, state: GroupState) -> None:
+        self._stable = dict(state.stable)
+        self._store = Store()
+        self._pasts = Pasts(self._store, self._stable)
+        for message in state.unstable:
+            self._delivered(message)
+
+    def replay(self, happened: list[Happened | Mapping[str, int]]) -> Iterator[Told]:
+        """What the application has to be told, in order; nothing of the membership's operations."""
+        for item in happened:
+            if isinstance(item, Message):
+                tag = self._delivered(item)
+                if not item.kind:
+                    yield Told(tag, item.payload)
+            elif isinstance(item, tuple):
+                for dot in item:
+                    stored = self._store.get(*dot)
+                    self._stable[dot.origin] = dot.counter
+                    if stored is None:
+                        continue
+                    self._pasts.mark_stable(stored.sequence)
+                    self._store.remove([stored])
+                    if not stored.message.kind:
+                        yield Told(stored.tag, None)
+            else:
+                self._forget(item)
+
+    def _delivered(self, message: Message) -> Tag:
+        pasts = self._pasts
+        past, known = pasts.of(message.context, pasts.known(message.context), self._stable)
+        tag = Tag(message.dot, message.context, past)
+        pasts.record(self._store.add(message, tag, 0), known)
+        if pasts.overfull:
+            pasts.move(self._stable)
+        return tag
+
+    def _forget(self, left: Mapping[str, int]) -> None:
+        for origin in self._stable.keys() - left.keys():
+            del self._stable[origin]
+            self._store.forget(origin)
+            self._pasts.forget(origin)

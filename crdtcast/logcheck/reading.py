@@ -1,0 +1,49 @@
+"""One file of an event log, line by line; it may be gzipped."""
+
+import gzip
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+from crdtcast.eventfiles import SCHEMA_VERSION, Event, Kind, parse_line
+from crdtcast.exceptions import UnusableInputError
+
+GZIP = ".gz"
+_OF_MESSAGES = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEAVE, Kind.EVICT})
+
+
+def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
+    """The lines of a file with their numbers; None for one that is no event."""
+    try:
+        with opened(path) as file:
+            number = 0
+            try:
+                for number, line in enumerate(file, 1):
+                    yield number, _event(path, number, line)
+            except EOFError:  # a gzip file that ends too early
+                yield number + 1, None
+    except OSError as error:  # also what is not gzip though it is called so
+        raise UnusableInputError(f"cannot read {path}: {error}") from error
+
+
+def opened(path: Path) -> gzip.GzipFile | BufferedReader:
+    """What the file holds, unpacked."""
+    return gzip.open(path) if path.name.endswith(GZIP) else open(path, "rb")
+
+
+def _event(path: Path, number: int, line: bytes) -> Event | None:
+    event = parse_line(line) if line.endswith(b"\n") else None
+    if event is None or type(event.version) is not int:
+        return None
+    if event.version > SCHEMA_VERSION:
+        raise UnusableInputError(
+            f"{path}, line {number} is of schema version {event.version}; this program knows "
+            f"{SCHEMA_VERSION}. Check it with the version of crdtcast that wrote it."
+        )
+    if type(event.seq) is not int or type(event.ts) is not int:
+        return None
+    if event.kind in _OF_MESSAGES and not (
+        type(event.counter) is int and isinstance(event.origin, str)
+    ):
+        return None
+    return event

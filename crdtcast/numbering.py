@@ -1,0 +1,66 @@
+"""Numbers instead of incarnation ids, which would be most of a message's bytes. Pure.
+
+Each node numbers the ids that it sends, alike on all its links, so that a broadcast is still encoded
+once for all peers. On each link it tells what a number stands for before the number is first used.
+"""
+
+from collections.abc import Iterator
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.wire_values import MAX_ORIGINS, Named
+
+RENEWAL = 4096
+"""Ids after which a node begins anew, so that those of long ago are forgotten."""
+IDS_PER_FRAME = 256
+_MOST = RENEWAL + MAX_ORIGINS + 1
+"""What a peer may have told at once: the last frame before a renewal may name as many as it can."""
+
+
+class Numbering(dict[str, int]):
+    """Id -> number, of one node. Looking an id up gives it a number; none is used a second time.
+
+    oldest: numbers below it are not used any more. following: the next one to be given.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.oldest = 0
+        self.following = 0
+        self._told: list[str] = []
+
+    def __missing__(self, incarnation: str) -> int:
+        number = self[incarnation] = self.following
+        self.following += 1
+        self._told.append(incarnation)
+        return number
+
+    def begin_frame(self) -> None:
+        """To be called before each frame: the numbers in one frame must all be good at once."""
+        if len(self._told) >= RENEWAL:
+            self.oldest = self.following
+            self.clear()
+            self._told.clear()
+
+    def names(self, told: int) -> Iterator[Named]:
+        """What a peer must hear that was told of all numbers below `told`."""
+        for first in range(max(told, self.oldest), self.following, IDS_PER_FRAME):
+            ids = self._told[first - self.oldest :][:IDS_PER_FRAME]
+            yield Named(self.oldest, first, tuple(ids))
+
+
+class KnownNames(dict[int, str]):
+    """Number -> id, as the peer at the other end of a link has told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._oldest = 0
+
+    def learn(self, named: Named) -> None:
+        """RemoteProtocolError for more than a node may use at once."""
+        if named.oldest > self._oldest:
+            self._oldest = named.oldest
+            for number in [number for number in self if number < named.oldest]:
+                del self[number]
+        self.update(enumerate(named.ids, named.first))
+        if len(self) > _MOST:
+            raise RemoteProtocolError(f"more than {_MOST:,} numbered ids")

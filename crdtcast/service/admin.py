@@ -1,0 +1,204 @@
+"""The admin socket of `crdtcast node`: one JSON object a line asks, one a line answers.
+
+`{"do": "status"}` is answered by `{"ok": true, "result": …}`, or `{"ok": false, "error": "…"}` with one
+line that says what to do.
+"""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RemoteProtocolError
+from crdtcast.incarnation import name_of
+from crdtcast.link import STREAM_ERRORS
+from crdtcast.service.lines import Lines, greet
+from crdtcast.service.values import shown
+from crdtcast.status import as_json
+
+if TYPE_CHECKING:
+    from crdtcast.service.run import NodeProcess
+
+_GREETING_SECONDS = 5.0
+_SECONDS = 30.0
+"""How long evictions, comparisons and waits take at most, unless the request says it."""
+
+Asked = dict[str, Any]
+
+
+class Admin:
+    """Answers for one process. secret: what clients have to know; None where the socket is enough."""
+
+    def __init__(self, process: "NodeProcess", secret: bytes | None) -> None:
+        self._process = process
+        self._secret = secret
+        self._logger = logging.getLogger("crdtcast.admin")
+        self._compared = trio.lowlevel.ParkingLot()
+        if process.shelf is not None:
+            process.shelf.comparing.on_news = self._got_on
+        self._requests: dict[str, Callable[[Asked], Awaitable[Any]]] = {
+            "status": self._status,
+            "members": self._members,
+            "verify": self._verify,
+            "evict": self._evict,
+            "surrender": self._surrender,
+            "leave": self._leave,
+            "stop": self._stop,
+            "cut": self._cut,
+            "heal": self._heal,
+            "objects": self._objects,
+            "get": self._get,
+            "perform": self._perform,
+            "delete": self._delete,
+        }
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """One connection, to its end. Never raises."""
+        lines = Lines(stream)
+        try:
+            with trio.fail_after(_GREETING_SECONDS):
+                trusted = await greet(lines, self._process.settings.name, self._secret)
+            while trusted and (asked := await lines.receive()) is not None:
+                await lines.send(await self._answer(asked))
+                if asked.get("do") in ("leave", "stop"):
+                    self._process.stop()
+        except (RemoteProtocolError, trio.TooSlowError) as error:
+            self._logger.warning("an operator's connection is closed: %s", error)
+        except STREAM_ERRORS:
+            pass
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+    async def _answer(self, asked: Asked) -> dict[str, Any]:
+        request = self._requests.get(str(asked.get("do")))
+        if request is None:
+            known = ", ".join(self._requests)
+            return _refused(f"there is no request {asked.get('do')!r}; there are {known}")
+        try:
+            return {"ok": True, "result": await request(asked)}
+        except CrdtcastError as error:
+            return _refused(str(error))
+        except (KeyError, TypeError, ValueError) as error:
+            self._logger.info("a request that is incomplete: %r", error)
+            return _refused(f"{asked.get('do')}: {type(error).__name__}: {error}")
+
+    # Looking
+
+    async def _status(self, asked: Asked) -> Any:
+        process = self._process
+        found = as_json(process.status())
+        found["ready"] = process.ready()
+        if process.shelf is not None:
+            found["objects"] = len(process.shelf.listing())
+            found["yielded"] = process.shelf.yielded
+            found["unreadable"] = process.shelf.unreadable
+        return found
+
+    async def _members(self, asked: Asked) -> Any:
+        found = await self._status(asked)
+        suspects = {suspect["name"]: suspect for suspect in found["suspects"]}
+        holders = {holder["name"]: holder["since"] for holder in found["held_back_by"]}
+        return [
+            {
+                **member,
+                "suspect": suspects.get(member["name"]),
+                "holds_back_since": holders.get(member["name"]),
+            }
+            for member in found["members"]
+        ]
+
+    async def _verify(self, asked: Asked) -> Any:
+        shelf, member = self._process.objects(), self._process.member
+        await member.ready()
+        number = secrets.token_hex(8)
+        comparing = shelf.comparing
+        names = [name for name, each in member.members.items() if not each.witness]
+        comparing.ask(number, names)
+        with trio.move_on_after(float(asked.get("seconds", _SECONDS))):
+            while comparing.missing(number):
+                await self._compared.park()
+        outcome = comparing.end(number)
+        return {"equal": outcome.equal, "members": sorted(names), **asdict(outcome)}
+
+    def _got_on(self, number: str) -> None:
+        self._compared.unpark_all()
+
+    # Members
+
+    async def _evict(self, asked: Asked) -> Any:
+        member, victim = self._process.member, str(asked["member"])
+        force = asked.get("force") is True
+        before = {i for i in member.engine.members if victim in (i, name_of(i))}
+        member.evict(victim, force=force)
+        with trio.move_on_after(float(asked.get("seconds", _SECONDS))):
+            while before & member.engine.members.keys():
+                await member.changed()
+        left = sorted(map(name_of, member.engine.members))
+        if not before & member.engine.members.keys():
+            return {"evicted": sorted(before), "members": left}
+        raise LocalProtocolError(
+            f"{victim} is asked to be cut off, and is not yet: of {', '.join(left)} those that remain "
+            "have to agree and be a majority: bring the silent ones back, evict them, too, or use "
+            "--force, which goes on without a majority"
+        )
+
+    async def _surrender(self, asked: Asked) -> Any:
+        self._process.member.surrender()
+
+    async def _leave(self, asked: Asked) -> Any:
+        if not await self._process.leave():
+            raise LocalProtocolError(
+                f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "
+                "the others take it for dead: evict it there"
+            )
+        return {"left": self._process.member.incarnation}
+
+    async def _stop(self, asked: Asked) -> Any:
+        return None
+
+    async def _cut(self, asked: Asked) -> Any:
+        self._process.member.cut(str(asked["member"]))
+
+    async def _heal(self, asked: Asked) -> Any:
+        self._process.member.heal(str(asked["member"]))
+
+    # Objects
+
+    async def _objects(self, asked: Asked) -> Any:
+        return [asdict(line) for line in self._process.objects().listing(asked.get("prefix", ""))]
+
+    async def _get(self, asked: Asked) -> Any:
+        type_name, value = self._process.objects().value(str(asked["name"]))
+        return {"name": asked["name"], "type": type_name, "value": shown(value)}
+
+    async def _perform(self, asked: Asked) -> Any:
+        shelf = self._process.objects()
+        args = asked.get("args", [])
+        tag = shelf.perform(asked["name"], asked["type"], asked["operation"], args)
+        return await self._acknowledged(tag, asked)
+
+    async def _delete(self, asked: Asked) -> Any:
+        return await self._acknowledged(self._process.objects().delete(asked["name"]), asked)
+
+    async def _acknowledged(self, tag: Any, asked: Asked) -> Any:
+        """`wait`: "stable", or how many members have to have it."""
+        member, wait = self._process.member, asked.get("wait")
+        with trio.move_on_after(float(asked.get("seconds", _SECONDS))) as scope:
+            if wait == "stable":
+                await member.wait_stable(tag)
+            elif wait is not None:
+                await member.wait_delivered(tag, count=int(wait))
+        if scope.cancelled_caught:
+            raise LocalProtocolError(
+                f"{tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not where it was "
+                "to be waited for: look at `crdtcast members` for who is silent"
+            )
+        return {"tag": list(tag.dot)}
+
+
+def _refused(why: str) -> dict[str, Any]:
+    return {"ok": False, "error": " ".join(why.split())}

@@ -1,0 +1,82 @@
+"""The operator's end of an admin socket."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError, UnusableInputError
+from crdtcast.link import STREAM_ERRORS
+from crdtcast.service.lines import Lines, be_greeted
+from crdtcast.service.settings import default_socket, socket_directory
+from crdtcast.service.sockets import connect
+
+_PATIENCE = 5.0
+
+
+class Operator:
+    """A connection to one node. node: its name."""
+
+    def __init__(self, lines: Lines, node: str, place: str) -> None:
+        self.node = node
+        self._lines = lines
+        self._place = place
+
+    async def ask(self, do: str, **more: Any) -> Any:
+        """The node's answer. Raises LocalProtocolError with its words if it refuses, UnusableInputError
+        if it is gone.
+        """
+        try:
+            await self._lines.send({"do": do, **more})
+            answer = await self._lines.receive()
+        except STREAM_ERRORS as error:
+            raise UnusableInputError(f"node {self.node!r} at {self._place} is gone") from error
+        if answer is None:
+            raise UnusableInputError(f"node {self.node!r} at {self._place} has stopped")
+        if answer.get("ok") is not True:
+            raise LocalProtocolError(str(answer.get("error")))
+        return answer.get("result")
+
+
+@asynccontextmanager
+async def operator(place: str, secret: bytes | None = None) -> AsyncIterator[Operator]:
+    """Connect to the node at that path or address. Raises UnusableInputError, with what to do."""
+    stream = await connect(place)
+    try:
+        lines = Lines(stream)
+        try:
+            with trio.fail_after(_PATIENCE):
+                name = await be_greeted(lines, secret)
+        except trio.TooSlowError as error:
+            raise UnusableInputError(
+                f"whoever listens at {place} does not answer: is it stopped?"
+            ) from error
+        except (RemoteProtocolError, *STREAM_ERRORS) as error:
+            raise UnusableInputError(
+                f"no conversation with the node at {place}: {error}"
+            ) from error
+        yield Operator(lines, name, place)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.aclose_forcefully(stream)
+
+
+def find(node: str | None, place: str | None) -> str:
+    """Where to connect: as told, by the node's name, or the only node of this user on this machine."""
+    if place is not None:
+        return place
+    if node is not None:
+        return default_socket(node)
+    directory = Path(socket_directory())
+    found = sorted(directory.glob("*.sock")) if directory.is_dir() else []
+    if len(found) == 1:
+        return os.fspath(found[0])
+    names = ", ".join(path.stem for path in found)
+    raise UnusableInputError(
+        f"there are several nodes here ({names}): say which one with --node"
+        if found
+        else f"no node of this user has its socket in {directory}: say where it is with --admin"
+    )

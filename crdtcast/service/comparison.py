@@ -1,0 +1,129 @@
+"""Whether all replicas are worth the same, compared while everybody goes on writing. Pure.
+
+Three kinds of causal messages. Somebody *asks*. Whoever delivers that notes the digests of its objects
+and *tells* them. Whoever has delivered what all others told has delivered, by causality, all operations
+that any of those digests stood for; it then *confirms*, with the objects that have been touched at it
+since its own digests. An object that nobody has touched had the same operations everywhere, so its
+digests must be equal; one that somebody has touched is left for the next time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Digests = Mapping[str, str]
+"""Object -> digest of its value."""
+_MOST = 16
+"""Comparisons under way; beyond, the oldest one is forgotten: whoever asked may have died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The outcome. objects: of all members. compared: those that nobody was writing to. changing: the
+    others. different: object -> member -> digest, "" where there is no such object. silent: members
+    that did not answer in time, of whose objects nothing is known.
+    """
+
+    objects: int
+    compared: int
+    changing: int
+    different: Mapping[str, Mapping[str, str]]
+    silent: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Nothing differs, and everybody has answered."""
+        return not self.different and not self.silent
+
+
+@dataclass(slots=True)
+class _Round:
+    """members: who is asked. touched: here, since the own digests."""
+
+    members: frozenset[str]
+    touched: set[str] = field(default_factory=set)
+    told: dict[str, Digests] = field(default_factory=dict)
+    confirmed: dict[str, frozenset[str]] = field(default_factory=dict)
+    is_confirmed: bool = False
+
+
+class Comparing:
+    """One member's part in all comparisons.
+
+    digests: of the objects here, now. say: broadcasts a message of ours, which is delivered here, too,
+    before it returns.
+    """
+
+    def __init__(
+        self, name: str, digests: Callable[[], Digests], say: Callable[[list[Any]], None]
+    ) -> None:
+        self._name = name
+        self._digests = digests
+        self._say = say
+        self._rounds: dict[str, _Round] = {}
+        self.on_news: Callable[[str], None] = lambda number: None
+        """Called with the number of a comparison that has got on."""
+
+    def ask(self, number: str, members: Iterable[str]) -> None:
+        """Begin a comparison among these members, this one included."""
+        self._say(["ask", number, sorted(members)])
+
+    def touched(self, objects: Iterable[str]) -> None:
+        """Operations on these take effect here."""
+        for each in self._rounds.values():
+            if not each.is_confirmed:
+                each.touched.update(objects)
+
+    def delivered(self, message: list[Any]) -> None:
+        """A message of ours. Nothing happens for one that is none, or of a comparison that is over."""
+        match message:
+            case ["ask", str(number), [*members]] if self._name in members:
+                self._rounds[number] = _Round(frozenset(members))
+                while len(self._rounds) > _MOST:
+                    del self._rounds[next(iter(self._rounds))]
+                self._say(["tell", number, self._name, dict(self._digests())])
+            case ["tell", str(number), str(name), dict(digests)] if number in self._rounds:
+                self._rounds[number].told[name] = digests
+                self._confirm(number)
+                self.on_news(number)
+            case ["confirm", str(number), str(name), [*touched]] if number in self._rounds:
+                self._rounds[number].confirmed[name] = frozenset(touched)
+                self.on_news(number)
+            case ["done", str(number)]:
+                self._rounds.pop(number, None)
+
+    def _confirm(self, number: str) -> None:
+        current = self._rounds[number]
+        if not current.is_confirmed and current.told.keys() >= current.members:
+            current.is_confirmed = True
+            self._say(["confirm", number, self._name, sorted(current.touched)])
+
+    def missing(self, number: str) -> frozenset[str]:
+        """Who has not answered yet."""
+        current = self._rounds.get(number)
+        if current is None:
+            return frozenset()
+        # Nobody can confirm before all have told.
+        return current.members - current.told.keys() or current.members - current.confirmed.keys()
+
+    def end(self, number: str) -> Comparison:
+        """The outcome, as far as the answers are there. All others forget the comparison."""
+        current = self._rounds.get(number) or _Round(frozenset())
+        missing = self.missing(number)
+        self._say(["done", number])
+        objects = {name for digests in current.told.values() for name in digests}
+        if missing:
+            return Comparison(len(objects), 0, len(objects), {}, tuple(sorted(missing)))
+        changing = frozenset[str]().union(*current.confirmed.values())
+        different = {}
+        for each in sorted(objects - changing):
+            found = {name: told.get(each, "") for name, told in sorted(current.told.items())}
+            if len(set(found.values())) > 1:
+                different[each] = found
+        return Comparison(
+            len(objects), len(objects - changing), len(objects & changing), different, ()
+        )
+
+    def forget(self) -> None:
+        """This member goes on from another state: what was noted here says nothing any more."""
+        self._rounds.clear()

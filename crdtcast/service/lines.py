@@ -1,0 +1,107 @@
+"""What goes over an admin socket: lines of JSON, after a greeting that may ask for a proof.
+
+The server greets with its node's name and, where there is a secret, a nonce. Then the client proves that
+it knows the secret, and the server does, as on links (`crdtcast.proof`): HMAC-SHA256 over role, name and
+both nonces. A Unix socket needs none of it: its file is the user's own.
+"""
+
+import hashlib
+import hmac
+import json
+import secrets
+from typing import Any
+
+import msgpack
+import trio
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.proof import Role
+
+LONGEST = 64 * 2**20
+"""Bytes of a line."""
+UNTRUSTED = 4096
+"""Bytes of a line from somebody who has proved nothing yet."""
+_NONCE_BYTES = 32
+_READ = 64 * 1024
+
+
+class Lines:
+    """JSON objects on a stream, one a line. RemoteProtocolError for what is none."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.stream = stream
+        self.longest = UNTRUSTED
+        self._buffer = bytearray()
+
+    async def send(self, value: dict[str, Any]) -> None:
+        await self.stream.send_all(json.dumps(value, separators=(",", ":")).encode() + b"\n")
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next object; None at the end."""
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > self.longest:
+                raise RemoteProtocolError(f"a line of more than {self.longest:,} bytes")
+            piece = await self.stream.receive_some(_READ)
+            if not piece:
+                if self._buffer:
+                    raise RemoteProtocolError("the connection ended within a line")
+                return None
+            self._buffer += piece
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"a line that is no JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise RemoteProtocolError("a line that is no JSON object")
+        return value
+
+
+async def greet(lines: Lines, name: str, secret: bytes | None) -> bool:
+    """The server's side: whether the client may ask. It has been told why not."""
+    nonce = "" if secret is None else secrets.token_hex(_NONCE_BYTES)
+    await lines.send({"node": name, "nonce": nonce})
+    if secret is not None:
+        answer = await lines.receive()
+        if answer is None:
+            return False
+        theirs, mac = str(answer.get("nonce")), str(answer.get("proof"))
+        if not hmac.compare_digest(mac.encode(), _proof(secret, Role.DIALLER, name, nonce, theirs)):
+            await lines.send({"ok": False, "error": f"not the secret of node {name!r}"})
+            return False
+        await lines.send({"proof": _proof(secret, Role.ACCEPTOR, name, nonce, theirs).decode()})
+    lines.longest = LONGEST
+    return True
+
+
+async def be_greeted(lines: Lines, secret: bytes | None) -> str:
+    """The client's side: the node's name. RemoteProtocolError if one does not trust the other."""
+    greeting = await lines.receive() or {}
+    name, nonce = greeting.get("node"), greeting.get("nonce")
+    if not isinstance(name, str) or not isinstance(nonce, str):
+        raise RemoteProtocolError("whoever listens there is no crdtcast node")
+    lines.longest = LONGEST
+    if not nonce:
+        return name
+    if secret is None:
+        raise RemoteProtocolError(
+            f"node {name!r} asks for the group's secret: give --secret-file, or CRDTCAST_SECRET"
+        )
+    own = secrets.token_hex(_NONCE_BYTES)
+    proof = _proof(secret, Role.DIALLER, name, nonce, own).decode()
+    await lines.send({"nonce": own, "proof": proof})
+    answer = await lines.receive() or {}
+    if "error" in answer:
+        raise RemoteProtocolError(str(answer["error"]))
+    mac = str(answer.get("proof")).encode()
+    if not hmac.compare_digest(mac, _proof(secret, Role.ACCEPTOR, name, nonce, own)):
+        raise RemoteProtocolError(f"whoever listens there does not know the secret of {name!r}")
+    return name
+
+
+def _proof(secret: bytes, role: Role, name: str, acceptor: str, dialler: str) -> bytes:
+    said = ["crdtcast admin", role.value, name, acceptor, dialler]
+    return hmac.new(secret, msgpack.packb(said), hashlib.sha256).hexdigest().encode()

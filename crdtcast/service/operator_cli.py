@@ -1,0 +1,236 @@
+"""`crdtcast status`, `members`, `verify`, `evict`, `leave`, `surrender` and `object`: ask a running node."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import trio
+
+from crdtcast.exceptions import UnusableInputError
+from crdtcast.proof import read_secret
+from crdtcast.service import views
+from crdtcast.service.asking import find, operator
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SPLIT = (
+    "{member} will be cut off without a majority. If it is alive, or others beyond a cut are, and they do "
+    "the same, the group is SPLIT: both sides take writes, and never meet again until one side is given "
+    "up with `crdtcast surrender`. What nobody here has of it comes back only with {member} itself. "
+    "Do this only if you know that it is dead."
+)
+
+
+def asks(command: F) -> F:
+    """Give a command the options that say which node to ask; `place` and `secret` are what it gets."""
+    options = (
+        click.option("--node", metavar="NAME", help="Which node of this machine."),
+        click.option(
+            "--admin",
+            metavar="PATH|HOST:PORT",
+            envvar="CRDTCAST_ADMIN",
+            help="Where it listens for operators, unless that is the usual place.",
+        ),
+        click.option(
+            "--secret-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="CRDTCAST_SECRET_FILE",
+            help="The group's secret, for HOST:PORT; otherwise CRDTCAST_SECRET.",
+        ),
+    )
+    for decorate in reversed(options):
+        command = decorate(command)
+    return command
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON value.")
+
+
+class Where:
+    """Which node to ask."""
+
+    def __init__(self, node: str | None, admin: str | None, secret_file: Path | None) -> None:
+        self.place = find(node, admin)
+        self.secret = read_secret(secret_file)
+
+    def ask(self, do: str, **more: Any) -> Any:
+        """One request. See `Operator.ask`."""
+
+        async def once() -> Any:
+            async with operator(self.place, self.secret) as node:
+                return await node.ask(do, **more)
+
+        return trio.run(once)
+
+
+def _print(found: Any, as_json: bool, view: Callable[[Any], str]) -> None:
+    click.echo(json.dumps(found) if as_json else view(found))
+
+
+@click.command()
+@asks
+@as_json
+def status(as_json: bool, **where: Any) -> None:
+    """What a node is, holds and lacks, and how its links are."""
+    _print(Where(**where).ask("status"), as_json, views.status)
+
+
+@click.command()
+@asks
+@as_json
+def members(as_json: bool, **where: Any) -> None:
+    """Who is in the group, who is silent, and who holds stability back."""
+    _print(Where(**where).ask("members"), as_json, views.members)
+
+
+@click.command()
+@asks
+@click.option("--seconds", default=30.0, show_default=True, help="How long to wait for all.")
+@as_json
+def verify(seconds: float, as_json: bool, **where: Any) -> None:
+    """Compare the objects of all members, while everybody goes on writing. Exit code 1 if any differ."""
+    found = Where(**where).ask("verify", seconds=seconds)
+    _print(found, as_json, views.verification)
+    if not found["equal"]:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("member")
+@click.option("--force", is_flag=True, help="Without a majority: may split the group for good.")
+@click.option("--yes", is_flag=True, help="Do not ask before --force.")
+@click.option("--seconds", default=30.0, show_default=True, help="How long to wait for it.")
+@asks
+@as_json
+def evict(member: str, force: bool, yes: bool, seconds: float, as_json: bool, **where: Any) -> None:
+    """Cut off a member that is dead or out of reach, by its name or incarnation.
+
+    It happens when the others have said what they have of it, if they are a majority. Whoever comes
+    back after that joins again by itself, and sends again what the group does not have.
+    """
+    if force and not yes:
+        click.echo(_SPLIT.format(member=member), err=True)
+        if not sys.stdin.isatty():
+            raise UnusableInputError(
+                "give --yes with --force if you are sure: nobody is here to ask"
+            )
+        click.confirm(f"Cut off {member} by force?", abort=True, err=True)
+    found = Where(**where).ask("evict", member=member, force=force, seconds=seconds)
+    _print(
+        found,
+        as_json,
+        lambda f: f"{', '.join(f['evicted'])} is cut off; members: {', '.join(f['members'])}",
+    )
+
+
+@click.command()
+@asks
+@as_json
+def leave(as_json: bool, **where: Any) -> None:
+    """Let a node leave its group, in order, and stop: the others have all that it had."""
+    _print(Where(**where).ask("leave"), as_json, lambda f: f"{f['left']} has left, and stops")
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks
+@as_json
+def surrender(yes: bool, as_json: bool, **where: Any) -> None:
+    """After a split by force on both sides: give this node's side up. It joins the other one again.
+
+    What had become stable on this side alone is lost.
+    """
+    if not yes:
+        click.confirm(
+            "What is stable on this side alone is LOST. Give it up?", abort=True, err=True
+        )
+    _print(Where(**where).ask("surrender"), as_json, lambda _: "given up: it joins the other side")
+
+
+@click.command()
+@asks
+@click.option("--every", default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option("--rounds", type=click.IntRange(1), help="Stop after so many looks.")
+@as_json
+def top(every: float, rounds: int | None, as_json: bool, **where: Any) -> None:
+    """A live view of a node: rates, links, who is silent. With --json one status a line."""
+    from crdtcast.service.top import watch
+
+    at = Where(**where)
+    try:
+        trio.run(watch, at.place, at.secret, every, rounds, as_json)
+    except KeyboardInterrupt:
+        raise SystemExit(0) from None
+
+
+@click.group(name="object")
+def object_() -> None:
+    """Read and change the objects that a node holds."""
+
+
+@object_.command(name="list")
+@click.argument("prefix", default="")
+@asks
+@as_json
+def list_(prefix: str, as_json: bool, **where: Any) -> None:
+    """The objects whose names begin with PREFIX."""
+    _print(Where(**where).ask("objects", prefix=prefix), as_json, views.objects)
+
+
+@object_.command()
+@click.argument("name")
+@asks
+@as_json
+def get(name: str, as_json: bool, **where: Any) -> None:
+    """The value of an object."""
+    found = Where(**where).ask("get", name=name)
+    _print(found, as_json, lambda f: f"{json.dumps(f['value'])}  ({f['type']})")
+
+
+@object_.command()
+@click.argument("name")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("operation")
+@click.argument("args", nargs=-1)
+@click.option("--wait", help='"stable", or by how many members it must have been taken.')
+@asks
+@as_json
+def do(
+    name: str,
+    type_name: str,
+    operation: str,
+    args: tuple[str, ...],
+    wait: str | None,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """An operation: `crdtcast object do cart set_aw add milk`. An argument is JSON, or a word."""
+    found = Where(**where).ask(
+        "perform",
+        name=name,
+        type=type_name,
+        operation=operation,
+        args=[_argument(each) for each in args],
+        wait=wait,
+    )
+    _print(found, as_json, lambda f: f"done: message {f['tag'][1]} of {f['tag'][0]}")
+
+
+@object_.command()
+@click.argument("name")
+@asks
+@as_json
+def delete(name: str, as_json: bool, **where: Any) -> None:
+    """Delete what the node has seen of an object."""
+    found = Where(**where).ask("delete", name=name)
+    _print(found, as_json, lambda f: f"done: message {f['tag'][1]} of {f['tag'][0]}")
+
+
+def _argument(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,91 @@
+"""`/live`, `/ready` and `/metrics` over HTTP/1.1: one request a connection, and nothing but GET."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.exceptions import NotReadyError
+from crdtcast.link import STREAM_ERRORS
+
+if TYPE_CHECKING:
+    from crdtcast.service.run import NodeProcess
+
+_LONGEST = 8192
+_PATIENCE = 5.0
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+_REASONS |= {501: "Not Implemented", 503: "Service Unavailable"}
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Probes:
+    """Answers for one process."""
+
+    def __init__(self, process: "NodeProcess") -> None:
+        self._process = process
+        self._logger = logging.getLogger("crdtcast.probes")
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """One connection, to its end. Never raises."""
+        try:
+            with trio.move_on_after(_PATIENCE):
+                head = await _head(stream)
+                code, kind, body = self._answer(head)
+                lines = [
+                    f"HTTP/1.1 {code} {_REASONS[code]}",
+                    f"Content-Type: {kind}",
+                    f"Content-Length: {len(body)}",
+                    "Connection: close",
+                ]
+                await stream.send_all("\r\n".join([*lines, "", ""]).encode() + body)
+        except STREAM_ERRORS:
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    def _answer(self, head: bytes) -> tuple[int, str, bytes]:
+        match head.split(b"\r\n", 1)[0].split(b" "):
+            case [b"GET", target, _]:
+                path = target.partition(b"?")[0]
+            case [_, _, _]:
+                return 405, _TEXT, b"only GET\n"
+            case _:
+                return 400, _TEXT, b"no HTTP\n"
+        if path == b"/live":
+            return 200, _TEXT, b"live\n"
+        if path == b"/ready":
+            return (200, _TEXT, b"ready\n") if self._process.ready() else self._not_ready()
+        if path == b"/metrics":
+            return self._metrics()
+        return 404, _TEXT, b"there are /live, /ready and /metrics\n"
+
+    def _not_ready(self) -> tuple[int, str, bytes]:
+        try:
+            standing = self._process.member.standing.value
+            why = f"not caught up yet, or {standing}"
+        except NotReadyError as error:
+            why = str(error)
+        return 503, _TEXT, f"{why}\n".encode()
+
+    def _metrics(self) -> tuple[int, str, bytes]:
+        try:
+            from crdtcast.integrations import prometheus
+        except ModuleNotFoundError:
+            return 501, _TEXT, b"metrics are not installed: pip install 'crdtcast[prometheus]'\n"
+        process = self._process
+        try:
+            statuses = [process.status()]
+        except NotReadyError:
+            statuses = []
+        extra = {"ready": ("Whether clients should be sent here", float(process.ready()))}
+        return 200, prometheus.CONTENT_TYPE, prometheus.page(statuses, extra)
+
+
+async def _head(stream: trio.abc.Stream) -> bytes:
+    head = bytearray()
+    while b"\r\n\r\n" not in head and len(head) < _LONGEST:
+        piece = await stream.receive_some(4096)
+        if not piece:
+            break
+        head += piece
+    return bytes(head)

@@ -1,0 +1,195 @@
+"""The life of `crdtcast node`: join or found, serve operators and probes, stop or leave at a signal."""
+
+import logging
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from crdtcast.engine import Standing
+from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
+from crdtcast.groups import open_group
+from crdtcast.listening import listen
+from crdtcast.member import GroupMember
+from crdtcast.options import Address, format_address, parse_address
+from crdtcast.service import sockets
+from crdtcast.service.settings import NodeSettings, is_path
+from crdtcast.service.shelf import Shelf
+from crdtcast.status import Status, is_caught_up, status
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class NodeProcess:
+    """One member, its objects, and whoever asks about them. All of it belongs to the Trio thread.
+
+    shelf: None at a witness. copied: bytes of the group's state that are here, and of how many.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.settings = settings
+        self.copied = (0, 0)
+        self.metrics: Address | None = None
+        """Where /metrics is served."""
+        self._logger = logger or logging.getLogger("crdtcast.node")
+        self.shelf = None if settings.witness else Shelf(settings.name, clock_ms, self._logger)
+        self._member: GroupMember | None = None
+        self._stop = trio.Event()
+        self._caught_up = ""
+
+    # Looking in
+
+    @property
+    def member(self) -> GroupMember:
+        """Raises NotReadyError until it is one."""
+        if self._member is None:
+            here, of = self.copied
+            copied = f", {here:,} of {of:,} bytes are copied" if of else ""
+            raise NotReadyError(
+                f"node {self.settings.name!r} is not in group {self.settings.group!r} yet{copied}: "
+                "wait, or look into its log"
+            )
+        return self._member
+
+    def objects(self) -> Shelf:
+        """Raises ConfigurationError at a witness."""
+        if self.shelf is None:
+            raise ConfigurationError(
+                f"node {self.settings.name!r} is a witness and holds no objects: ask another member"
+            )
+        return self.shelf
+
+    def status(self) -> Status:
+        """Raises NotReadyError until there is one."""
+        refused = 0 if self.shelf is None else self.shelf.clock.refused
+        return status(self.member.channel, clock_drift_refused=refused)
+
+    def ready(self) -> bool:
+        """Whether clients should be sent here: it has caught up once in its present incarnation, and
+        is neither leaving nor cut off.
+        """
+        member = self._member
+        if member is None or self._stop.is_set():
+            return False
+        if member.standing not in (Standing.MEMBER, Standing.DISPUTED):
+            return False
+        if self._caught_up != member.incarnation and is_caught_up(
+            member.engine, member.channel.shared.watching().suspects
+        ):
+            self._caught_up = member.incarnation
+        return self._caught_up == member.incarnation
+
+    # Life
+
+    async def run(self, serve: "Serve") -> None:
+        """Until a signal, or until it has left the group. Prints one line when it is a member.
+
+        serve: runs beside it, from the start.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._listen_to_signals, nursery.cancel_scope)
+                await nursery.start(serve, self)
+                async with open_group(self.settings.name, **self._group_options()) as member:
+                    self._member = member
+                    if self.shelf is not None:
+                        self.shelf.speak_for(member)
+                    self._say_ready(member)
+                    await self._stop.wait()
+                    await self._depart(member)
+                nursery.cancel_scope.cancel()
+        finally:
+            sockets.remove(self.settings.admin_place)
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stop.set()
+
+    async def leave(self) -> bool:
+        """Leave the group; whether all that this member had is with the others. `stop` is to follow."""
+        with trio.move_on_after(self.settings.leave_seconds) as scope:
+            await self.member.leave()
+        return not scope.cancelled_caught
+
+    def _group_options(self) -> dict[str, Any]:
+        settings = self.settings
+        options: dict[str, Any] = {
+            "found": settings.found,
+            "join": settings.join,
+            "group": settings.group,
+            "listen": settings.listen,
+            "advertise": settings.advertise,
+            "process": self.shelf,
+            "witness": settings.witness,
+            "replace": settings.replaces is not None,
+            "progress": self._copied,
+            **settings.link_options(),
+        }
+        if settings.journal is not None:
+            options["journal"] = settings.journal
+        return options
+
+    def _copied(self, here: int, of: int) -> None:
+        self.copied = (here, of)
+
+    def _say_ready(self, member: GroupMember) -> None:
+        told = {
+            "name": self.settings.name,
+            "listen": format_address(member.address),
+            "admin": self.settings.admin_place,
+            "metrics": "" if self.metrics is None else format_address(self.metrics),
+            "incarnation": member.incarnation,
+        }
+        print("ready", *(f"{key}={value}" for key, value in told.items()), flush=True)
+
+    async def _depart(self, member: GroupMember) -> None:
+        if not self.settings.leave_on_stop or member.standing is Standing.LEFT:
+            return
+        try:
+            if not await self.leave():
+                self._logger.warning(
+                    "not left within %g s: the others take this node for dead, evict it there",
+                    self.settings.leave_seconds,
+                )
+        except EndedError as error:
+            self._logger.warning("not left: %s", error)
+
+    async def _listen_to_signals(
+        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for _ in signals:
+                if self._stop.is_set() or self._member is None:
+                    scope.cancel()
+                self._stop.set()
+
+
+class Serve:
+    """What answers operators and probes: `crdtcast.service.admin` and `crdtcast.service.probes`."""
+
+    async def __call__(self, process: NodeProcess, *, task_status: trio.TaskStatus[None]) -> None:
+        from crdtcast.service.admin import Admin
+        from crdtcast.service.probes import Probes
+
+        settings = process.settings
+        async with trio.open_nursery() as nursery:
+            listener = await sockets.listen_at(settings.admin_place)
+            secret = None if is_path(settings.admin_place) else settings.secret()
+            nursery.start_soon(trio.serve_listeners, Admin(process, secret).serve, [listener])
+            if settings.metrics is not None:
+                listeners = await listen(parse_address(settings.metrics))
+                process.metrics = listeners[0].socket.getsockname()[:2]
+                nursery.start_soon(trio.serve_listeners, Probes(process).serve, listeners)
+            task_status.started()

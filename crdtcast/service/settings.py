@@ -1,0 +1,160 @@
+"""What an operator may choose about `crdtcast node`."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from crdtcast.configuration import Kind, option
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.options import NodeOptions, parse_address
+from crdtcast.proof import SECRET_VARIABLE, read_secret
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """See the sentences."""
+
+    name: str = option(Kind.TEXT, "This node's name; unique in the group.")
+    group: str = option(Kind.TEXT, "The group's name.", "default")
+    listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
+    advertise: str | None = option(
+        Kind.ADDRESS, "Where others reach this node, if it listens on a wildcard.", None
+    )
+    found: bool = option(Kind.FLAG, "Be the first member of a new group.", False)
+    join: tuple[str, ...] = option(
+        Kind.ADDRESSES, "Where a member can be dialled: any one, several to be safe.", ()
+    )
+    replaces: str | None = option(
+        Kind.TEXT, "Take the place of the member of this name, which is evicted.", None
+    )
+    witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
+    journal: str | None = option(
+        Kind.PATH, "Directory of the journal; without it everything is in memory only.", None
+    )
+    leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
+    leave_seconds: float = option(
+        Kind.SECONDS, "How long a leave may take before the node stops anyway.", 30.0
+    )
+    admin: str | None = option(
+        Kind.TEXT,
+        "Where operators connect: a path for a Unix socket, or 127.0.0.1:PORT with a secret.",
+        None,
+    )
+    metrics: str | None = option(
+        Kind.ADDRESS, "Where /metrics, /ready and /live are served over HTTP.", None
+    )
+    log_level: str = option(Kind.TEXT, f"One of {', '.join(LEVELS)}.", "info")
+    log_json: bool = option(Kind.FLAG, "Log lines as JSON objects.", False)
+    certificate: str | None = option(Kind.PATH, "This node's certificate, PEM.", None)
+    key: str | None = option(Kind.PATH, "The certificate's key, PEM.", None)
+    ca: str | None = option(Kind.PATH, "The group's own CA, PEM.", None)
+    secret_file: str | None = option(
+        Kind.PATH, f"File with the group's secret; otherwise {SECRET_VARIABLE} is used.", None
+    )
+    digest_interval: float | None = option(
+        Kind.SECONDS, "Between two digests; without it, adaptive.", None
+    )
+    keepalive_interval: float = option(
+        Kind.SECONDS, "After so long without a frame a keep-alive is sent.", 5.0
+    )
+    connect_timeout: float = option(Kind.SECONDS, "For a connection to a member.", 5.0)
+    handshake_timeout: float = option(Kind.SECONDS, "For a handshake.", 5.0)
+    max_frame: int = option(Kind.NUMBER, "Bytes that a frame may have.", 16 * 2**20)
+    queue_bytes: int = option(Kind.NUMBER, "Bytes that may wait for one member.", 64 * 2**20)
+    max_handshakes: int = option(Kind.NUMBER, "Handshakes that may be under way.", 64)
+    max_host_connections: int = option(Kind.NUMBER, "Connections from one host.", 512)
+
+    def wrong(self) -> list[str]:
+        """What contradicts itself, one line each."""
+        lines = []
+        if self.found and self.join:
+            lines.append("found and join are both given: found a new group, or join one")
+        if not self.found and not self.join and self.journal is None:
+            lines.append(
+                "neither found nor join is given: found = true for the first member of a new group, "
+                'join = ["host:port"] for every other one'
+            )
+        if self.found and (self.witness or self.replaces):
+            lines.append(
+                "the first member holds the state: found goes without witness and replaces"
+            )
+        if self.log_level not in LEVELS:
+            lines.append(f"log_level is {self.log_level!r}: choose one of {', '.join(LEVELS)}")
+        secret = None
+        try:
+            secret = self.secret()
+        except ConfigurationError as error:
+            lines.append(str(error))
+        if self.admin is not None and not is_path(self.admin):
+            try:
+                host, _ = parse_address(self.admin)
+            except ConfigurationError as error:
+                lines.append(f"admin: {error}; or a path with a /")
+            else:
+                if host not in ("127.0.0.1", "::1", "localhost"):
+                    lines.append(f"admin is {self.admin}: choose 127.0.0.1, or a path with a /")
+                elif secret is None and not lines:
+                    lines.append(
+                        f"admin is {self.admin}, which every user of this machine reaches: give a "
+                        f"secret_file or {SECRET_VARIABLE}, or a path with a / instead"
+                    )
+        try:
+            self.node_options()
+        except ConfigurationError as error:
+            if str(error) not in lines:
+                lines.append(str(error))
+        return lines
+
+    def secret(self) -> bytes | None:
+        """The group's secret. Raises ConfigurationError for a file that is of no use."""
+        return read_secret(self.secret_file)
+
+    def link_options(self) -> dict[str, Any]:
+        """What `open_group` passes on to `NodeOptions`, but for name, addresses and group."""
+        return {
+            "certificate": self.certificate,
+            "key": self.key,
+            "ca": self.ca,
+            "secret": self.secret(),
+            "digest_interval": self.digest_interval,
+            "keepalive_interval": self.keepalive_interval,
+            "connect_timeout": self.connect_timeout,
+            "handshake_timeout": self.handshake_timeout,
+            "max_frame": self.max_frame,
+            "queue_bytes": self.queue_bytes,
+            "max_handshakes": self.max_handshakes,
+            "max_host_connections": self.max_host_connections,
+        }
+
+    def node_options(self) -> NodeOptions:
+        """(For `wrong`.) Raises ConfigurationError for what no node can have."""
+        return NodeOptions(
+            name=self.name,
+            group=self.group,
+            listen=parse_address(self.listen),
+            peers=[parse_address(address) for address in self.join],
+            **self.link_options(),
+        )
+
+    @property
+    def admin_place(self) -> str:
+        """Where operators connect: as given, or a socket of this user's own."""
+        return self.admin or default_socket(self.name)
+
+
+def is_path(place: str) -> bool:
+    """Whether an admin address is a Unix socket's path."""
+    return os.sep in place
+
+
+def socket_directory() -> str:
+    """Where nodes of this user have their sockets, unless they are told otherwise."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return os.path.join(runtime, "crdtcast") if runtime else f"/tmp/crdtcast-{os.getuid()}"
+
+
+def default_socket(name: str) -> str:
+    """The socket of the node of that name."""
+    return os.path.join(socket_directory(), f"{name}.sock")

@@ -1,0 +1,81 @@
+"""Where operators connect: a Unix socket that is the user's own, or a port of this machine."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import trio
+
+from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.listening import listen
+from crdtcast.options import parse_address
+from crdtcast.service.settings import is_path
+
+_PATIENCE = 5.0
+
+
+async def listen_at(place: str) -> trio.SocketListener:
+    """Listen at a path or at `host:port`. Raises ConfigurationError.
+
+    A socket that nobody listens at any more is replaced. The file's mode is 0600; a directory that is
+    not there is made, with 0700.
+    """
+    if not is_path(place):
+        return (await listen(parse_address(place)))[0]
+    path = Path(place)
+    if len(os.fsencode(path)) > 100:
+        raise ConfigurationError(f"cannot listen at {path}: a socket's path has 100 bytes at most")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = path.parent.stat()
+        shared = owner.st_mode & stat.S_IWOTH and not owner.st_mode & stat.S_ISVTX
+        if owner.st_uid not in (os.getuid(), 0) or shared:
+            raise ConfigurationError(
+                f"cannot listen at {path}: other users may write to its directory: choose another"
+            )
+        if await _answers(path):
+            raise ConfigurationError(
+                f"cannot listen at {path}: another node does: stop it, or give this one another "
+                "name or admin path"
+            )
+        remove(place)
+        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            await listener.bind(place)
+        finally:
+            os.umask(before)
+        listener.listen(64)
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen at {path}: {error.strerror or error}") from error
+    return trio.SocketListener(listener)
+
+
+async def _answers(path: Path) -> bool:
+    try:
+        stream = await trio.open_unix_socket(str(path))
+    except OSError:
+        return False
+    await stream.aclose()
+    return True
+
+
+def remove(place: str) -> None:
+    """Take the socket's file away."""
+    if is_path(place):
+        Path(place).unlink(missing_ok=True)
+
+
+async def connect(place: str) -> trio.SocketStream:
+    """Connect to a node's admin socket. Raises UnusableInputError, with what to do."""
+    try:
+        with trio.fail_after(_PATIENCE):
+            if is_path(place):
+                return await trio.open_unix_socket(place)
+            return await trio.open_tcp_stream(*parse_address(place))
+    except (OSError, trio.TooSlowError) as error:
+        why = getattr(error, "strerror", None) or str(error) or "no answer"
+        raise UnusableInputError(
+            f"no node at {place} ({why}): start it, or say where it is with --node or --admin"
+        ) from error

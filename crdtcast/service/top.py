@@ -1,0 +1,94 @@
+"""`crdtcast top`: the status of a node, again and again, with rates."""
+
+import json
+from typing import Any
+
+import click
+import trio
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from crdtcast.service.asking import operator
+from crdtcast.service.views import seconds, size
+
+
+async def watch(
+    place: str, secret: bytes | None, every: float, rounds: int | None, as_json: bool
+) -> None:
+    """Until interrupted, until the node stops, or for so many looks."""
+    async with operator(place, secret) as node:
+        before: dict[str, Any] | None = None
+        looks = 0
+        with Live(auto_refresh=False, transient=False) if not as_json else _Nothing() as live:
+            while rounds is None or looks < rounds:
+                if looks:
+                    await trio.sleep(every)
+                found = await node.ask("status")
+                looks += 1
+                if as_json:
+                    click.echo(json.dumps(found))
+                elif isinstance(live, Live):
+                    live.update(view(found, before, every), refresh=True)
+                before = found
+
+
+class _Nothing:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+def view(found: dict[str, Any], before: dict[str, Any] | None, every: float) -> Group:
+    """One screen. before: the status a while ago, for rates."""
+
+    def rate(key: str) -> str:
+        if before is None or before["incarnation"] != found["incarnation"]:
+            return "-"
+        return f"{(found[key] - before[key]) / every:,.0f}/s"
+
+    state = "ready" if found["ready"] else "not ready"
+    head = Text(f"{found['node']}  group {found['group']}  {found['standing']}, {state}", "bold")
+    counts = Table(box=None, pad_edge=False)
+    for title in ("sent", "delivered", "pending", "unstable", "lag", "store", "repairs"):
+        counts.add_column(title, justify="right")
+    counts.add_row(
+        rate("sent"),
+        rate("delivered"),
+        f"{found['pending']:,}",
+        f"{found['unstable']:,}",
+        seconds(found["stability_lag"]),
+        size(found["store_bytes"]),
+        f"{found['repair']['repeated']:,}",
+    )
+    suspects = {suspect["name"]: suspect for suspect in found["suspects"]}
+    holders = {holder["name"]: holder for holder in found["held_back_by"]}
+    peers = Table(box=None, pad_edge=False)
+    for title in ("member", "link", "since", "sent", "received", "waiting", ""):
+        peers.add_column(title)
+    for member in found["members"]:
+        name = member["name"]
+        link = found["links"].get(name)
+        remarks = []
+        if name == found["node"]:
+            remarks.append("this node")
+        if name in suspects:
+            remarks.append(f"silent for {seconds(suspects[name]['silence'])}")
+        if name in holders:
+            remarks.append(f"holds back since {seconds(holders[name]['since'])}")
+        if link is not None and link["error"]:
+            remarks.append(link["error"])
+        peers.add_row(
+            name,
+            "-" if link is None else link["state"],
+            "-" if link is None else seconds(link["since"]),
+            "-" if link is None else size(link["bytes_sent"]),
+            "-" if link is None else size(link["bytes_received"]),
+            "-" if link is None else size(link["queued_bytes"]),
+            ", ".join(remarks),
+            style="red" if name in suspects or name in holders else "",
+        )
+    return Group(head, counts, Text(""), peers)

@@ -1,0 +1,140 @@
+"""Answers of a node as text for people."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Answer = dict[str, Any]
+
+
+def seconds(value: float | None) -> str:
+    """A duration, in one or two of its units."""
+    if value is None:
+        return "-"
+    if value < 10:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def size(value: float) -> str:
+    """Bytes, in the unit that suits."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Columns, aligned."""
+    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def status(found: Answer) -> str:
+    """What `crdtcast status` prints."""
+    ready = "ready" if found["ready"] else "not ready"
+    lines = [
+        f"{found['node']} in group {found['group']}: {found['standing']}, {ready}",
+        f"incarnation {found['incarnation']}, listens on {found['address']}",
+        f"members {', '.join(member['name'] for member in found['members'])}",
+        f"sent {found['sent']:,}, delivered {found['delivered']:,}, pending {found['pending']:,}, "
+        f"unstable {found['unstable']:,}, store {size(found['store_bytes'])}",
+        f"stability lag {seconds(found['stability_lag'])}, repairs {found['repair']['repeated']:,}, "
+        f"clock drift refused {found['clock_drift_refused']:,}",
+    ]
+    if "objects" in found:
+        lines.append(f"objects {found['objects']:,}")
+    if found["journal"] is None:
+        lines.append("journal none: in memory only")
+    else:
+        lines.append("journal " + ", ".join(f"{k} {v}" for k, v in found["journal"].items()))
+    for suspect in found["suspects"]:
+        lines.append(
+            f"SUSPECT {suspect['name']}: silent for {seconds(suspect['silence'])}, "
+            f"level {suspect['level']:.0f}"
+        )
+    for holder in found["held_back_by"]:
+        lines.append(f"HOLDS BACK {holder['name']}: since {seconds(holder['since'])}")
+    lines += ["", links(found["links"])]
+    if found["refused"]:
+        refused = ", ".join(f"{reason} {n}" for reason, n in sorted(found["refused"].items()))
+        lines.append(f"refused connections: {refused}")
+    return "\n".join(lines)
+
+
+def links(found: dict[str, Answer]) -> str:
+    """One line a link."""
+    head = ("link", "state", "since", "sent", "received", "waiting", "reconnects", "trouble")
+    return table(
+        head,
+        (
+            (
+                name,
+                link["state"],
+                seconds(link["since"]),
+                size(link["bytes_sent"]),
+                size(link["bytes_received"]),
+                size(link["queued_bytes"]),
+                link["reconnects"],
+                link["error"] or "",
+            )
+            for name, link in found.items()
+        ),
+    )
+
+
+def members(found: list[Answer]) -> str:
+    """What `crdtcast members` prints."""
+
+    def remarks(member: Answer) -> str:
+        said = []
+        if member["witness"]:
+            said.append("witness")
+        if not member["established"]:
+            said.append("not known to all yet")
+        if member["evicting"]:
+            said.append("being evicted")
+        if member["suspect"]:
+            said.append(f"suspect, silent for {seconds(member['suspect']['silence'])}")
+        if member["holds_back_since"] is not None:
+            said.append(f"holds stability back since {seconds(member['holds_back_since'])}")
+        return ", ".join(said)
+
+    rows = ((m["name"], m["incarnation"] or "-", remarks(m)) for m in found)
+    return table(("member", "incarnation", ""), rows)
+
+
+def verification(found: Answer) -> str:
+    """What `crdtcast verify` prints."""
+    if found["silent"]:
+        return (
+            f"NOT COMPARED: no answer of {', '.join(found['silent'])}: try again when they are back "
+            "(`crdtcast members` tells who is silent)"
+        )
+    lines = [
+        f"{found['compared']:,} of {found['objects']:,} objects compared at "
+        f"{', '.join(found['members'])}; {found['changing']:,} were being written to"
+    ]
+    for name, digests in found["different"].items():
+        at = ", ".join(f"{member} {digest[:12] or 'nothing'}" for member, digest in digests.items())
+        lines.append(f"DIFFERENT {name}: {at}")
+    lines.append("equal" if found["equal"] else f"{len(found['different'])} objects DIFFER")
+    return "\n".join(lines)
+
+
+def objects(found: list[Answer]) -> str:
+    """What `crdtcast object list` prints."""
+    rows = (
+        (o["name"], o["type"], "" if o["visible"] else "hidden by another type", o["unstable"])
+        for o in found
+    )
+    return table(("object", "type", "", "unstable"), rows)

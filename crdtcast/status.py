@@ -1,0 +1,210 @@
+"""The state of one member as a value, the same for nodes, groups and gateways; `as_json` makes text of it.
+
+Durations are seconds, sizes bytes, everything as of now.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.engine import Engine, GroupEngine, Standing
+from crdtcast.engine.catching_up import ahead
+from crdtcast.engine.core import Core
+from crdtcast.incarnation import name_of
+from crdtcast.options import format_address
+from crdtcast.peers import LinkStatus
+
+if TYPE_CHECKING:
+    from crdtcast.channel import Channel
+    from crdtcast.endpoint import Endpoint
+    from crdtcast.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """One member, this one included. incarnation: None while none of that name is known. established:
+    its join is stable here. leaving: it is being evicted.
+    """
+
+    name: str
+    incarnation: str | None
+    witness: bool
+    established: bool
+    evicting: bool
+    linked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectStatus:
+    """See `crdtcast.suspicion.Suspect`."""
+
+    name: str
+    level: float
+    since: float
+    silence: float
+
+
+@dataclass(frozen=True, slots=True)
+class HolderStatus:
+    """Somebody who has not acknowledged something for so many seconds."""
+
+    name: str
+    incarnation: str | None
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStatus:
+    """Totals. repeated: messages sent again. duplicates: messages that came again. digests, and those
+    of them that ask, sent; digests that came.
+    """
+
+    repeated: int
+    duplicates: int
+    digests_sent: int
+    digests_received: int
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """See the fields' classes. refused: connections that this process would not have, by reason.
+
+    caught_up: nothing waits here, and of every member that is not suspect all that it has told is
+    delivered here. stability_lag: age of the oldest message that is not stable here. vector: what is
+    delivered, by incarnation. clock_drift_refused: time stamps of others that were too far ahead.
+    journal: what the journal says of itself; None in memory.
+    """
+
+    node: str
+    group: str
+    incarnation: str
+    standing: str
+    address: str
+    caught_up: bool
+    members: tuple[MemberStatus, ...]
+    suspects: tuple[SuspectStatus, ...]
+    held_back_by: tuple[HolderStatus, ...]
+    links: Mapping[str, LinkStatus]
+    refused: Mapping[str, int]
+    sent: int
+    delivered: int
+    pending: int
+    unstable: int
+    stability_lag: float
+    store_bytes: int
+    repair: RepairStatus
+    vector: Mapping[str, int]
+    clock_drift_refused: int
+    journal: Mapping[str, Any] | None
+
+
+def status(
+    runtime: "Node | Channel",
+    *,
+    clock_drift_refused: int = 0,
+    journal: Mapping[str, Any] | None = None,
+) -> Status:
+    """Of the member that runs there. Looks at all members, and copies the vector."""
+    engine = runtime.driven()
+    endpoint, group = _place(runtime)
+    watching = endpoint.watching()
+    held = watching.held(group)
+    suspects = watching.suspects
+    members = _members(engine, endpoint.status())
+    names = {member.name for member in members}
+    counters = engine.counters()
+    return Status(
+        node=runtime.name,
+        group=group,
+        incarnation=engine.me,
+        standing=_standing(engine).value,
+        address=format_address(endpoint.address) if endpoint.listening else "",
+        caught_up=is_caught_up(engine, suspects),
+        members=members,
+        suspects=tuple(
+            SuspectStatus(name, suspect.level, suspect.since, suspect.silence)
+            for name, suspect in suspects.items()
+            if name in names
+        ),
+        held_back_by=tuple(
+            HolderStatus(name_of(who) or who, who if name_of(who) else None, since)
+            for who, since in held.holders.items()
+        ),
+        links=endpoint.status(),
+        refused=endpoint.refusals(),
+        sent=counters.sent,
+        delivered=counters.delivered,
+        pending=counters.pending,
+        unstable=counters.unstable,
+        stability_lag=held.lag,
+        store_bytes=counters.store_bytes,
+        repair=RepairStatus(
+            repeated=counters.repairs,
+            duplicates=counters.duplicates,
+            digests_sent=counters.digests_out,
+            digests_received=counters.digests_in,
+            asked=counters.asks,
+        ),
+        vector=dict(engine.vector),
+        clock_drift_refused=clock_drift_refused,
+        journal=journal,
+    )
+
+
+def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
+    """See `Status.caught_up`. suspects: by name; nobody waits for those."""
+    if _standing(engine) not in (Standing.MEMBER, Standing.DISPUTED):
+        return False
+    if engine.has_deliverable() or engine.counters().pending:
+        return False
+    return all((name_of(who) or who) in suspects for who in ahead(engine))
+
+
+def as_json(value: Any) -> dict[str, Any]:
+    """A status, or another such value, as what `json` takes; fractions to the millisecond."""
+    shown: dict[str, Any] = _rounded(asdict(value))
+    return shown
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return value
+
+
+def _place(runtime: "Node | Channel") -> "tuple[Endpoint, str]":
+    from crdtcast.channel import Channel
+
+    if isinstance(runtime, Channel):
+        return runtime.shared, runtime.group
+    return runtime, runtime.options.group
+
+
+def _standing(engine: Core) -> Standing:
+    return engine.standing if isinstance(engine, GroupEngine) else Standing.MEMBER
+
+
+def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatus, ...]:
+    def linked(incarnation: str) -> bool:
+        link = links.get(name_of(incarnation))
+        return link is not None and link.state == "up"
+
+    if isinstance(engine, GroupEngine):
+        established, victims = engine.established, engine.victims
+        return tuple(
+            MemberStatus(
+                name_of(me), me, member.witness, me in established, me in victims, linked(me)
+            )
+            for me, member in sorted(engine.members.items())
+        )
+    assert isinstance(engine, Engine)
+    current = engine.members
+    return tuple(
+        MemberStatus(name, current.get(name), False, name in current, False, linked(f"{name}."))
+        for name in engine.names
+    )

@@ -1,0 +1,70 @@
+"""What a node notes about its peers while it runs, several times in each keep-alive interval: who is
+silent, and who holds stability back. It informs, and changes nothing.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from crdtcast.engine import Engine, GroupEngine
+from crdtcast.engine.core import Core
+from crdtcast.engine.holding import Held, Holding
+from crdtcast.incarnation import name_of
+from crdtcast.link import Link
+from crdtcast.suspicion import FailureDetector, Suspect, Suspected
+
+LOOKS = 4
+"""In a keep-alive interval."""
+
+
+class Watching:
+    """Of one endpoint, for all of its groups. interval: of keep-alives, in seconds."""
+
+    def __init__(self, interval: float, logger: logging.Logger) -> None:
+        self.period = interval / LOOKS
+        self._detector = FailureDetector(interval)
+        self._holding: dict[str, Holding] = {}
+        self._held: dict[str, Held] = {}
+        self._logger = logger
+        self._now = 0.0
+
+    def look(self, now: float, me: str, links: Iterable[Link], engines: Mapping[str, Core]) -> None:
+        """Take in what has come since the last look. me: own name. engines: by group."""
+        names = {name for engine in engines.values() for name in member_names(engine)}
+        self._detector.watch(names - {me}, now)
+        for link in links:
+            # Who is not read cannot be heard.
+            self._detector.heard(link.name, now if link.paused else link.last_heard)
+        for change in self._detector.observe(now):
+            if isinstance(change, Suspected):
+                self._logger.warning(
+                    "%s is silent for %.1f s: suspect",
+                    change.peer,
+                    change.silence,
+                    extra={"peer": change.peer},
+                )
+            else:
+                self._logger.info(
+                    "%s speaks again, after %.1f s as a suspect",
+                    change.peer,
+                    change.after,
+                    extra={"peer": change.peer},
+                )
+        self._holding = {group: self._holding.get(group) or Holding() for group in engines}
+        self._held = {group: self._holding[group].look(e, now) for group, e in engines.items()}
+        self._now = now
+
+    @property
+    def suspects(self) -> dict[str, Suspect]:
+        """Who is suspect, by name, as of the last look."""
+        return self._detector.suspects(self._now)
+
+    def held(self, group: str) -> Held:
+        """What is held back in a group, and by whom, as of the last look."""
+        return self._held.get(group, Held(0.0, {}))
+
+
+def member_names(engine: Core) -> set[str]:
+    """Names of all members of the engine's group, itself included."""
+    if isinstance(engine, GroupEngine):
+        return set(map(name_of, engine.members))
+    return set(engine.names) if isinstance(engine, Engine) else {name_of(engine.me)}

@@ -1,0 +1,61 @@
+"""What names an element of a sequence, and runs of such names: checked, written out, and put together."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+Identity: TypeAlias = tuple[str, int, int, int]
+"""Of an element: origin and counter of the message that inserted it, the operation's index in the
+message, the element's place in the operation.
+"""
+
+_LONGEST: Final = 2**24
+
+
+def identity(value: Any) -> Any:
+    """[origin, counter, index, number], or None for the begin or end."""
+    return None if value is None else identity_of_one(value)
+
+
+def identity_of_one(value: Any) -> Any:
+    """[origin, counter, index, number]."""
+    _natural_numbers(value, 4)
+    return list(value)
+
+
+def run_of_identities(value: Any) -> Any:
+    """A list of [origin, counter, index, first number, how many]."""
+    if type(value) is not list:
+        raise ValueError(f"a {type(value).__name__} is no list of runs of identities")
+    for run in value:
+        _natural_numbers(run, 5)
+        if run[4] > _LONGEST:
+            raise ValueError(f"a run of {run[4]} identities is longer than {_LONGEST}")
+    return [list(run) for run in value]
+
+
+def _natural_numbers(value: Any, length: int) -> None:
+    if (
+        type(value) not in (list, tuple)
+        or len(value) != length
+        or type(value[0]) is not str
+        or any(type(number) is not int or number < 0 for number in value[1:])
+    ):
+        raise ValueError(f"{ascii(value)[:60]} is no identity of {length} parts")
+
+
+def identities(runs: Iterable[Sequence[Any]]) -> Iterator[Identity]:
+    """Every identity of some runs."""
+    for origin, counter, index, first, count in runs:
+        for number in range(first, first + count):
+            yield origin, counter, index, number
+
+
+def runs_of(names: Iterable[Identity]) -> list[list[Any]]:
+    """Neighbours from one operation become one run."""
+    runs: list[list[Any]] = []
+    for origin, counter, index, number in names:
+        if runs and runs[-1][:3] == [origin, counter, index] and number == sum(runs[-1][3:]):
+            runs[-1][4] += 1
+        else:
+            runs.append([origin, counter, index, number, 1])
+    return runs

@@ -1,0 +1,124 @@
+"""Metrics for Prometheus (extra `prometheus`): the status of members, as families and as a page.
+
+    from crdtcast.integrations.prometheus import page
+    body = page([status(node)])                       # in the Trio thread
+
+Counters end in `_total`, durations are seconds, sizes bytes. Labels: `node` and `group` always, `peer`
+where it matters.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from crdtcast.status import Status
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_GAUGES = {
+    "pending": "Messages that wait for what they depend on",
+    "unstable": "Messages that are delivered and not known to be delivered everywhere",
+    "stability_lag": "Age of the oldest message that is not stable, in seconds",
+    "store_bytes": "Bytes of messages that are kept for repair",
+}
+_NAMES = {"stability_lag": "stability_lag_seconds"}
+_COUNTERS = {
+    "sent": "Own messages",
+    "delivered": "Messages of others that are delivered",
+    "clock_drift_refused": "Time stamps of others that were too far ahead",
+}
+_REPAIRS = {
+    "repeated": "Messages sent again",
+    "duplicates": "Messages that came again",
+    "digests_sent": "Digests sent",
+    "digests_received": "Digests that came",
+    "asked": "Digests sent that ask for an answer",
+}
+
+
+class StatusCollector:
+    """A collector of `prometheus_client` for these statuses, as of now.
+
+    extra: further gauges of the first of them, name -> value.
+    """
+
+    def __init__(
+        self, statuses: Iterable[Status], extra: Mapping[str, tuple[str, float]] | None = None
+    ) -> None:
+        self._statuses = list(statuses)
+        self._extra = extra or {}
+
+    def collect(self) -> Iterator[Metric]:
+        """(For the registry.)"""
+        labels = ["node", "group"]
+        for key, about in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"crdtcast_{_NAMES.get(key, key)}", about, labels=labels)
+            for each in self._statuses:
+                gauge.add_metric([each.node, each.group], getattr(each, key))
+            yield gauge
+        for key, about in _COUNTERS.items():
+            counter = CounterMetricFamily(f"crdtcast_{key}", about, labels=labels)
+            for each in self._statuses:
+                counter.add_metric([each.node, each.group], getattr(each, key))
+            yield counter
+        for key, about in _REPAIRS.items():
+            counter = CounterMetricFamily(f"crdtcast_repair_{key}", about, labels=labels)
+            for each in self._statuses:
+                counter.add_metric([each.node, each.group], getattr(each.repair, key))
+            yield counter
+        yield from self._of_peers()
+        refused = CounterMetricFamily(
+            "crdtcast_connections_refused", "Connections refused", labels=[*labels, "reason"]
+        )
+        for each in self._statuses:
+            for reason, count in sorted(each.refused.items()):
+                refused.add_metric([each.node, each.group, reason], count)
+        yield refused
+        for key, (about, value) in self._extra.items():
+            gauge = GaugeMetricFamily(f"crdtcast_{key}", about, labels=labels)
+            for each in self._statuses[:1]:
+                gauge.add_metric([each.node, each.group], value)
+            yield gauge
+
+    def _of_peers(self) -> Iterator[Metric]:
+        labels = ["node", "group", "peer"]
+        up = GaugeMetricFamily("crdtcast_link_up", "Whether the link is up", labels=labels)
+        queued = GaugeMetricFamily("crdtcast_link_queued_bytes", "Bytes that wait", labels=labels)
+        sent = CounterMetricFamily("crdtcast_link_sent_bytes", "Bytes sent", labels=labels)
+        received = CounterMetricFamily(
+            "crdtcast_link_received_bytes", "Bytes that came", labels=labels
+        )
+        dropped = CounterMetricFamily(
+            "crdtcast_link_dropped_frames", "Frames dropped, to be repaired", labels=labels
+        )
+        reconnects = CounterMetricFamily(
+            "crdtcast_link_reconnects", "Times that the link came back", labels=labels
+        )
+        suspicion = GaugeMetricFamily(
+            "crdtcast_suspicion_level", "Level of those who are suspect", labels=labels
+        )
+        holding = GaugeMetricFamily(
+            "crdtcast_holds_back_seconds", "Since when somebody holds stability back", labels=labels
+        )
+        for each in self._statuses:
+            for peer, link in each.links.items():
+                key = [each.node, each.group, peer]
+                up.add_metric(key, link.state == "up")
+                queued.add_metric(key, link.queued_bytes)
+                sent.add_metric(key, link.bytes_sent)
+                received.add_metric(key, link.bytes_received)
+                dropped.add_metric(key, link.dropped_frames)
+                reconnects.add_metric(key, link.reconnects)
+            for suspect in each.suspects:
+                suspicion.add_metric([each.node, each.group, suspect.name], suspect.level)
+            for holder in each.held_back_by:
+                holding.add_metric([each.node, each.group, holder.name], holder.since)
+        yield from (up, queued, sent, received, dropped, reconnects, suspicion, holding)
+
+
+def page(statuses: Iterable[Status], extra: Mapping[str, tuple[str, float]] | None = None) -> bytes:
+    """What a scrape of `/metrics` gets."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(StatusCollector(statuses, extra))
+    return generate_latest(registry)

@@ -1,0 +1,275 @@
+"""Members that fail or are used wrongly: their own error, soon, and the group goes on without them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast import (
+    ConfigurationError,
+    CrdtcastError,
+    EndedError,
+    HandshakeError,
+    LocalProtocolError,
+    open_group,
+    open_links,
+    open_node,
+)
+from crdtcast.engine import Standing
+from crdtcast.options import format_address
+from tests.node.group_support import Ledger, members_are, world
+from tests.node.network import simulated
+
+
+class Giving(Ledger):
+    """Gives to joiners whatever `state` returns."""
+
+    def __init__(self, state: Callable[[], Any]) -> None:
+        super().__init__()
+        self.state = state
+
+    def get_state(self) -> bytes:
+        return self.state()  # type: ignore[no-any-return]
+
+
+class Refusing(Ledger):
+    """Fails when it is given a state."""
+
+    def set_state(self, state: bytes) -> None:
+        raise ValueError("not a state that I know")
+
+
+def fails() -> bytes:
+    raise CrdtcastError("an object of mine is broken")
+
+
+STATES = [
+    pytest.param(lambda: None, r"get_state of a returned NoneType: return bytes", id="nothing"),
+    pytest.param(lambda: "text", r"get_state of a returned str: return bytes", id="text"),
+    pytest.param(fails, "an object of mine is broken", id="own-error"),
+    pytest.param(lambda: 1 // 0, "division", id="foreign-error"),
+]
+
+
+@pytest.mark.parametrize(("state", "message"), STATES)
+def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
+    state: Callable[[], Any], message: str
+) -> None:
+    async def contact(*, task_status: trio.TaskStatus[str]) -> None:
+        with pytest.raises((CrdtcastError, ZeroDivisionError), match=message):
+            async with open_group("a", found=True, process=Giving(state)) as a:
+                task_status.started(format_address(a.address))
+                await trio.sleep_forever()
+
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                where = await nursery.start(contact)
+                with pytest.raises(HandshakeError, match=r"process of a.* fails: ask another"):
+                    async with open_group("b", join=where, process=Ledger(), handshake_timeout=0.3):
+                        pass
+
+    trio.run(main)
+
+
+@simulated
+async def test_a_joiner_of_a_contact_that_fails_gets_in_by_another() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        late = await group.start("c", "a")
+        raised: list[Exception] = []
+        a.node.ended = raised.append  # type: ignore[assignment, method-assign]
+        a.ledger.get_state = fails  # type: ignore[method-assign]
+        await late.join()
+        assert [str(error) for error in raised] == ["an object of mine is broken"]
+        await members_are(b.up, "a", "b", "c")
+
+
+@simulated
+async def test_a_joiner_that_fails_on_the_state_leaves_the_group() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        a.up.tcbroadcast(b"x")
+        late = await group.start("c", "a")
+        late.ledger = Refusing()
+        with pytest.raises(ValueError, match="not a state that I know"):
+            await late.join()
+        for host in (a, b):
+            await members_are(host.up, "a", "b")
+        await a.up.wait_stable(a.up.tcbroadcast(b"nobody is waited for"))
+        # The name is free, and the links are whole.
+        late.ledger = Ledger()
+        await late.join()
+        await members_are(a.up, "a", "b", "c")
+
+
+def test_one_that_comes_back_and_fails_on_the_state_leaves_the_group_and_ends() -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with (
+                open_group("a", found=True, process=Ledger()) as a,
+                open_group("b", join=format_address(a.address), process=Ledger()) as b,
+            ):
+                with pytest.raises(ValueError, match="not a state that I know"):
+                    ledger = Ledger()
+                    where = format_address(a.address)
+                    async with open_group("c", join=where, process=ledger) as c:
+                        for member in (a, b, c):
+                            await members_are(member, "a", "b", "c")
+                            await member.wait_established()
+                        ledger.set_state = Refusing().set_state  # type: ignore[method-assign]
+                        for member in (a, b):
+                            member.cut("c")
+                        a.evict("c")
+                        await members_are(a, "a", "b")
+                        await members_are(b, "a", "b")
+                        for member in (a, b):
+                            member.heal("c")
+                        await trio.sleep_forever()
+                for member in (a, b):
+                    await members_are(member, "a", "b")
+                await a.wait_stable(a.tcbroadcast(b"nobody is waited for"))
+
+    trio.run(main)
+
+
+@simulated
+async def test_the_share_that_is_copied_never_falls() -> None:
+    """Not by the admission that follows, nor by a second copy from another contact."""
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        for n in range(40):
+            a.up.tcbroadcast(bytes([n]) * 50_000)
+        await b.ledger.has(*(bytes([n]) * 50_000 for n in range(40)))
+        late = await group.start("c", "a", max_frame=64 * 1024)
+        shares: list[float] = []
+
+        def note(received: int, size: int) -> bool:
+            shares.append(received / size)
+            if len(shares) == 20:
+                assert 0 < received < size
+                late.node.cut("a")
+                for n in range(40):
+                    b.up.tcbroadcast(b"%d" % n * 50_000)
+            return False
+
+        late.on_copied = note
+        await late.join()
+        assert len(shares) > 20
+        assert shares == sorted(shares)
+        assert shares[-1] == 1
+
+
+def test_a_member_that_has_left_does_not_join_and_says_what_to_do() -> None:
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with open_group("a", found=True, process=Ledger()) as a:
+                where = format_address(a.address)
+                async with open_group("b", join=where, process=Ledger()) as b:
+                    with pytest.raises(LocalProtocolError, match="is in group 'default' already"):
+                        await b.join()
+                    await b.leave()
+                    advice = r"to go on open the group again .* makes a new incarnation"
+                    with pytest.raises(EndedError, match=advice):
+                        await b.join()
+                    with pytest.raises(EndedError, match=advice):
+                        b.tcbroadcast(b"x")
+                with pytest.raises(EndedError, match=advice):
+                    await b.join()
+
+    trio.run(main)
+
+
+def test_a_wait_for_all_to_know_each_other_ends_with_the_member() -> None:
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with (
+                open_group("a", found=True, process=Ledger()) as a,
+                open_group("b", join=format_address(a.address), process=Ledger()) as b,
+            ):
+                b.cut("a")
+                assert b.engine.established != b.engine.members.keys()
+
+                async def wait() -> None:
+                    with pytest.raises(EndedError):
+                        await b.wait_established()
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait)
+                    await trio.testing.wait_all_tasks_blocked()
+                    b.end()
+
+    trio.run(main)
+
+
+def test_links_after_their_block_say_so() -> None:
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with open_links("a") as links:
+                early = links.group("early", members="ab")
+            for use in (links.found, lambda name: links.group(name, members="ab")):
+                with pytest.raises(EndedError, match="inside of their `async with` block"):
+                    use("late")
+            with pytest.raises(EndedError, match="inside of their `async with` block"):
+                await links.join("late")
+            with pytest.raises(EndedError, match="takes part no more"):
+                early.tcbroadcast(b"x")
+
+    trio.run(main)
+
+
+def test_a_join_ends_with_its_links() -> None:
+    async def main() -> None:
+        async def join(links: Any) -> None:
+            with pytest.raises(EndedError, match="never was in group 'g'"):
+                await links.join("g", process=Ledger())
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery, open_links("a") as links:
+                nursery.start_soon(join, links)
+                await trio.testing.wait_all_tasks_blocked()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("process", "message"),
+    [
+        (Ledger, r"process=Ledger is a class: give an instance of it, process=Ledger\(\)"),
+        (print, r"process is a builtin_function_or_method: give an instance of a subclass"),
+    ],
+)
+def test_what_is_no_process_is_refused_before_anything_is_opened(
+    process: Any, message: str
+) -> None:
+    async def main() -> None:
+        with trio.fail_after(30):
+            wrong: list[Callable[[], Awaitable[Any]]] = []
+            async with open_links("a") as links:
+                wrong = [
+                    lambda: links.join("g", process=process),
+                    _called(lambda: links.found("g", process=process)),
+                    _called(lambda: links.group("g", members="a", process=process)),
+                    lambda: _enter(open_group("b", found=True, process=process)),
+                    lambda: _enter(open_node("b", peers={}, process=process)),
+                ]
+                for use in wrong:
+                    with pytest.raises(ConfigurationError, match=message):
+                        await use()
+                assert links.found("g", process=Ledger()).standing is Standing.MEMBER
+
+    trio.run(main)
+
+
+def _called(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
+    async def run() -> Any:
+        return call()
+
+    return run
+
+
+async def _enter(opened: Any) -> None:
+    async with opened:
+        pass

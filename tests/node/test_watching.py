@@ -1,0 +1,75 @@
+"""A node that watches: a silent peer becomes suspect, a log line says so, and status knows since when."""
+
+import logging
+
+import trio
+
+from tests.node.group_support import world
+from tests.node.network import eventually, group, simulated
+
+
+@simulated
+async def test_a_peer_that_is_out_of_reach_becomes_suspect_and_holds_stability_back() -> None:
+    async with group("a", "b", "c") as (_, members):
+        a = members["a"]
+        await eventually(lambda: a.linked() == {"b", "c"})
+        assert a.node.watching().suspects == {}
+        for name in "ab":
+            members[name].node.cut("c")
+        a.send(b"x")
+        await eventually(lambda: set(a.node.watching().suspects) == {"c"})
+        await trio.sleep(60)
+        suspect = a.node.watching().suspects["c"]
+        assert 60 <= suspect.since < suspect.silence < 80
+        held = a.node.watching().held("default")
+        assert list(held.holders) == [members["c"].engine.me]
+        assert held.lag >= held.holders[members["c"].engine.me] >= 60
+
+
+@simulated
+async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("test.watching")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    async with group("a", "b", node={"a": {"logger": logger}}) as (_, members):
+        a = members["a"]
+        await eventually(lambda: a.linked() == {"b"})
+        a.node.cut("b")
+        await eventually(lambda: set(a.node.watching().suspects) == {"b"})
+        a.node.heal("b")
+        await eventually(lambda: not a.node.watching().suspects)
+        told = [line for line in lines if "suspect" in line]
+        assert len(told) == 2
+        assert "b is silent for" in told[0] and "b speaks again" in told[1]
+
+
+@simulated
+async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -> None:
+    async with world("a", "b", "c") as present:
+        a, b, c = present.hosts.values()
+        c.die()
+        await eventually(lambda: set(a.node.watching().suspects) == {"c"})
+        a.up.evict("c")
+        await eventually(lambda: not a.node.watching().suspects)
+        assert "c" not in a.node.watching().suspects
+        b.die()
+        await eventually(lambda: set(a.node.watching().suspects) == {"b"})
+
+
+@simulated
+async def test_a_reader_that_has_stopped_reading_accuses_nobody() -> None:
+    async with group("a", "b", backlog_bytes=1000) as (_, members):
+        a, b = members["a"], members["b"]
+        await eventually(lambda: a.linked() == {"b"})
+        a.taking = False
+        b.send(b"x" * 2000)
+        await eventually(a.node.congested)
+        await trio.sleep(300)
+        assert a.node.congested()
+        assert a.node.watching().suspects == {}
+        a.taking = True
+        a.work()
+        a.node.flush()

@@ -1,0 +1,182 @@
+"""The admin socket's conversation: who may ask, and what is no question."""
+
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, UnusableInputError
+from crdtcast.service.asking import find, operator
+from crdtcast.service.lines import UNTRUSTED, Lines, be_greeted, greet
+from crdtcast.service.settings import default_socket
+from crdtcast.service.sockets import listen_at
+
+SECRET, OTHER = b"s" * 32, b"t" * 32
+
+
+async def meet(server: bytes | None, client: bytes | None) -> tuple[Any, Any]:
+    """What both sides make of each other."""
+    near, far = trio.testing.memory_stream_pair()
+    found: list[Any] = [None, None]
+
+    async def one(place: int, work: Callable[[], Any], stream: trio.abc.Stream) -> None:
+        try:
+            found[place] = await work()
+        except RemoteProtocolError as error:
+            found[place] = error
+            await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one, 0, lambda: greet(Lines(near), "eu", server), near)
+        nursery.start_soon(one, 1, lambda: be_greeted(Lines(far), client), far)
+    return found[0], found[1]
+
+
+def test_both_prove_the_secret_or_none_is_asked_for() -> None:
+    assert trio.run(meet, None, None) == (True, "eu")
+    assert trio.run(meet, None, SECRET) == (True, "eu")
+    assert trio.run(meet, SECRET, SECRET) == (True, "eu")
+
+
+def test_a_wrong_secret_or_none_is_refused_with_what_to_do() -> None:
+    trusted, error = trio.run(meet, SECRET, OTHER)
+    assert trusted is False
+    assert "not the secret of node 'eu'" in str(error)
+    _, error = trio.run(meet, SECRET, None)
+    assert "give --secret-file, or CRDTCAST_SECRET" in str(error)
+
+
+async def converse(say: Callable[[Lines], Awaitable[None]]) -> bool:
+    """Whether the server trusts a client that says this."""
+    near, far = trio.testing.memory_stream_pair()
+    trusted: list[bool] = []
+
+    async def serve() -> None:
+        trusted.append(await greet(Lines(near), "eu", SECRET))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        await say(Lines(far))
+    return trusted[0]
+
+
+def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
+    said: list[dict[str, Any]] = []
+
+    async def record(lines: Lines) -> None:
+        send = lines.send
+
+        async def keep(value: dict[str, Any]) -> None:
+            said.append(value)
+            await send(value)
+
+        lines.send = keep  # type: ignore[method-assign]
+        await be_greeted(lines, SECRET)
+
+    async def replay(lines: Lines) -> None:
+        await lines.receive()
+        await lines.send(said[0])
+        assert "not the secret" in str(await lines.receive())
+
+    assert trio.run(converse, record) is True
+    assert trio.run(converse, replay) is False
+
+    async def impostor() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+
+            async def pose() -> None:
+                lines = Lines(near)
+                await lines.send({"node": "eu", "nonce": "00"})
+                proof = await lines.receive() or {}
+                await lines.send({"proof": proof["proof"]})  # sent back to its maker
+
+            nursery.start_soon(pose)
+            with pytest.raises(RemoteProtocolError, match="does not know the secret"):
+                await be_greeted(Lines(far), SECRET)
+
+    trio.run(impostor)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        (b"nonsense\n", "no JSON"),
+        (b"[1]\n", "no JSON object"),
+        (b"[" * 100_000 + b"\n", "more than|no JSON"),
+        (b"x" * (UNTRUSTED + 2), "more than"),
+        (b"{}", "ended within a line"),
+        (b"\xff\n", "no JSON"),
+    ],
+)
+def test_what_is_no_line_is_refused(sent: bytes, expected: str) -> None:
+    async def receive() -> None:
+        near, far = trio.testing.memory_stream_pair()
+        await near.send_all(sent)
+        await near.aclose()
+        with pytest.raises(RemoteProtocolError, match=expected):
+            await Lines(far).receive()
+
+    trio.run(receive)
+
+
+def test_the_socket_is_the_users_own_and_one_left_behind_is_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "eu.sock"
+
+    async def twice() -> None:
+        for _ in range(2):
+            listener = await listen_at(str(place))
+            assert stat.S_IMODE(place.stat().st_mode) == 0o600
+            assert stat.S_IMODE(place.parent.stat().st_mode) == 0o700
+            with pytest.raises(ConfigurationError, match="another node does: stop it"):
+                await listen_at(str(place))
+            await listener.aclose()
+        place.parent.chmod(0o777)
+        with pytest.raises(ConfigurationError, match="other users may write"):
+            await listen_at(str(place))
+        with pytest.raises(ConfigurationError, match="100 bytes at most"):
+            await listen_at(f"{tmp_path}/{'x' * 100}.sock")
+
+    trio.run(twice)
+
+
+def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(UnusableInputError, match="no node of this user has its socket in"):
+        find(None, None)
+    place = Path(default_socket("eu"))
+    place.parent.mkdir()
+    place.touch()
+    assert find(None, None) == find("eu", None) == os.fspath(place)
+    assert find(None, "127.0.0.1:1") == "127.0.0.1:1"
+    place.with_name("us.sock").touch()
+    with pytest.raises(UnusableInputError, match=r"several nodes here \(eu, us\)"):
+        find(None, None)
+
+
+def test_whoever_listens_and_is_no_node_is_told_apart(tmp_path: Path) -> None:
+    place = str(tmp_path / "x.sock")
+
+    async def ask(say: bytes) -> None:
+        listener = await listen_at(place)
+
+        async def serve(stream: trio.SocketStream) -> None:
+            await stream.send_all(say)
+            await stream.aclose()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+            async with operator(place):
+                pass
+
+    for say in (b"{}\n", b"HTTP/1.1 400\r\n\r\n", b""):
+        with pytest.raises(ExceptionGroup) as caught:
+            trio.run(ask, say)
+        (error,) = caught.value.exceptions
+        assert isinstance(error, UnusableInputError)
+        assert "no conversation with the node at" in str(error)

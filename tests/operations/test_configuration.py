@@ -1,0 +1,139 @@
+"""One configuration from four sources: which counts, and that everything wrong is told at once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdtcast.configuration import Kind, load, option, options_of
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.service.settings import NodeSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oven:
+    name: str = option(Kind.TEXT, "Whose.")
+    heat: int = option(Kind.NUMBER, "Degrees.", 200)
+    grill: bool = option(Kind.FLAG, "From above.", False)
+    places: tuple[str, ...] = option(Kind.ADDRESSES, "Where.", ())
+    wait: float | None = option(Kind.SECONDS, "Before.", None)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "oven.toml"
+    file.write_text(text)
+    return file
+
+
+def test_the_command_line_is_before_the_environment_before_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, 'name = "file"\nheat = 1\nwait = 0.5\nplaces = ["a:1", "b:2"]')
+    loaded = load(
+        Oven,
+        file,
+        given={"name": "line", "heat": None},
+        environment={"CRDTCAST_NAME": "env", "CRDTCAST_HEAT": "2", "CRDTCAST_GRILL": "yes"},
+    )
+    assert loaded.get() == Oven(name="line", heat=2, grill=True, wait=0.5, places=("a:1", "b:2"))
+    assert loaded.sources == {
+        "name": "command line",
+        "heat": "environment",
+        "grill": "environment",
+        "wait": str(file),
+        "places": str(file),
+    }
+    assert load(Oven, given={"name": "x"}, environment={}).sources["heat"] == "default"
+
+
+def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
+    file = written(tmp_path, 'haet = 3\ncolour = "red"\nplaces = ["nowhere"]\nwait = true')
+    loaded = load(Oven, file, given={"heat": "hot"}, environment={"CRDTCAST_GRILL": "perhaps"})
+    assert loaded.settings is None
+    assert list(loaded.wrong) == [
+        f"haet in {file}: there is no such option, did you mean heat?",
+        f"colour in {file}: there is no such option: remove it",
+        f"places in {file}: 'nowhere' is no address: write host:port, for example 127.0.0.1:7001",
+        f"wait in {file}: True is no number of seconds",
+        "CRDTCAST_GRILL: 'perhaps' is no flag: write true or false",
+        "--heat: 'hot' is no whole number",
+        "name is missing: give it in the file, as CRDTCAST_NAME or --name",
+    ]
+    with pytest.raises(ConfigurationError, match=r"did you mean heat\?; .*name is missing"):
+        loaded.get()
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", True), ("OFF", False), ("yes", True), ("no", False)]
+)
+def test_flags_from_the_environment(value: str, expected: bool) -> None:
+    environment = {"CRDTCAST_NAME": "x", "CRDTCAST_GRILL": value}
+    assert load(Oven, environment=environment).get().grill is expected
+
+
+@pytest.mark.parametrize("text", ["heat = nan", "heat = -1", "heat = 1.5", "wait = inf"])
+def test_numbers_that_are_none(tmp_path: Path, text: str) -> None:
+    loaded = load(Oven, written(tmp_path, text), given={"name": "x"}, environment={})
+    key = text.partition(" ")[0]
+    assert len(loaded.wrong) == 1
+    assert loaded.wrong[0].startswith(f"{key} in")
+
+
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe"])
+def test_a_file_that_is_no_toml_or_is_not_there(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "x.toml"
+    assert "cannot read" in load(Oven, file, environment={}).wrong[0]
+    file.write_bytes(content)
+    assert "is no TOML" in load(Oven, file, environment={}).wrong[0]
+
+
+def test_a_slip_in_the_environment_is_noted_and_not_an_error() -> None:
+    environment = {"CRDTCAST_GRIL": "1", "CRDTCAST_SECRET": "x", "CRDTCAST_NAME": "x"}
+    loaded = load(Oven, environment=environment)
+    assert loaded.settings is not None
+    assert loaded.notes == ("CRDTCAST_GRIL is set and not used: did you mean CRDTCAST_GRILL?",)
+
+
+# The node's own
+
+
+def checked(**given: Any) -> tuple[str, ...]:
+    return load(NodeSettings, given={"name": "eu", **given}, environment={}).wrong
+
+
+def test_a_node_needs_a_group_to_found_or_to_join() -> None:
+    assert checked(found=True) == checked(join=["127.0.0.1:1"]) == checked(journal="/x") == ()
+    assert "neither found nor join" in checked()[0]
+    assert "both given" in checked(found=True, join=["127.0.0.1:1"])[0]
+    assert "without witness" in checked(found=True, witness=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"certificate": "a.pem"}, "belong together"),
+        ({"name": "no name"}, "no name for a node"),
+        ({"log_level": "loud"}, "choose one of debug, info, warning, error"),
+        ({"admin": "0.0.0.0:7000"}, "choose 127.0.0.1, or a path"),
+        ({"admin": "127.0.0.1:7000"}, "every user of this machine reaches"),
+        ({"admin": "socket"}, "or a path with a /"),
+        ({"secret_file": "/no/such/file"}, "cannot read the secret"),
+        ({"max_frame": 5}, "max_frame must be at least"),
+        ({"join": ["127.0.0.1:7001"], "found": False}, "has its own address"),
+    ],
+)
+def test_what_no_node_can_have(given: dict[str, Any], expected: str) -> None:
+    lines = checked(**{"found": True, **given})
+    assert any(expected in line for line in lines), lines
+    assert len(lines) == 1
+
+
+def test_every_option_has_a_sentence_and_every_default_is_one_that_may_be_given() -> None:
+    for each in options_of(NodeSettings):
+        assert each.about.endswith("."), each
+        if not each.required and each.default is not None:
+            assert (
+                load(
+                    NodeSettings, given={"name": "x", "found": True, each.key: each.default}
+                ).sources[each.key]
+                == "command line"
+            )

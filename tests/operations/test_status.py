@@ -1,0 +1,63 @@
+"""The status of a member: of a fixed group, and of one whose members come and go."""
+
+import json
+
+import trio
+
+from crdtcast.status import as_json, status
+from tests.node.group_support import world
+from tests.node.network import eventually, group, simulated
+
+
+@simulated
+async def test_a_group_tells_members_links_lag_and_who_holds_back() -> None:
+    async with world("a", "b", "c") as present:
+        a, b, c = present.hosts.values()
+        tag = a.up.tcbroadcast(b"x")
+        await a.up.wait_stable(tag)
+        await b.ledger.settled()
+        await trio.sleep(3)
+        calm = status(a.up.channel)
+        assert (calm.node, calm.group, calm.standing) == ("a", "g", "member")
+        assert [m.name for m in calm.members] == ["a", "b", "c"]
+        assert all(m.established and not m.evicting for m in calm.members)
+        assert [m.linked for m in calm.members] == [False, True, True]
+        assert calm.caught_up and calm.unstable == 0 and calm.stability_lag == 0
+        assert (calm.suspects, calm.held_back_by) == ((), ())
+        assert calm.vector[a.up.incarnation] >= tag.dot.counter
+        assert calm.links["b"].state == "up" and calm.links["b"].bytes_sent > 0
+
+        c.die()
+        a.up.tcbroadcast(b"y")
+        await trio.sleep(60)
+        troubled = status(a.up.channel)
+        (suspect,) = troubled.suspects
+        (holder,) = troubled.held_back_by
+        assert suspect.name == holder.name == "c"
+        assert 55 < holder.since <= 62 and 55 < troubled.stability_lag <= 62
+        assert troubled.unstable == 1 and troubled.store_bytes > 0
+        assert troubled.caught_up, "nobody waits for a suspect"
+        a.up.evict("c")
+        await eventually(lambda: status(a.up.channel).suspects == ())
+        shown = json.loads(json.dumps(as_json(status(a.up.channel))))
+        assert shown["members"][0]["name"] == "a"
+        assert set(shown) == set(type(calm).__dataclass_fields__)
+
+
+@simulated
+async def test_a_fixed_group_is_not_caught_up_before_it_has_heard_of_all() -> None:
+    async with group("a", names={"a", "b"}) as (_, members):
+        a = members["a"].node
+        first = status(a)
+        assert [(m.name, m.established) for m in first.members] == [("a", True), ("b", False)]
+        assert not first.caught_up
+        await eventually(lambda: len(status(a).suspects) == 1)
+        assert status(a).caught_up
+    async with group("a", "b") as (_, members):
+        await eventually(lambda: status(members["a"].node).caught_up)
+        members["b"].taking = False
+        members["a"].send(b"x")
+        await eventually(lambda: not status(members["b"].node).caught_up)
+        members["b"].taking = True
+        members["b"].work()
+        assert status(members["b"].node).caught_up

@@ -1,0 +1,146 @@
+"""Log lines as JSON, the metrics page, and `crdtcast config check`."""
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from crdtcast import jsonlog
+from crdtcast.cli import main
+from crdtcast.integrations.prometheus import page
+from crdtcast.jsonlog import JsonFormatter, log_to_stderr
+from crdtcast.peers import LinkStatus
+from crdtcast.service.views import seconds, size
+from crdtcast.status import HolderStatus, MemberStatus, RepairStatus, Status, SuspectStatus
+
+STATUS = Status(
+    node="eu",
+    group="shop",
+    incarnation="eu.1",
+    standing="member",
+    address="127.0.0.1:1",
+    caught_up=True,
+    members=(MemberStatus("eu", "eu.1", False, True, False, False),),
+    suspects=(SuspectStatus("us", 9.5, 1.0, 14.0),),
+    held_back_by=(HolderStatus("us", "us.1", 13.0),),
+    links={"us": LinkStatus("down", 2.0, "h:1", None, "gone", 10, 20, 0, 3, 4)},
+    refused={"secret": 2},
+    sent=5,
+    delivered=6,
+    pending=7,
+    unstable=8,
+    stability_lag=1.5,
+    store_bytes=900,
+    repair=RepairStatus(1, 2, 3, 4, 5),
+    vector={"eu.1": 5},
+    clock_drift_refused=3,
+    journal=None,
+)
+
+
+def test_every_figure_is_on_the_metrics_page() -> None:
+    text = page([STATUS], {"ready": ("Whether", 1.0)}).decode()
+    found = {
+        (sample.name, sample.labels.get("peer") or sample.labels.get("reason")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels["node"] == "eu" and sample.labels["group"] == "shop"
+    }
+    assert found == {
+        ("crdtcast_pending", None): 7,
+        ("crdtcast_unstable", None): 8,
+        ("crdtcast_stability_lag_seconds", None): 1.5,
+        ("crdtcast_store_bytes", None): 900,
+        ("crdtcast_sent_total", None): 5,
+        ("crdtcast_delivered_total", None): 6,
+        ("crdtcast_clock_drift_refused_total", None): 3,
+        ("crdtcast_repair_repeated_total", None): 1,
+        ("crdtcast_repair_duplicates_total", None): 2,
+        ("crdtcast_repair_digests_sent_total", None): 3,
+        ("crdtcast_repair_digests_received_total", None): 4,
+        ("crdtcast_repair_asked_total", None): 5,
+        ("crdtcast_connections_refused_total", "secret"): 2,
+        ("crdtcast_link_up", "us"): 0,
+        ("crdtcast_link_queued_bytes", "us"): 0,
+        ("crdtcast_link_sent_bytes_total", "us"): 10,
+        ("crdtcast_link_received_bytes_total", "us"): 20,
+        ("crdtcast_link_dropped_frames_total", "us"): 3,
+        ("crdtcast_link_reconnects_total", "us"): 4,
+        ("crdtcast_suspicion_level", "us"): 9.5,
+        ("crdtcast_holds_back_seconds", "us"): 13,
+        ("crdtcast_ready", None): 1,
+    }
+
+
+def test_a_log_line_is_one_json_object_whatever_it_says() -> None:
+    stream = io.StringIO()
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        log_to_stderr("eu", "info", as_json=True, stream=stream)
+        logger = logging.getLogger("crdtcast.test")
+        logger.info("two\nlines, %s", "ünïcode", extra={"peer": "us", "level": "kept", "odd": {1}})
+        logger.debug("too quiet")
+        try:
+            raise ValueError("bug")
+        except ValueError:
+            logger.exception("unexpected")
+    finally:
+        root.handlers[:], root.level = before
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["message"] == "two\nlines, ünïcode"
+    assert (first["level"], first["node"], first["peer"], first["odd"]) == (
+        "info",
+        "eu",
+        "us",
+        "{1}",
+    )
+    assert first["logger"] == "crdtcast.test"
+    assert first["time"].endswith("+00:00")
+    assert second["level"] == "error"
+    assert "ValueError: bug" in second["traceback"]
+    assert JsonFormatter is jsonlog.JsonFormatter
+
+
+def test_config_check_shows_what_would_be_used_and_from_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "eu.toml"
+    file.write_text('name = "eu"\nfound = true\nlog_level = "debug"\n')
+    monkeypatch.setenv("CRDTCAST_LOG_LEVEL", "error")
+    monkeypatch.setenv("CRDTCAST_LISTN", "x")
+    good = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert good.exit_code == 0
+    assert f'name = "eu"  # {file}' in good.stdout
+    assert 'log_level = "error"  # environment' in good.stdout
+    assert 'group = "default"  # default' in good.stdout
+    assert (
+        good.stderr == "note: CRDTCAST_LISTN is set and not used: did you mean CRDTCAST_LISTEN?\n"
+    )
+    file.write_text('nmae = "eu"\nfound = true\nkeepalive_interval = "soon"')
+    bad = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert bad.exit_code == 2
+    assert [line[:12] for line in bad.stderr.splitlines()] == [
+        "wrong: nmae ",
+        "wrong: keepa",
+        "wrong: name ",
+        "note: CRDTCA",
+    ]
+    shown = json.loads(CliRunner().invoke(main, ["config", "check", str(file), "--json"]).stdout)
+    assert shown["ok"] is False and len(shown["wrong"]) == 3
+    assert shown["options"]["found"] == {"value": True, "from": str(file)}
+
+
+def test_durations_and_sizes_for_people() -> None:
+    assert [seconds(v) for v in (None, 1.25, 61.4, 3700, 200_000)] == [
+        "-",
+        "1.2 s",
+        "1 min 1 s",
+        "1 h 1 min",
+        "2 d 7 h",
+    ]
+    assert [size(v) for v in (5, 2048, 3 * 2**30)] == ["5 B", "2.0 KiB", "3.0 GiB"]

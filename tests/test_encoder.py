@@ -1,0 +1,242 @@
+"""Numbers for ids and compression: whatever is sent comes back, on every link, whenever it began."""
+
+import itertools
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crdtcast import compression, numbering
+from crdtcast.decoder import FrameDecoder
+from crdtcast.encoder import Encoder, Form
+from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.numbering import KnownNames, Numbering
+from crdtcast.tags import Dot
+from crdtcast.wire import Frame, encode
+from crdtcast.wire_groups import Grouped
+from crdtcast.wire_values import MAX_ORIGINS, Named
+
+FORMS = [Form(*choice) for choice in itertools.product([False, True], repeat=2)]
+ids = st.integers(0, 30).map("n{}.0006400000abc".format)
+dots = st.builds(Dot, ids, st.integers(1, 2**63 - 1))
+messages = st.builds(
+    Message,
+    dots,
+    st.lists(dots, max_size=8).map(tuple),
+    st.binary(max_size=50),
+    st.integers(0, 255),
+)
+digests = st.builds(
+    Digest,
+    st.sampled_from(DigestKind),
+    st.dictionaries(ids, st.integers(0, 2**63 - 1), max_size=8),
+    st.just({}) | st.dictionaries(ids, st.none() | st.integers(0, 99), min_size=1, max_size=2),
+)
+long = st.integers(3000, 6000).map(lambda n: Message(Dot("n1.00", 1), (), b"long " * n))
+frames = st.one_of(
+    messages, digests, long, st.builds(Grouped, st.integers(0, 9), messages | digests)
+)
+
+
+class Link:
+    """What a sender and a receiver keep for one link."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.told = 0
+        self.sent_bytes = 0
+        self.decoder = FrameDecoder()
+        self.decoder.numbered, self.decoder.zstd = form
+
+    def receive(self, encoder: Encoder, encoded: bytes) -> list[Frame]:
+        names = list(encoder.numbering.names(self.told)) if self.form.numbered else []
+        for named in names:
+            self.told = named.first + len(named.ids)
+        stream = b"".join(map(encode, names)) + encoded
+        self.sent_bytes += len(stream)
+        return self.decoder.feed(stream)
+
+
+def send(encoder: Encoder, links: list[Link], frame: Frame) -> None:
+    encoding = encoder.encoding(frame)
+    for link in links:
+        assert link.receive(encoder, encoding.in_form(link.form).frame) == [frame]
+
+
+@given(st.lists(st.one_of(frames, st.sampled_from(FORMS)), max_size=20), st.sampled_from([2, 4096]))
+@settings(deadline=None)
+def test_every_link_gets_every_frame_though_links_begin_at_any_time(
+    steps: list[Frame | Form], renewal: int
+) -> None:
+    """With a renewal after two ids nearly every frame begins anew."""
+    encoder = Encoder()
+    links = [Link(form) for form in FORMS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(numbering, "RENEWAL", renewal)
+        for step in steps:
+            if isinstance(step, Form):
+                links.append(Link(step))
+            else:
+                send(encoder, links, step)
+    assert all(len(link.decoder._names) <= renewal + 20 for link in links)
+
+
+def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
+    numbers, known = Numbering(), KnownNames()
+    seen: dict[int, str] = {}
+    told = 0
+    for life in range(3 * numbering.RENEWAL):
+        numbers.begin_frame()
+        incarnation = f"n.{life:x}"
+        assert seen.setdefault(numbers[incarnation], incarnation) == incarnation
+        for named in numbers.names(told):
+            known.learn(named)
+            told = named.first + len(named.ids)
+        assert known[numbers[incarnation]] == incarnation
+    assert len(numbers) <= numbering.RENEWAL
+    assert len(known) <= numbering.RENEWAL
+
+
+def test_a_newcomer_hears_of_those_in_use_only() -> None:
+    numbers = Numbering()
+    for life in range(numbering.RENEWAL + 10):
+        numbers.begin_frame()
+        numbers[f"n.{life:x}"]
+    assert [named.first for named in numbers.names(0)] == [numbering.RENEWAL]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Message(Dot("n1.00", 1), (Dot("n2.00", 2),), b""),
+        Digest(DigestKind.NEWS, {"n1.00": 1}),
+        Grouped(1, Message(Dot("n1.00", 1), (), b"")),
+    ],
+)
+def test_numbers_that_stand_for_nobody_are_refused(frame: Frame) -> None:
+    encoded, _ = Encoder().encoding(frame).in_form(Form(numbered=True))
+    decoder = FrameDecoder()
+    decoder.numbered = True
+    with pytest.raises(RemoteProtocolError, match="numbers that no incarnation has been told for"):
+        decoder.feed(encoded)
+
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 70),
+    st.floats(),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+)
+ANY_FIELDS = st.lists(st.one_of(scalars, st.lists(scalars, max_size=6)), max_size=8)
+
+
+@given(st.lists(st.tuples(st.sampled_from([4, 5, 9, 18]), ANY_FIELDS), max_size=4))
+def test_any_fields_after_numbers_were_told_are_frames_or_a_protocol_error(
+    said: list[tuple[int, list[object]]],
+) -> None:
+    decoder = FrameDecoder()
+    decoder.numbered = decoder.zstd = True
+    names = Named(0, 0, tuple(f"n{n}.0006400000abc" for n in range(64)))
+    assert decoder.feed(encode(names)) == []
+    try:
+        for kind, fields in said:
+            body = msgpack.packb([kind, *([1, 4] if kind == 9 else []), *fields])
+            for frame in decoder.feed(len(body).to_bytes(4, "big") + body):
+                assert isinstance(frame, Message | Digest | Grouped)
+                encode(frame)
+    except RemoteProtocolError:
+        return
+    assert len(decoder._names) <= 64 + 4 * 8
+
+
+def test_numbers_are_told_only_where_both_ends_use_them() -> None:
+    with pytest.raises(RemoteProtocolError, match="where they are not used"):
+        FrameDecoder().feed(encode(Named(0, 0, ("n1.00",))))
+
+
+def test_a_peer_cannot_fill_our_memory_with_names() -> None:
+    known = KnownNames()
+    most = numbering.RENEWAL + MAX_ORIGINS + 1
+    known.learn(Named(0, 0, tuple(f"n.{n:x}" for n in range(most))))
+    with pytest.raises(RemoteProtocolError, match="more than 69,633 numbered ids"):
+        known.learn(Named(0, most, ("n.ffffff",)))
+
+
+def test_numbers_save_most_of_a_message() -> None:
+    names = [f"member{n}.0006400000abcdef{n:x}" for n in range(32)]
+    message = Message(Dot(names[0], 999), tuple(Dot(name, 999) for name in names[1:]), bytes(64))
+    encoding = Encoder().encoding(message)
+    spelled, numbered = (len(encoding.in_form(Form(numbered=n)).frame) for n in (False, True))
+    assert numbered < spelled / 4
+
+
+def test_a_frame_above_the_limit_is_not_sent_in_any_form() -> None:
+    message = Message(Dot("a.1", 1), (), bytes(20_000))
+    for form in FORMS:
+        with pytest.raises(LocalProtocolError, match="limited to 10,000 bytes"):
+            Encoder(10_000).encoding(message).in_form(form)
+
+
+def test_without_the_package_nothing_is_compressed_or_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compression, "zstandard", None)
+    assert not compression.available()
+
+
+def test_short_frames_and_those_that_gain_little_stay_as_they_are() -> None:
+    import random
+
+    noise = random.Random(7).randbytes(20_000)
+    for payload, gains in [(bytes(3000), False), (bytes(20_000), True), (noise, False)]:
+        encoding = Encoder().encoding(Message(Dot("a.1", 1), (), payload))
+        plain, packed = (encoding.in_form(Form(zstd=zstd)) for zstd in (False, True))
+        assert packed.length == plain.length == len(plain.frame) - 4
+        assert (len(packed.frame) < len(plain.frame) / 2) is gains
+        assert gains or packed == plain
+
+
+def bomb(length: int) -> bytes:
+    body = compression.compressed(bytes(length))
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_bomb_is_refused_before_any_room_is_taken() -> None:
+    decoder = FrameDecoder(limit=10_000)
+    decoder.zstd = True
+    with pytest.raises(RemoteProtocolError, match="claims 10,001 bytes, where 10,000 are allowed"):
+        decoder.feed(bomb(10_001))
+
+
+def test_a_compressed_frame_that_was_not_agreed_on_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError):
+        FrameDecoder().feed(bomb(10_000))
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=300).map(compression.MAGIC.__add__))
+def test_whatever_claims_to_be_compressed_is_a_frame_or_a_protocol_error(body: bytes) -> None:
+    decoder = FrameDecoder(limit=10_000)
+    decoder.zstd = decoder.numbered = True
+    try:
+        decoder.feed(len(body).to_bytes(4, "big") + body)
+    except RemoteProtocolError:
+        return
+
+
+@given(st.integers(0, 10**6), st.integers(0, 255))
+def test_a_flipped_byte_of_a_compressed_frame_is_a_frame_or_a_protocol_error(
+    at: int, value: int
+) -> None:
+    message = Message(Dot("a.1", 1), (), b"abcdefgh" * 1000)
+    body = bytearray(Encoder().encoding(message).in_form(Form(zstd=True)).frame[4:])
+    body[at % len(body)] = value
+    decoder = FrameDecoder()
+    decoder.zstd = True
+    try:
+        decoder.feed(len(body).to_bytes(4, "big") + bytes(body))
+    except RemoteProtocolError:
+        return
