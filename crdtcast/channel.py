@@ -125,9 +125,9 @@ class Channel(Driving):
         """(For `Driving`.)"""
         if self.closed or self.engine is None:
             return
-        self.transmit(self.engine.take_outbox())
+        self.send_out(self.engine.take_outbox())
 
-    def transmit(self, effects: Iterable[Transmit]) -> None:
+    def send_out(self, effects: Iterable[Transmit]) -> None:
         """Queue what the engine wanted sent: for whoever sets `hold` and takes the outbox itself."""
         for effect in effects:
             if effect.to is None:

@@ -1,7 +1,6 @@
 """Gateways inside the test's process, with real servers, in a group whose members come and go."""
 
 import json
-import logging
 import random
 import threading
 from pathlib import Path
@@ -27,7 +26,6 @@ class Town:
         self.running: dict[str, Running] = {}
 
     def __enter__(self) -> "Town":
-        logging.getLogger("crdtcast").setLevel(logging.ERROR)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
