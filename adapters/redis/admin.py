@@ -15,6 +15,8 @@ from crdtcast.adapters.redis.durability import PROMISES
 from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.exceptions import CrdtcastError, ServerError
+from crdtcast.status import as_json
+from crdtcast.status import status as status_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
@@ -130,4 +132,7 @@ class Admin:
             }
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
+            # What every member tells, whatever it runs: see docs/operations.md.
+            drift = gateway.hlc.refused
+            status["member"] = as_json(status_of(node, clock_drift_refused=drift))
         return status
