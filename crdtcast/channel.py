@@ -3,7 +3,7 @@ send to the engine. Stores nothing, applies nothing, decides nothing about membe
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -42,6 +42,7 @@ class Channel(Driving):
 
     engine: None until there is one; set it by `start`, and another one by `start` again. founding:
         see `Here`; to be set before.
+    on_rolled_back: a peer remembers more of this incarnation than it does itself; the node ends then.
     on_asked: takes frames of the dialogue by which members join. on_gone: whoever was in it on that
         link is not any more, or has become a member.
     """
@@ -55,6 +56,7 @@ class Channel(Driving):
         self.founding = ""
         self.on_asked: Callable[[Link, InGroup], None] = _not_asked
         self.on_gone: Callable[[Link], None] = _nothing_of_it
+        self.on_rolled_back: Callable[[RolledBackError], None] = self.ended
         self.closed = False
         self.here: dict[str, str] = {}
         """Name -> incarnation, of those who are linked and say that they are in the group."""
@@ -123,12 +125,13 @@ class Channel(Driving):
 
     def transmit(self) -> None:
         """(For `Driving`.)"""
-        if self.closed or self.engine is None:
-            return
-        self.send_out(self.engine.take_outbox())
+        if self.engine is not None:
+            self.send_effects(self.engine.take_outbox())
 
-    def send_out(self, effects: Iterable[Transmit]) -> None:
-        """Queue what the engine wanted sent: for whoever sets `hold` and takes the outbox itself."""
+    def send_effects(self, effects: list[Transmit]) -> None:
+        """Queue what the engine has wanted sent."""
+        if self.closed:
+            return
         for effect in effects:
             if effect.to is None:
                 names = list(self.here)
@@ -235,7 +238,9 @@ class Channel(Driving):
                 raise RemoteProtocolError(f"{sender} sent {frame!r} in a group of fixed members")
             else:
                 engine.receive(sender, frame)
-        except (RolledBackError, SupersededError) as error:
+        except RolledBackError as error:
+            self.on_rolled_back(error)
+        except SupersededError as error:
             self.shared.ended(error)
         except CrdtcastError as error:
             self._part(link, Reason.PROTOCOL, str(error))

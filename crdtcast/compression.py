@@ -25,14 +25,20 @@ def available() -> bool:
     return zstandard is not None
 
 
-def compressed(body: bytes) -> bytes:
-    """`body` in less room, or as it is when that gains less than an eighth of it."""
-    packed: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(body)
-    return packed if len(packed) * 8 < len(body) * 7 else body
+class Compressor:
+    """For all that one node sends. Not for several threads."""
+
+    def __init__(self) -> None:
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
+
+    def compressed(self, body: bytes) -> bytes:
+        """`body` in less room, or as it is when that gains less than an eighth of it."""
+        packed: bytes = self._compressor.compress(body)
+        return packed if len(packed) * 8 < len(body) * 7 else body
 
 
 def decompressed(body: bytes, limit: int) -> bytes:
-    """The inverse of `compressed`. RemoteProtocolError for what is no zstd frame, or claims to be longer
+    """The inverse of `Compressor.compressed`. RemoteProtocolError for what is no zstd frame, or claims to be longer
     than `limit`: that is checked before any room is taken.
     """
     try:

@@ -17,11 +17,13 @@ class Driving(ABC):
     """Subclasses have the engine and the links.
 
     on_work: called whenever something may be deliverable or stable, or a tick has passed.
-    hold: while it is set, all stays in the engine; for those who sync first.
+    hold: while it is set, all stays in the engine; for those who sync first. on_held: called then,
+        whenever something may want to leave.
     """
 
     def __init__(self, interval: float | None, on_work: Callable[[], None] = no_work) -> None:
         self.hold = False
+        self.on_held: Callable[[], None] = no_work
         self.on_work = on_work
         self.ticking = Ticking(interval, self.driven, self._tick)
 
@@ -65,7 +67,9 @@ class Driving(ABC):
 
     def _flush(self) -> None:
         self.relieve()
-        if not self.hold:
+        if self.hold:
+            self.on_held()
+        else:
             self.transmit()
 
     def _tick(self) -> None:

@@ -29,6 +29,7 @@ class Encoder:
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
         self.numbering = Numbering()
+        self.compressor = compression.Compressor() if compression.available() else None
 
     def encoding(self, frame: Frame) -> "Encoding":
         """`frame` in whatever forms are asked for; only until the next frame is begun."""
@@ -60,6 +61,7 @@ class Encoding:
             body = encode_body(self._frame, encoder.max_frame, numbers)
             self._bodies[form.numbered] = body
         length = len(body)
-        if form.zstd and length >= compression.WORTHWHILE:
-            body = compression.compressed(body)
+        compressor = self._encoder.compressor
+        if form.zstd and compressor is not None and length >= compression.WORTHWHILE:
+            body = compressor.compressed(body)
         return Encoded(framed(body), length)

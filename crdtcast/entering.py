@@ -1,6 +1,7 @@
 """Which member to ask to be let in, when to ask another one, and when to give up."""
 
 import logging
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -17,6 +18,10 @@ _LONGEST = 2.0
 _LOOK_AGAIN = 0.2
 
 
+async def _note_nothing(base: str) -> None:
+    pass
+
+
 class Entering:
     """Joins a group through any member that is linked. A contact that was asked to let us in and did
     not answer may have done so: the next one is told that the new id replaces that one.
@@ -30,6 +35,8 @@ class Entering:
         self._channel = channel
         self._joining = joining or Joining(channel)
         self._logger = logger
+        self.before_asking: Callable[[str], Awaitable[None]] = _note_nothing
+        """Awaited with the base before a contact is asked to let it in."""
 
     def report_to(self, progress: Progress) -> None:
         """Call this with the bytes that have been copied, and of how many."""
@@ -62,6 +69,7 @@ class Entering:
                     replaces = (*replaces, base)
                 base, asked = fresh_incarnation(name, previous=base or None), ""
             wish = Wish(base, replaces, witness, copies)
+            await self.before_asking(base)
             try:
                 copy, entry = await self._joining.through(link, wish)
                 self._channel.founding = entry.founding

@@ -5,22 +5,27 @@ processes have one connection, whatever groups they have in common.
 """
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError, EndedError
+from crdtcast.journal import FileJournal, Journal
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
 from crdtcast.process import Process, checked
+from crdtcast.recording import COMPACT_BYTES
 from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.running import running
 from crdtcast.shared import SharedLinks
+
+AnyJournal: TypeAlias = str | os.PathLike[str] | Journal
 
 
 class GroupNode(Broadcasting):
@@ -87,16 +92,35 @@ class GroupLinks:
             self.shared.spawn(partial(node.run, process))
         return node
 
-    def found(self, name: str, *, process: Process | None = None) -> GroupMember:
+    def found(
+        self,
+        name: str,
+        *,
+        process: Process | None = None,
+        journal: AnyJournal | None = None,
+        compact_bytes: int = COMPACT_BYTES,
+    ) -> GroupMember:
         """Be the first member of a new group whose members come and go; the others `join`.
 
         Only one process may do that, and only once: a second founder has another group of the same
         name, which has nothing to do with the first one; both say so in their logs.
+
+        journal: see `join`. One that holds a former life is gone on from; it is read at once, while
+            everything else in this thread waits.
         """
         checked(process, self.name)
-        member = GroupMember(self._open(name), process=process)
+        member = GroupMember(
+            self._open(name),
+            process=process,
+            journal=_journal(journal),
+            compact_bytes=compact_bytes,
+        )
         self._opened[name] = member
-        member.found()
+        try:
+            member.found()
+        except BaseException:
+            member.channel.close()
+            raise
         return member
 
     async def join(
@@ -107,6 +131,8 @@ class GroupLinks:
         replace: bool = False,
         witness: bool = False,
         progress: Callable[[int, int], None] | None = None,
+        journal: AnyJournal | None = None,
+        compact_bytes: int = COMPACT_BYTES,
     ) -> GroupMember:
         """Join a group through any process that is linked and in it; returns when this is a member.
 
@@ -116,12 +142,23 @@ class GroupLinks:
             this process.
         witness: vote and store, but hold no state: for the third place beside two regions.
         progress: called with the bytes of the state that are here, and of how many.
+        journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent,
+            delivered and said is durable before anything leaves that depends on it, and a process
+            that starts again goes on from there (docs/journal.md). compact_bytes: a snapshot is taken
+            when it has grown by so much.
 
         Raises HandshakeError, with the reason, if no member lets this one in; what the process
-        raises when it is given the group's state: this member has left again then.
+        raises when it is given the group's state: this member has left again then. What
+        `Journal.load` raises.
         """
         checked(process, self.name)
-        member = GroupMember(self._open(name), process=process, witness=witness)
+        member = GroupMember(
+            self._open(name),
+            process=process,
+            witness=witness,
+            journal=_journal(journal),
+            compact_bytes=compact_bytes,
+        )
         self._opened[name] = member
         try:
             await member.join(replace=replace, progress=progress)
@@ -194,10 +231,12 @@ async def open_group(
     replace: bool = False,
     witness: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    journal: AnyJournal | None = None,
+    compact_bytes: int = COMPACT_BYTES,
     **links: Any,
 ) -> AsyncIterator[GroupMember]:
-    """A member of a group whose members come and go, in memory only, for as long as the `with` block
-    runs. End it by `leave`, unless the others shall take this member for dead.
+    """A member of a group whose members come and go, for as long as the `with` block runs. End it by
+    `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
     found: be the first member of a new group. join: where a member can be dialled, any one; several
         to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
@@ -214,11 +253,25 @@ async def open_group(
         )
     async with open_links(name, peers=contacts, network=group, **links) as opened:
         if found:
-            yield opened.found(group, process=process)
-        else:
-            yield await opened.join(
-                group, process=process, replace=replace, witness=witness, progress=progress
+            member = opened.found(
+                group, process=process, journal=journal, compact_bytes=compact_bytes
             )
+            await member.ready()
+        else:
+            member = await opened.join(
+                group,
+                process=process,
+                replace=replace,
+                witness=witness,
+                progress=progress,
+                journal=journal,
+                compact_bytes=compact_bytes,
+            )
+        yield member
+
+
+def _journal(given: AnyJournal | None) -> Journal | None:
+    return given if given is None or isinstance(given, Journal) else FileJournal(given)
 
 
 def _address(given: str | Address) -> Address:

@@ -32,7 +32,10 @@ CLOSED_BY_PEER = "the peer closed the connection"
 STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 _FAREWELL = 1.0
 """Seconds for a last word to a peer."""
-_READ_SIZE = 64 * 1024
+_READ_SIZE = 16 * 1024
+"""Bytes taken at once: some 180 short messages, whose delivery must not keep the others waiting for
+more than a few milliseconds.
+"""
 
 
 class Gate:

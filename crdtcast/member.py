@@ -1,15 +1,14 @@
 """One member of a group whose members come and go: join, leave, evict, and the way back after an
 eviction. What the group agrees on is `GroupEngine`'s matter; this file lets it happen on links.
 
-Kept in memory only. The seams for a journal: `Channel.hold` while something is not synced yet, and
-`Parking` for what an evicted member takes along.
+With a journal (`crdtcast.recording`) it survives its process.
 """
 
 import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol
+from functools import partial
 
 import trio
 
@@ -19,31 +18,25 @@ from crdtcast.contact import Contact
 from crdtcast.engine import GroupEngine, How, Member, Parked, Standing
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
-from crdtcast.exceptions import EndedError, LocalProtocolError, NotReadyError
+from crdtcast.exceptions import (
+    EndedError,
+    LocalProtocolError,
+    NotReadyError,
+    RolledBackError,
+)
 from crdtcast.group_state import Entry, Happened
 from crdtcast.incarnation import name_of
 from crdtcast.joining import Progress
+from crdtcast.journal.deciding import is_whole
+from crdtcast.journal.interface import Journal
+from crdtcast.journal.noting import NotingEngine
 from crdtcast.link import Link
 from crdtcast.process import Process, already_taken, checked
+from crdtcast.recording import COMPACT_BYTES, Observer, Recording, Resumed
 from crdtcast.replica import fresh_incarnation
 from crdtcast.returning import Returning
 from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
-
-
-class Parking(Protocol):
-    """Where an evicted member keeps what it has to send again, durably if it can."""
-
-    def save(self, parked: Parked | None) -> None:
-        """To be on disk when this returns; None: nothing is left."""
-        ...
-
-
-class Volatile:
-    """Keeps nothing: an evicted member whose process ends, too, loses what nobody else had."""
-
-    def save(self, parked: Parked | None) -> None:
-        pass
 
 
 class GroupMember(Broadcasting):
@@ -61,14 +54,17 @@ class GroupMember(Broadcasting):
         *,
         process: Process | None = None,
         witness: bool = False,
-        parking: Parking | None = None,
+        journal: Journal | None = None,
+        compact_bytes: int = COMPACT_BYTES,
+        observer: Observer | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(channel)
         self.channel = channel
         self.witness = witness
         self.parked: Parked | None = None
-        self.parking = parking or Volatile()
+        self.is_over = False
+        """Whether its incarnation has ended, and it is on its way back."""
         self._logger = logger or logging.getLogger("crdtcast.group")
         self._process = checked(process, channel.name)
         self._started = False
@@ -86,6 +82,13 @@ class GroupMember(Broadcasting):
         self._looked = trio.lowlevel.ParkingLot()
         channel.on_asked = self._asked
         channel.on_gone = self._gone
+        self._recording: Recording | None = None
+        if journal is not None:
+            self._recording = Recording(
+                journal, self, compact_bytes=compact_bytes, observer=observer
+            )
+            self._entering.before_asking = self._recording.asks
+            channel.on_rolled_back = self._rolled_back
 
     # Who is in the group
 
@@ -156,12 +159,20 @@ class GroupMember(Broadcasting):
     # Coming and going
 
     def found(self) -> None:
-        """Be the first member of a new group."""
+        """Be the first member of a new group; or go on, if there is a journal with a former life."""
+        recording = self._recording
+        if recording is not None and self._resume(recording, recording.load()):
+            return
         self.channel.founding = fresh_incarnation(self.name)
-        self._begin(GroupEngine.found(self.channel.founding, []))
+        self._begin(self._engine_type.found(self.channel.founding, []))
+
+    @property
+    def _engine_type(self) -> type[GroupEngine]:
+        return GroupEngine if self._recording is None else NotingEngine
 
     async def join(self, *, replace: bool = False, progress: Progress | None = None) -> None:
-        """Join the group through any of its members that is linked; return when this is a member.
+        """Join the group through any of its members that is linked; return when this is a member. With
+        a journal that holds a former life, go on from that.
 
         replace: take the place of a member of the same name, which is evicted: an earlier life of
             this node. progress: called with the bytes that are copied, and of how many.
@@ -178,7 +189,13 @@ class GroupMember(Broadcasting):
             )
         if progress is not None:
             self._entering.report_to(progress)
-        replaces = (self.name,) if replace else ()
+        replaces: tuple[str, ...] = (self.name,) if replace else ()
+        if self._recording is not None:
+            resumed = await trio.to_thread.run_sync(self._recording.load)
+            if self._resume(self._recording, resumed):
+                await self.ready()
+                return
+            replaces += self._recording.asked
         with self._join_scope:
             await self._become(
                 *await self._entering.enter(replaces, self.witness, copies=self._copies)
@@ -209,6 +226,8 @@ class GroupMember(Broadcasting):
                 await self._changed.park()
         finally:
             self._end()
+            if self._recording is not None and self._left.is_set():
+                await self._recording.closed.wait()
 
     def evict(self, member: str, *, force: bool = False) -> Tag:
         """Start to cut off a member that is dead or out of reach, by its name or incarnation id.
@@ -241,21 +260,44 @@ class GroupMember(Broadcasting):
         self.engine.surrender()
         self._look()
 
+    async def wait_durable(self) -> None:
+        """Return when all that this member has sent and delivered so far is in its journal, so that it
+        survives the loss of power here.
+
+        LocalProtocolError: it has none. JournalError ends the member.
+        """
+        if self._recording is None:
+            raise LocalProtocolError(
+                f"{self.name!r} is in memory only, and nothing is ever durable here: open it with "
+                "journal=…, or use wait_delivered"
+            )
+        await self._recording.synced()
+
     # Life
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it never was a member."""
+        return not self._started
 
     def _begin(self, engine: GroupEngine) -> None:
         self.engine = engine
+        if self._recording is not None:
+            self._recording.begin_anew()
         self._operations = {message.dot for message in engine.state().unstable if message.kind}
         self._standing = Standing.MEMBER
         self.channel.on_work = self._wake
         self.channel.start(engine)
+        self._begun()
+        self._look()
+        self._work.unpark_all()
+        self._changed.unpark_all()
+
+    def _begun(self) -> None:
         if not self._started:
             self._started = True
             if self._process is not None or self.witness:
                 self.channel.shared.spawn(self._pump)
-        self._look()
-        self._work.unpark_all()
-        self._changed.unpark_all()
 
     async def _become(self, copy: bytes, entry: Entry) -> None:
         """Be a member as the contact has said, with its application's state; or leave at once, if the
@@ -263,21 +305,72 @@ class GroupMember(Broadcasting):
         """
         self._stable.clear()
         self._contact.clear()
-        self.engine = GroupEngine(entry.incarnation, entry.state)
+        self.engine = self._engine_type(entry.incarnation, entry.state)
+        self.is_over = False
+        if self._recording is not None:
+            self._recording.is_member()
         try:
-            self._catch_up(copy, entry)
+            if self._copies:
+                self._catch_up(copy, entry.since)
         except Exception as error:
             await self._withdraw(error)
             raise
         self._begin(self.engine)
 
-    def _catch_up(self, copy: bytes, entry: Entry) -> None:
-        if not self._copies or self._process is None:
-            return
+    def _resume(self, recording: Recording, resumed: Resumed | None) -> bool:
+        """Go on from the journal: as the same incarnation, or as a new one if that one is not all
+        there. Whether it holds a former life.
+        """
+        if resumed is None or not resumed.saved.incarnation:
+            return False
+        saved = resumed.saved
+        try:
+            same = is_whole(saved, resumed.damage, has_process=self._process is not None)
+            self.witness = saved.witness
+            self.parked = saved.parked
+            self.channel.founding = saved.founding
+            self.channel.shared.learn(saved.life.addresses)
+            engine = NotingEngine(saved.incarnation, saved.state)
+            if saved.application is not None:
+                self._catch_up(saved.application, resumed.since)
+        except BaseException:
+            recording.close()
+            raise
+        if same:
+            self._begin(engine)
+            self.channel.shared.spawn(self._returning.send_again)
+        else:
+            self.engine = engine
+            self._goes_on_anew(resumed.damage)
+            self._end_incarnation(parks=not saved.life.over)
+            recording.begin_anew()
+        return True
+
+    def _goes_on_anew(self, reason: str) -> None:
+        """This incarnation may not say anything any more: something of it is missing here."""
+        assert isinstance(self.engine, NotingEngine)
+        self.engine.renounce()
+        self._standing = Standing.EVICTED
+        self._begun()
+        if reason:
+            self._logger.error(
+                "%s in group %s is not all there (%s): it joins again under a new id, and sends again "
+                "what the group does not have",
+                self.engine.me,
+                self.group,
+                reason,
+            )
+
+    def _rolled_back(self, error: RolledBackError) -> None:
+        self._goes_on_anew(str(error))
+        self._end_incarnation(parks=True)
+
+    def _catch_up(self, copy: bytes, since: Sequence[Happened]) -> None:
+        assert self._process is not None
         self._catching_up = True
         try:
             self._process.set_state(copy)
-            for happened in entry.since:
+            for happened in since:
                 if happened.payload is None:
                     self._process.tcstable(happened.tag)
                 else:
@@ -359,24 +452,35 @@ class GroupMember(Broadcasting):
             self._logger.info("%s in group %s is %s", engine.me, self.group, standing.value)
             if standing is Standing.LEFT:
                 self._left.set()
+                if self._recording is not None:
+                    self._recording.finish()
                 self._end()
             elif standing is Standing.EVICTED:
                 self._was_evicted()
 
     def _was_evicted(self) -> None:
+        self._logger.warning(
+            "%s was evicted from group %s, and joins again", self.engine.me, self.group
+        )
+        self._end_incarnation(parks=True)
+
+    def _end_incarnation(self, *, parks: bool) -> None:
+        """It is over: what it has to send again is put aside, before anything else happens."""
         engine = self.engine
-        self._logger.warning("%s was evicted from group %s, and joins again", engine.me, self.group)
         self._news.append(Evicted(engine.me))
         self._contact.clear()
-        if not self.witness:
+        if parks and not self.witness:
             self.parked = Parked.of(engine.state(), engine.me, self.parked)
-            self.parking.save(self.parked)
+        self.is_over = True
         self._work.unpark_all()
         self.channel.shared.spawn(self._come_back)
 
     async def _come_back(self) -> None:
         """Join again under a new incarnation that replaces this one; then send again."""
-        replaces = (self.engine.me,)
+        replaces: tuple[str, ...] = (self.engine.me,)
+        if self._recording is not None:
+            replaces += self._recording.asked
+            await self._recording.synced()
         entered = await self._entering.enter(
             replaces, self.witness, copies=self._copies, for_ever=True
         )
@@ -464,7 +568,11 @@ class GroupMember(Broadcasting):
         self._contact.gone(link)
 
     def _answer(self, link: Link, frame: InGroup) -> None:
-        self.channel.send_to([link.name], frame)
+        send = partial(self.channel.send_to, [link.name], frame)
+        if self._recording is None:
+            send()
+        else:
+            self._recording.later(send)  # what it tells of may not be durable yet
 
     def application_state(self) -> bytes | None:
         """(For `Contact`.) What a joiner gets; None without a process. Raises what that raises."""

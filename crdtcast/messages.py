@@ -37,6 +37,7 @@ class Digest:
     ended: in answers to a member that leaves: what has ended here, and at which of its messages (None: long ago).
     dropped: sum of the counters that the vector does not name any more, because their incarnations were swept; with it
         the vectors of one sender can be told older from newer by their sum.
+    acknowledging: whether the sender's messages acknowledge, too: not if they leave before their past is durable.
     weight: that sum, worked out once; -1 if there is something else than counters in the vector.
     """
 
@@ -44,6 +45,7 @@ class Digest:
     vector: Vector
     ended: Mapping[str, int | None] = field(default_factory=dict)
     dropped: int = 0
+    acknowledging: bool = True
     weight: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

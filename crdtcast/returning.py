@@ -82,5 +82,5 @@ class Returning:
                 self._member.runtime.flush()
 
     def _save(self, parked: Parked | None) -> None:
+        # With a journal, it is durable before the new dot leaves: both go into one sync.
         self._member.parked = parked
-        self._member.parking.save(parked)

@@ -201,6 +201,11 @@ class SharedLinks(Endpoint):
             channel.link_down(link)
         self._news.unpark_all()
 
+    def learn(self, addresses: Mapping[str, str]) -> None:
+        """(For groups.) Where processes can be dialled, by name."""
+        for name, address in addresses.items():
+            self._learn(name, address)
+
     def _learn(self, name: str, address: str) -> None:
         if name == self.name or not address:
             return
@@ -230,8 +235,7 @@ class SharedLinks(Endpoint):
                     if channel is not None:
                         channel.heard_apart(link, frame)
                 elif type(frame) is Known:
-                    for name, address in frame.addresses.items():
-                        self._learn(name, address)
+                    self.learn(frame.addresses)
                     self._news.unpark_all()
                 elif type(frame) is Refusal:
                     link.refused(frame.text)

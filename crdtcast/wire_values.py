@@ -157,7 +157,11 @@ def _ids(numbers: list[Any], names: Names) -> list[str]:
         raise RemoteProtocolError("numbers that no incarnation has been told for") from None
 
 
-_DIGEST_KINDS = {int(kind): kind for kind in DigestKind}
+_DECLARED = len(DigestKind)
+"""Added to the kind of a digest whose sender's messages do not acknowledge. Programs that do not know
+that would count them, so it is well that they refuse the kind.
+"""
+_DIGEST_KINDS = {kind + more: (kind, not more) for kind in DigestKind for more in (0, _DECLARED)}
 
 
 def digest_fields(digest: Digest, numbers: Numbers | None = None) -> list[object]:
@@ -165,7 +169,8 @@ def digest_fields(digest: Digest, numbers: Numbers | None = None) -> list[object
     vector: object = dict(digest.vector)
     if numbers is not None:
         vector = _pairs([numbers[o] for o in digest.vector], list(digest.vector.values()))
-    fields: list[object] = [int(FrameKind.DIGEST), int(digest.kind), vector]
+    kind = int(digest.kind) + (0 if digest.acknowledging else _DECLARED)
+    fields: list[object] = [int(FrameKind.DIGEST), kind, vector]
     if digest.ended or digest.dropped:
         fields += [dict(digest.ended), digest.dropped]
     return fields
@@ -182,14 +187,16 @@ def read_digest(fields: list[Any], names: Names = UNTOLD) -> Digest:
     if (
         len(fields) not in (3, 5)
         or type(fields[1]) is not int
-        or (kind := _DIGEST_KINDS.get(fields[1])) is None
+        or (told := _DIGEST_KINDS.get(fields[1])) is None
     ):
         raise RemoteProtocolError("a digest frame of the wrong shape or kind")
     given = fields[2]
     vector = _read_numbered_vector(given, names) if type(given) is list else read_vector(given)
+    kind, acknowledging = told
     if len(fields) == 3:
-        return Digest(kind, vector)
-    return Digest(kind, vector, _read_cuts(fields[3]), read_number(fields[4], "a sum of counters"))
+        return Digest(kind, vector, acknowledging=acknowledging)
+    dropped = read_number(fields[4], "a sum of counters")
+    return Digest(kind, vector, _read_cuts(fields[3]), dropped, acknowledging)
 
 
 def _read_numbered_vector(given: list[Any], names: Names) -> dict[str, int]:

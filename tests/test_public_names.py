@@ -10,7 +10,7 @@ import crdtcast
 PUBLIC = """
     BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine
     EngineState EventLog Evicted GroupEngine GroupLinks GroupMember GroupNode HLC Handle
-    HandshakeError InvalidOperationError Joined LinkStatus LocalProtocolError Node NodeOptions
+    HandshakeError InvalidOperationError Joined JournalError LinkStatus LocalProtocolError Node NodeOptions
     NotReadyError Process RemoteProtocolError Replica RolledBackError ServerError Stable
     SupersededError Tag Token TypeClashError UnusableInputError open_group open_links open_node
     open_replica run_process run_until_signal

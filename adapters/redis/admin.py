@@ -16,6 +16,9 @@ from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, ServerError
+from crdtcast.node import Node
+from crdtcast.status import as_json
+from crdtcast.status import status as status_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.belonging import Belonging
@@ -175,4 +178,7 @@ class Admin:
             status["members"] = sorted(engine.members)
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
+            # What every member tells, whatever it runs: see docs/operations.md.
+            drift = gateway.hlc.refused
+            status["member"] = as_json(status_of(node, clock_drift_refused=drift))
         return status

@@ -7,7 +7,7 @@ later, may leave when *n* is synced. This file knows neither engine nor network.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import trio
 
@@ -17,7 +17,7 @@ from crdtcast.messages import Transmit
 class Gate:
     """Effects by the number of their commit, in order. `transmit` gets what may leave."""
 
-    def __init__(self, transmit: Callable[[Iterable[Transmit]], None]) -> None:
+    def __init__(self, transmit: Callable[[list[Transmit]], None]) -> None:
         self._transmit = transmit
         self._waiting: deque[tuple[int, list[Transmit]]] = deque()
         self._synced = 0

@@ -38,7 +38,7 @@ class GroupPeers:
         self.channel: Channel = self.shared.open(options.group)
         self.channel.hold = True  # the gate takes the outbox
         self.channel.on_work = on_work
-        self.gate = Gate(self.channel.send_out)
+        self.gate = Gate(self.channel.send_effects)
         self.hold = True
         self._behind = behind
         self._number = number

@@ -94,6 +94,11 @@ def check_group_digest(sender: str, digest: Digest, known: Vector, me: str) -> i
     weight = weight_of(sender, digest)
     if type(digest.dropped) is not int or digest.dropped < 0:
         raise RemoteProtocolError(f"{sender} sent a digest that has dropped {digest.dropped!r}")
+    if not digest.acknowledging:
+        raise RemoteProtocolError(
+            f"messages of {sender} leave before they are durable: groups whose members come and go need "
+            "Durability.IMMEDIATE"
+        )
     for incarnation in (*(digest.vector.keys() - known.keys()), *digest.ended):
         check_incarnation(incarnation)
     for incarnation, cut in digest.ended.items():

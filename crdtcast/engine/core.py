@@ -93,7 +93,9 @@ class Core:
             if vector.get(origin) == counter:
                 vector[origin] = vector.pop(origin)
         self._acknowledged = vector
-        return Digest(kind, vector, ended or {}, self._dropped)
+        return Digest(
+            kind, vector, ended or {}, self._dropped, self._stability.messages_acknowledge
+        )
 
     def _vector_changed(self) -> None:
         """`vector` has risen."""

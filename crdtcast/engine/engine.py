@@ -244,6 +244,7 @@ class Engine(Core):
                 return
             peer.known_width = len(vector)
         peer.met = True
+        peer.acknowledging = digest.acknowledging
         self._take_digest(peer, digest, weight)
 
     def _unmet(self, vector: Vector) -> list[str]:

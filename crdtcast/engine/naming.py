@@ -38,8 +38,10 @@ class NamedRows(Stability):
         return True
 
     def may_count(self, peer: Peer) -> bool:
-        """Naming: a message comes after the digest that has named all; what it covers of ended ones is delivered."""
-        return self.messages_acknowledge and peer.named == self._members.changes
+        """Naming: a message comes after the digest that has named all; what it covers of ended ones is delivered.
+        That digest has told whether messages of its sender leave only when their past is durable, too.
+        """
+        return peer.acknowledging and peer.named == self._members.changes
 
     def delivered_what_had_ended(self, vector: Vector) -> bool:
         """So that nothing of an ended incarnation is still to come by way of this peer."""

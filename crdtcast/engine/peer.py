@@ -16,6 +16,7 @@ class Peer:
 
     __slots__ = (
         "acknowledged",
+        "acknowledging",
         "aside",
         "ask_at",
         "ask_delay",
@@ -49,6 +50,7 @@ class Peer:
         self.named = (
             -1
         )  # the change of members up to which its digests name all current incarnations
+        self.acknowledging = True  # whether its messages acknowledge, as its digests say
         self.frozen = False  # whether it is a victim: nothing it says acknowledges any more
         # Stability. What it has acknowledged is its newest digest in use, if that is newer than its last message
         # delivered here; otherwise that message and its past. `covers` are bits (`engine.pasts`): all of it in the

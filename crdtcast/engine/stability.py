@@ -36,7 +36,7 @@ class Stability:
         self._vector = vector
         self._peers = peers
         self.stable: dict[str, int] = {origin: stable.get(origin, 0) for origin in vector}
-        self.messages_acknowledge = True
+        self.messages_acknowledge = True  # those of this member itself
         self.holder: Peer | None = None  # one whose row lacks the oldest unstable message, if known
         self.waiting = 0  # digests kept aside now
         self.held = 0  # digests that had to wait, in all
@@ -54,7 +54,7 @@ class Stability:
 
     def may_count(self, peer: Peer) -> bool:
         """Whether a message of this peer acknowledges its past."""
-        return self.messages_acknowledge
+        return peer.acknowledging
 
     def offer(self, peer: Peer, vector: Vector, weight: int) -> bool:
         """Take a digest's vector as the peer's row, now or later; whether it is one now.

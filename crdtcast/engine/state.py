@@ -12,7 +12,8 @@ class Durability(enum.Enum):
 
     IMMEDIATE: the runtime holds the outbox back until everything the engine knows has been synced, or nothing
     survives the process anyway. DECLARED: messages leave at once, digests tell the vector that the runtime has
-    declared by `Engine.mark_durable`, and never more. The same at all members: with IMMEDIATE, messages acknowledge.
+    declared by `Engine.mark_durable`, and never more. With IMMEDIATE, messages acknowledge, too. A member's digests say
+    which one is its own, so members of one group may differ.
     """
 
     IMMEDIATE = "immediate"

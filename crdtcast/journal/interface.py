@@ -30,6 +30,8 @@ class Journal(ABC):
 
     volatile: ClassVar[bool]
     """Whether it is lost with the process."""
+    blocks: ClassVar[bool] = True
+    """Whether `sync` may take long, so that it belongs into a thread."""
 
     @abstractmethod
     def load(self) -> Recovered:

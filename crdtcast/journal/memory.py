@@ -11,6 +11,7 @@ class MemoryJournal(Journal):
     """Volatile. To go on from it after `close`, in the same process, `load` it again."""
 
     volatile: ClassVar[bool] = True
+    blocks: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._snapshot: bytes | None = None

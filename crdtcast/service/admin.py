@@ -185,7 +185,8 @@ class Admin:
         return await self._acknowledged(self._process.objects().delete(asked["name"]), asked)
 
     async def _acknowledged(self, tag: Any, asked: Asked) -> Any:
-        """`wait`: "stable", or how many members have to have it."""
+        """Durable here, and further as `wait` says: "stable", or how many members have to have it."""
+        await self._process.durable()
         member, wait = self._process.member, asked.get("wait")
         with trio.move_on_after(float(asked.get("seconds", _SECONDS))) as scope:
             if wait == "stable":

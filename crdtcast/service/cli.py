@@ -57,9 +57,9 @@ def node(file: Path | None, **given: Any) -> None:
     loaded = _loaded(file, given)
     settings = loaded.get()
     log_to_stderr(settings.name, settings.log_level, as_json=settings.log_json)
-    from crdtcast.service.run import NodeProcess, Serve
+    from crdtcast.service.run import NodeProcess
 
-    trio.run(NodeProcess(settings).run, Serve())
+    trio.run(NodeProcess(settings).run)
 
 
 @click.command()

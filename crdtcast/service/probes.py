@@ -1,15 +1,12 @@
 """`/live`, `/ready` and `/metrics` over HTTP/1.1: one request a connection, and nothing but GET."""
 
-import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import trio
 
 from crdtcast.exceptions import NotReadyError
 from crdtcast.link import STREAM_ERRORS
-
-if TYPE_CHECKING:
-    from crdtcast.service.run import NodeProcess
+from crdtcast.status import Status
 
 _LONGEST = 8192
 _PATIENCE = 5.0
@@ -19,11 +16,19 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class Probes:
-    """Answers for one process."""
+    """Answers for one process. ready: whether clients should be sent here; waits_for: why not. status:
+    may raise NotReadyError as long as there is none.
+    """
 
-    def __init__(self, process: "NodeProcess") -> None:
-        self._process = process
-        self._logger = logging.getLogger("crdtcast.probes")
+    def __init__(
+        self,
+        ready: Callable[[], bool],
+        waits_for: Callable[[], str],
+        status: Callable[[], Status],
+    ) -> None:
+        self._ready = ready
+        self._waits_for = waits_for
+        self._status = status
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection, to its end. Never raises."""
@@ -54,30 +59,23 @@ class Probes:
         if path == b"/live":
             return 200, _TEXT, b"live\n"
         if path == b"/ready":
-            return (200, _TEXT, b"ready\n") if self._process.ready() else self._not_ready()
+            if self._ready():
+                return 200, _TEXT, b"ready\n"
+            return 503, _TEXT, f"{self._waits_for()}\n".encode()
         if path == b"/metrics":
             return self._metrics()
         return 404, _TEXT, b"there are /live, /ready and /metrics\n"
-
-    def _not_ready(self) -> tuple[int, str, bytes]:
-        try:
-            standing = self._process.member.standing.value
-            why = f"not caught up yet, or {standing}"
-        except NotReadyError as error:
-            why = str(error)
-        return 503, _TEXT, f"{why}\n".encode()
 
     def _metrics(self) -> tuple[int, str, bytes]:
         try:
             from crdtcast.integrations import prometheus
         except ModuleNotFoundError:
             return 501, _TEXT, b"metrics are not installed: pip install 'crdtcast[prometheus]'\n"
-        process = self._process
         try:
-            statuses = [process.status()]
+            statuses = [self._status()]
         except NotReadyError:
             statuses = []
-        extra = {"ready": ("Whether clients should be sent here", float(process.ready()))}
+        extra = {"ready": ("Whether clients should be sent here", float(self._ready()))}
         return 200, prometheus.CONTENT_TYPE, prometheus.page(statuses, extra)
 
 

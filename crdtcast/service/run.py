@@ -11,10 +11,13 @@ import trio
 from crdtcast.engine import Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.groups import open_group
+from crdtcast.journal import FileJournal
 from crdtcast.listening import listen
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service import sockets
+from crdtcast.service.admin import Admin
+from crdtcast.service.probes import Probes
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.shelf import Shelf
 from crdtcast.status import Status, is_caught_up, status
@@ -40,6 +43,9 @@ class NodeProcess:
     ) -> None:
         self.settings = settings
         self.copied = (0, 0)
+        self._journal: FileJournal | None = None
+        if settings.journal is not None:
+            self._journal = FileJournal(settings.journal, trusted=settings.trust_journal)
         self.metrics: Address | None = None
         """Where /metrics is served."""
         self._logger = logger or logging.getLogger("crdtcast.node")
@@ -73,7 +79,23 @@ class NodeProcess:
     def status(self) -> Status:
         """Raises NotReadyError until there is one."""
         refused = 0 if self.shelf is None else self.shelf.clock.refused
-        return status(self.member.channel, clock_drift_refused=refused)
+        journal = None
+        if self._journal is not None:
+            journal = {"path": str(self._journal.path), "grown": self._journal.grown}
+        return status(self.member.channel, clock_drift_refused=refused, journal=journal)
+
+    def waits_for(self) -> str:
+        """Why it is not `ready`, for people."""
+        try:
+            standing = self.member.standing
+        except NotReadyError as error:
+            return str(error)
+        return f"not caught up yet, or {standing.value}"
+
+    async def durable(self) -> None:
+        """Return when all that was done so far is in the journal; at once without one."""
+        if self._journal is not None:
+            await self.member.wait_durable()
 
     def ready(self) -> bool:
         """Whether clients should be sent here: it has caught up once in its present incarnation, and
@@ -92,15 +114,12 @@ class NodeProcess:
 
     # Life
 
-    async def run(self, serve: "Serve") -> None:
-        """Until a signal, or until it has left the group. Prints one line when it is a member.
-
-        serve: runs beside it, from the start.
-        """
-        try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self._listen_to_signals, nursery.cancel_scope)
-                await nursery.start(serve, self)
+    async def run(self) -> None:
+        """Until a signal, or until it has left the group. Prints one line when it is a member."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._listen_to_signals, nursery.cancel_scope)
+            await self._serve(nursery)
+            try:
                 async with open_group(self.settings.name, **self._group_options()) as member:
                     self._member = member
                     if self.shelf is not None:
@@ -108,9 +127,21 @@ class NodeProcess:
                     self._say_ready(member)
                     await self._stop.wait()
                     await self._depart(member)
-                nursery.cancel_scope.cancel()
-        finally:
-            sockets.remove(self.settings.admin_place)
+            finally:
+                sockets.remove(self.settings.admin_place)
+            nursery.cancel_scope.cancel()
+
+    async def _serve(self, nursery: trio.Nursery) -> None:
+        """Answer probes and operators, from the start."""
+        settings = self.settings
+        if settings.metrics is not None:
+            probes = Probes(self.ready, self.waits_for, self.status)
+            listeners = await listen(parse_address(settings.metrics))
+            self.metrics = listeners[0].socket.getsockname()[:2]
+            nursery.start_soon(trio.serve_listeners, probes.serve, listeners)
+        admin = Admin(self, None if is_path(settings.admin_place) else settings.secret())
+        listener = await sockets.listen_at(settings.admin_place)
+        nursery.start_soon(trio.serve_listeners, admin.serve, [listener])
 
     def stop(self) -> None:
         """Let `run` end."""
@@ -124,7 +155,7 @@ class NodeProcess:
 
     def _group_options(self) -> dict[str, Any]:
         settings = self.settings
-        options: dict[str, Any] = {
+        return {
             "found": settings.found,
             "join": settings.join,
             "group": settings.group,
@@ -134,11 +165,9 @@ class NodeProcess:
             "witness": settings.witness,
             "replace": settings.replaces is not None,
             "progress": self._copied,
+            "journal": self._journal,
             **settings.link_options(),
         }
-        if settings.journal is not None:
-            options["journal"] = settings.journal
-        return options
 
     def _copied(self, here: int, of: int) -> None:
         self.copied = (here, of)
@@ -174,22 +203,3 @@ class NodeProcess:
                 if self._stop.is_set() or self._member is None:
                     scope.cancel()
                 self._stop.set()
-
-
-class Serve:
-    """What answers operators and probes: `crdtcast.service.admin` and `crdtcast.service.probes`."""
-
-    async def __call__(self, process: NodeProcess, *, task_status: trio.TaskStatus[None]) -> None:
-        from crdtcast.service.admin import Admin
-        from crdtcast.service.probes import Probes
-
-        settings = process.settings
-        async with trio.open_nursery() as nursery:
-            listener = await sockets.listen_at(settings.admin_place)
-            secret = None if is_path(settings.admin_place) else settings.secret()
-            nursery.start_soon(trio.serve_listeners, Admin(process, secret).serve, [listener])
-            if settings.metrics is not None:
-                listeners = await listen(parse_address(settings.metrics))
-                process.metrics = listeners[0].socket.getsockname()[:2]
-                nursery.start_soon(trio.serve_listeners, Probes(process).serve, listeners)
-            task_status.started()

@@ -27,11 +27,16 @@ class NodeSettings:
         Kind.ADDRESSES, "Where a member can be dialled: any one, several to be safe.", ()
     )
     replaces: str | None = option(
-        Kind.TEXT, "Take the place of the member of this name, which is evicted.", None
+        Kind.TEXT, "Take the place of the member of this node's own name, which is evicted.", None
     )
     witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
     journal: str | None = option(
         Kind.PATH, "Directory of the journal; without it everything is in memory only.", None
+    )
+    trust_journal: bool = option(
+        Kind.FLAG,
+        "Once, by your word: nobody else goes on from this journal, and none was ever newer.",
+        False,
     )
     leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
     leave_seconds: float = option(
@@ -63,6 +68,9 @@ class NodeSettings:
     handshake_timeout: float = option(Kind.SECONDS, "For a handshake.", 5.0)
     max_frame: int = option(Kind.NUMBER, "Bytes that a frame may have.", 16 * 2**20)
     queue_bytes: int = option(Kind.NUMBER, "Bytes that may wait for one member.", 64 * 2**20)
+    compress: bool = option(
+        Kind.FLAG, "Compress large frames, where the package zstandard is installed.", True
+    )
     max_handshakes: int = option(Kind.NUMBER, "Handshakes that may be under way.", 64)
     max_host_connections: int = option(Kind.NUMBER, "Connections from one host.", 512)
 
@@ -71,7 +79,7 @@ class NodeSettings:
         lines = []
         if self.found and self.join:
             lines.append("found and join are both given: found a new group, or join one")
-        if not self.found and not self.join and self.journal is None:
+        if not self.found and not self.join:
             lines.append(
                 "neither found nor join is given: found = true for the first member of a new group, "
                 'join = ["host:port"] for every other one'
@@ -79,6 +87,11 @@ class NodeSettings:
         if self.found and (self.witness or self.replaces):
             lines.append(
                 "the first member holds the state: found goes without witness and replaces"
+            )
+        if self.replaces not in (None, self.name):
+            lines.append(
+                f"replaces is {self.replaces!r}: a node takes the place of a former life of its own name "
+                f"({self.name!r}); evict another one by `crdtcast evict`"
             )
         if self.log_level not in LEVELS:
             lines.append(f"log_level is {self.log_level!r}: choose one of {', '.join(LEVELS)}")
@@ -124,6 +137,7 @@ class NodeSettings:
             "handshake_timeout": self.handshake_timeout,
             "max_frame": self.max_frame,
             "queue_bytes": self.queue_bytes,
+            "compress": self.compress,
             "max_handshakes": self.max_handshakes,
             "max_host_connections": self.max_host_connections,
         }

@@ -8,24 +8,32 @@ from typing import TYPE_CHECKING, Any
 from crdtcast.testing.group import Call, Group, VisibleOperation
 
 if TYPE_CHECKING:
+    from crdtcast.testing.disk import Crash, Disk
     from crdtcast.testing.harness import check_crdt, run_schedule
+    from crdtcast.testing.journals import check_journal
     from crdtcast.testing.orders import EveryOrder, check_every_order
     from crdtcast.testing.schedules import Schedule, schedules, weighted
 
 __all__ = [
     "Call",
+    "Crash",
+    "Disk",
     "EveryOrder",
     "Group",
     "Schedule",
     "VisibleOperation",
     "check_crdt",
     "check_every_order",
+    "check_journal",
     "run_schedule",
     "schedules",
     "weighted",
 ]
 
 _LAZY = {
+    "Crash": "crdtcast.testing.disk",
+    "Disk": "crdtcast.testing.disk",
+    "check_journal": "crdtcast.testing.journals",
     "Schedule": "crdtcast.testing.schedules",
     "schedules": "crdtcast.testing.schedules",
     "weighted": "crdtcast.testing.schedules",

@@ -2,11 +2,12 @@
 
 import json
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def suspects(at: Running) -> list[str]:
@@ -178,3 +180,40 @@ def test_a_node_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
         ):
             given = ("--name", "b", "--listen", "127.0.0.1:0", "--admin", str(tmp_path / "b.sock"))
             assert expected in crdtcast("node", *given, *words, code=2).stderr
+        assert answer("status", at=taken)["ready"], "it was disturbed by those that did not start"
+
+
+def test_a_node_that_nobody_lets_in_yet_says_so_and_stops_at_a_signal(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as nobody:
+        # Taken, and not accepted from: a member that does not answer. The probes' port is free soon.
+        taken = nobody.getsockname()[1]
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            probes = free.getsockname()[1]
+        joiner = Running(
+            *(tmp_path, "j", "--join", f"127.0.0.1:{taken}", "--metrics", f"127.0.0.1:{probes}")
+        )
+        with killed_at_the_end(joiner):
+            until(Path(joiner.admin).exists)
+            assert page(f"http://127.0.0.1:{probes}/live")[0] == 200
+            code, why = page(f"http://127.0.0.1:{probes}/ready")
+            assert code == 503 and "is not in group 'default' yet" in why
+            assert "crdtcast_ready" in page(f"http://127.0.0.1:{probes}/metrics")[1]
+            error = crdtcast("status", at=joiner, code=2).stderr
+            assert "is not in group 'default' yet: wait, or look into its log" in error
+            assert joiner.stop() == 0
+
+
+def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
+    secret, wrong = tmp_path / "secret", tmp_path / "wrong"
+    secret.write_text("s" * 32)
+    wrong.write_text("w" * 32)
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    node = Running(tmp_path, "eu", "--found", "--secret-file", str(secret), "--admin", place)
+    with killed_at_the_end(node):
+        node.wait_ready()
+        asked = ("members", "--admin", place, "--secret-file")
+        assert "eu" in crdtcast(*asked, str(secret)).stdout
+        assert "not the secret of node 'eu'" in crdtcast(*asked, str(wrong), code=2).stderr
+        assert "give --secret-file" in crdtcast(*asked[:3], code=2).stderr
+        assert "eu" in crdtcast(*asked, str(secret)).stdout

@@ -1,0 +1,32 @@
+"""How a member goes on after a start: a pure decision from what its journal says."""
+
+from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.journal.saved import Saved
+
+
+def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
+    """Whether the same incarnation may go on: it has not ended, and nothing of its journal is missing.
+    Otherwise it has to join again, as a new one that replaces it.
+
+    damage: see `crdtcast.journal.Recovered`. has_process: of this start.
+
+    Raises ConfigurationError if the journal is that of another kind of member, UnusableInputError if
+    nobody is left to join again with.
+    """
+    where = f"the journal of {saved.name!r} in group {saved.group!r}"
+    if not saved.witness and (saved.application is not None) is not has_process:
+        kind = "no process" if saved.application is None else "a process, and its state"
+        raise ConfigurationError(
+            f"{where} is that of a member with {kind}: open it like that, or give this one a journal "
+            "of its own"
+        )
+    state = saved.state
+    if not (saved.life.over or damage or saved.incarnation in state.ended):
+        return True
+    if all(member.incarnation == saved.incarnation for member in state.members):
+        raise UnusableInputError(
+            f"{where} is not all there ({damage or 'its incarnation has ended'}), and no other member "
+            "is left to give the rest: to go on with what is there, open it with "
+            "FileJournal(path, trusted=True), once"
+        )
+    return False
