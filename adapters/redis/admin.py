@@ -178,7 +178,9 @@ class Admin:
             status["members"] = sorted(engine.members)
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
+        if node is not None and engine is not None:
             # What every member tells, whatever it runs: see docs/operations.md.
             drift = gateway.hlc.refused
-            status["member"] = as_json(status_of(node, clock_drift_refused=drift))
+            runtime = node if isinstance(node, Node) else node.channel
+            status["member"] = as_json(status_of(runtime, clock_drift_refused=drift))
         return status
