@@ -35,15 +35,28 @@ def _some(many: Iterable[T]) -> Iterable[list[T]]:
 
 
 class Writer:
-    """Writes a copy of a region to an empty server. `connection` is on database 0 and watches the fence."""
+    """Writes a copy of a region to a server. `connection` is on database 0 and watches the fence.
 
-    def __init__(self, connection: ServerConnection, metadata_db: int) -> None:
+    former: incarnations whose end the join has to bring, whoever goes on with it. parked: what they may have to send
+    again; None leaves what is there.
+    """
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        metadata_db: int,
+        *,
+        former: Iterable[str] = (),
+        parked: bytes | None = None,
+    ) -> None:
         self._connection = connection
         self._db = metadata_db
+        self._marker: tuple[bytes | str, ...] = (b"", *former)
+        self._parked = parked
         self._hiding: set[bytes] = set()
 
     async def begin(self) -> None:
-        """Leave nothing of what was here but the fence, and the marker that this is under way."""
+        """Leave nothing of what was here but the fence, what is parked, and the marker that this is under way."""
         self._hiding.clear()
         ours = [metadata.STATE, metadata.STORE, metadata.OPAQUE, metadata.DAMAGED]
         cursor: bytes = b"0"
@@ -54,13 +67,15 @@ class Writer:
             ours += names
             if cursor == b"0":
                 break
-        removed: list[Words] = [("DEL", *some) for some in _some(ours)]
+        others: list[Words] = [("DEL", *some) for some in _some(ours)]
+        if self._parked is not None:
+            others.append(("SET", metadata.PARKED, self._parked))
         await self._call(
             [
                 ("MULTI",),
                 ("SELECT", self._db),
-                ("SADD", metadata.JOINING, b""),
-                *removed,
+                ("SADD", metadata.JOINING, *self._marker),
+                *others,
                 ("SELECT", 0),
                 ("FLUSHDB",),
                 ("EXEC",),

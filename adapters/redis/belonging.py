@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.inspection import Inspection, inspect
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Way, decide_member
+from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.entering import Entering
@@ -72,6 +73,10 @@ class Belonging:
             logger=logger,
         )
         self._giver = Giver(gateway, self.peers)
+        self._returning = Returning(
+            committer, gateway.options.node.group, gateway.options.node.name
+        )
+        self._evicted: GroupEngine | None = None
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
         self._told_at = 0.0
@@ -104,9 +109,10 @@ class Belonging:
         gateway = self._gateway
         node, db = gateway.options.node, gateway.options.metadata_db
         file = LocalFile.read(gateway.options.state_dir, node.name)
-        way = decide_member(
-            node.group, node.name, file, inspection.found, founds=self._options.founds
-        )
+        founds = self._options.founds and self._evicted is None
+        way = decide_member(node.group, node.name, file, inspection.found, founds=founds)
+        if self._evicted is not None:
+            way = Way.JOIN
         if way is Way.FOUND:
             state = self._founded(file)
             await gateway.claim(connection, inspection.fence, epoch, state)
@@ -116,15 +122,14 @@ class Belonging:
             # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
             replaces = [node.name] if file is not None else list(self._options.replaces)
             await self._enter(connection, [*replaces, *(inspection.found.joining or ())])
+            self._evicted = None
             inspection = await inspect(connection, db)
         else:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
             # read before that may be out of date already, and would be written over it.
             await gateway.claim(connection, inspection.fence, epoch, None)
             inspection = await inspect(connection, db)
-            decide_member(
-                node.group, node.name, file, inspection.found, founds=self._options.founds
-            )
+            decide_member(node.group, node.name, file, inspection.found, founds=founds)
         if inspection.found.state is None:
             raise ServerError("the server lost its data at this moment")
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
@@ -155,11 +160,15 @@ class Belonging:
         """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
         gateway = self._gateway
         node = gateway.options.node
-        writer = Writer(connection, gateway.options.metadata_db)
+        former, parked = [], None
+        if self._evicted is not None:
+            former = [self._evicted.me]
+            parked = self._returning.pack(self._returning.park(self._evicted))
+        writer = Writer(connection, gateway.options.metadata_db, former=former, parked=parked)
         arriving = Arriving(self.peers.channel, writer, self._tell_progress)
         self._entering = Entering(self.peers.channel, self._log, arriving)
         try:
-            _, entry = await self._entering.enter(tuple(replaces), False, copies=True)
+            _, entry = await self._entering.enter((*replaces, *former), False, copies=True)
         finally:
             self._entering = None
         assert arriving.ending is not None
@@ -177,6 +186,7 @@ class Belonging:
     def resume(self, state: StoredState, inspection: Inspection) -> GroupEngine:
         """The engine of this member, as the server has it."""
         self._giver.clear()
+        self._returning.resume(inspection.parked)
         return GroupEngine(state.incarnation, state.group_state(inspection.unstable))
 
     def start(self, engine: GroupEngine, state: StoredState) -> None:
@@ -200,6 +210,17 @@ class Belonging:
         if self._entering is not None:
             self._entering.gone(link)
 
+    def add_work(self) -> None:
+        """The next commit is about to be gathered."""
+        engine = self.peers.engine
+        if engine is not None and engine is self._gateway.committer.engine:
+            self._returning.add_work(engine)
+
+    def prepared(self, commit: Commit, number: int) -> None:
+        """A commit is about to be sent."""
+        self._returning.prepared(commit, self.engine)
+        self.peers.gate.add(self.engine.take_outbox(), number)
+
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
         self._giver.committed(commit)
@@ -210,22 +231,34 @@ class Belonging:
         engine = self.peers.engine
         if engine is None or engine.standing is self._standing:
             return
-        if self._gateway.committer.behind:
+        committer = self._gateway.committer
+        if committer.sending or committer.behind:
             return  # what it has come to is to be stored first
         self._standing = engine.standing
         if self._standing is Standing.LEFT:
             self._gateway.write_file(left=True)
             self.left.set()
         elif self._standing is Standing.EVICTED:
-            name = self._gateway.options.node.name
+            self._was_evicted(engine)
+
+    def _was_evicted(self, engine: GroupEngine) -> None:
+        """Join again: the group's data takes the place of what is here, and what the group lacks is sent again."""
+        node = self._gateway.options.node
+        removals = self._returning.removals(engine)
+        if removals:
             self._gateway.fatal(
                 EndedError(
-                    f"{engine.me} was evicted from group {self._gateway.options.node.group!r}. What it "
-                    "had written and nobody else had is in its server only: look at it there, at the "
-                    "server's own port; then empty the server (FLUSHALL) and start with --join "
-                    f"HOST:PORT --replaces {name}"
+                    f"{engine.me} was evicted from group {node.group!r}, and {removals} of its messages "
+                    "that the group does not have remove something: whether that is still meant cannot "
+                    "be decided here. Look at its data at the server's own port; then empty the server "
+                    f"(FLUSHALL) and start with --join HOST:PORT, and write again what is missing"
                 )
             )
+            return
+        self._evicted = engine
+        text = f"{engine.me} was evicted from group {node.group!r}, and joins again"
+        self._log.warning("%s", text)
+        self._gateway.begin_anew(text)
 
     def _keep_addresses(self) -> None:
         """Where the others are must be known after a restart, whoever was named in the options."""
@@ -271,8 +304,11 @@ class Belonging:
         return told
 
     def other(self, name: str) -> str:
-        """That name, if another member has it. Raises LocalProtocolError."""
-        others = {name_of(member) for member in self.engine.members if member != self.engine.me}
+        """That name, if there is, or was, another member of it. Raises LocalProtocolError."""
+        others = {
+            name_of(member) for member in self.engine.members
+        } | self.peers.shared.known.keys()
+        others.discard(self._gateway.options.node.name)
         if name not in others:
             known = ", ".join(sorted(others)) or "none"
             raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")

@@ -121,8 +121,8 @@ class Commit:
 class Observer(Protocol):
     """Who is told of what was committed: the event log and the durability probe."""
 
-    def prepared(self, number: int) -> None:
-        """Commit `number` holds all that the engine knows at this instant; it is about to be sent."""
+    def prepared(self, commit: Commit, number: int) -> None:
+        """`commit`, the one of that number, holds all that the engine knows at this instant; it is about to be sent."""
         ...
 
     def committed(self, commit: Commit) -> None: ...
@@ -280,7 +280,11 @@ class Committer:
     def at_its_end(self, add: Callable[[Commit], None]) -> None:
         """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
         self._last.append(add)
-        self.kick()
+
+    @property
+    def sending(self) -> bool:
+        """Whether it is open if own messages are in the server."""
+        return self._server is None or bool(self._commit is not None and self._commit.sent)
 
     @property
     def behind(self) -> bool:
@@ -552,7 +556,7 @@ class Committer:
             ),
         )
         plan.metadata(Expect.OK, b"SET", metadata.STATE, self.state.encode())
-        self._observer.prepared(self.commits + 1)
+        self._observer.prepared(commit, self.commits + 1)
 
     def _transmit(self, commit: Commit) -> None:
         assert self._server is not None

@@ -587,10 +587,10 @@ class Gateway:
 
     # What the parts tell each other
 
-    def prepared(self, number: int) -> None:
+    def prepared(self, commit: Commit, number: int) -> None:
         """(For the committer.)"""
         if self.belonging is not None:
-            self.belonging.peers.gate.add(self.belonging.engine.take_outbox(), number)
+            self.belonging.prepared(commit, number)
 
     def committed(self, commit: Commit) -> None:
         """(For the committer.)"""
@@ -631,6 +631,8 @@ class Gateway:
 
     def reads(self) -> list[Read]:
         """(For the committer.)"""
+        if self.belonging is not None:
+            self.belonging.add_work()
         asked, self._asked = self._asked, []
         return asked + self.recorder.reads()
 
@@ -638,6 +640,11 @@ class Gateway:
         """Own reads of database 0, behind the next commit, all at one instant."""
         self._asked += reads
         self.committer.kick()
+
+    def begin_anew(self, reason: str) -> None:
+        """Give up the connection with the server, and find out again who this is."""
+        if self._connection is not None:
+            self._connection.abort(reason)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run something beside the rest until the gateway ends. It must handle its own errors."""

@@ -219,6 +219,7 @@ class Giver:
         self._gateway.committer.at_its_end(
             partial(self._let_in, link, guest, base, replaces, witness)
         )
+        self._gateway.committer.kick()
 
     def _let_in(
         self,

@@ -30,6 +30,8 @@ class Inspection:
     """Keys whose set is hidden behind a string."""
     damaged: set[bytes]
     """Keys that wait for another region's copy."""
+    parked: bytes | None
+    """What an earlier incarnation of this gateway may have to send again."""
     fence: int
     product: str
     """`redis` or `valkey`."""
@@ -52,6 +54,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         fence,
         damaged,
         joining,
+        parked,
     ) = await server.call(
         [
             ("INFO",),
@@ -65,6 +68,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             ("GET", metadata.FENCE),
             ("SMEMBERS", metadata.DAMAGED),
             ("SMEMBERS", metadata.JOINING),
+            ("GET", metadata.PARKED),
         ]
     )
     if isinstance(selected, Exception):
@@ -72,7 +76,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             f"the server has no database {metadata_db} for the metadata ({selected}): choose one "
             "with --metadata-db"
         )
-    for reply in (info_reply, commands, keys, size, state, store, fence, damaged, joining):
+    for reply in (info_reply, commands, keys, size, state, store, fence, damaged, joining, parked):
         if isinstance(reply, Exception):
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
@@ -96,6 +100,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         unstable=_decoded(rows),
         hidden=hidden,
         damaged=set(damaged),
+        parked=parked,
         fence=_number(fence),
         product=info.get("server_name", "redis"),
         version=info.get("valkey_version", info.get("redis_version", "")),

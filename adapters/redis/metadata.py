@@ -8,6 +8,7 @@
     damaged  set of keys that were overwritten past the gateway and wait for another region's copy
     foreign:KEY       what was found in the place of such a key, for a week
     opaque   hash, as `store`, of delivered messages that this program cannot read: kept until one can
+    parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
     joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
 
 A quiet group holds `state`, `fence` and `durable` only.
@@ -32,7 +33,7 @@ GROUP_FORMAT = 2
 """Of the state of a member of a group whose members come and go: older gateways refuse it."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
-OPAQUE, DAMAGED, JOINING = b"opaque", b"damaged", b"joining"
+OPAQUE, DAMAGED, JOINING, PARKED = b"opaque", b"damaged", b"joining", b"parked"
 HIDDEN_PREFIX = b"hidden:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
