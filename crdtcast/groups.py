@@ -245,6 +245,11 @@ async def open_group(
     the reason, if no member lets this one in. While nobody answers at these addresses it waits, and
     says so in the log.
     """
+    if "peers" in links:
+        raise ConfigurationError(
+            f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
+            "members come and go has found=True for its first one, join='host:port' for the others"
+        )
     contacts = [join] if isinstance(join, str) else list(join)
     if found == bool(contacts):
         raise ConfigurationError(
