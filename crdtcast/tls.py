@@ -21,12 +21,6 @@ RECORD_TYPES = (b"\x15", b"\x16")
 _EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_…
 _NOT_SHOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _TOO_OLD = {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}
-_ANOTHER_PROTOCOL = {
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "RECORD_LAYER_FAILURE",
-    "UNKNOWN_PROTOCOL",
-}
 
 
 class Tls:
@@ -127,6 +121,8 @@ def _objection(name: str, client: ssl.SSLContext, server: ssl.SSLContext) -> str
                 end.do_handshake()
     except ssl.SSLCertVerificationError as error:
         return _why(error)
+    except ssl.SSLError as error:
+        return f"no handshake is possible with it: {_what(error)}"
     names = _names(ends[1].getpeercert())
     if name in names:
         return None
@@ -146,13 +142,12 @@ def _refusal(error: ssl.SSLError, name: str) -> Refusal:
         )
     if error.reason in _TOO_OLD:
         return Refusal(Reason.SECURITY, f"it has no TLS 1.3, which node {name!r} demands")
-    if error.reason in _ANOTHER_PROTOCOL:
-        return Refusal(
-            Reason.SECURITY,
-            f"node {name!r} demands TLS: give all members of the group certificate, key and ca",
-        )
+    said = _what(error)
+    if "alert" in said:
+        return Refusal(Reason.CERTIFICATE, f"it does not accept this node's certificate: {said}")
     return Refusal(
-        Reason.CERTIFICATE, f"the TLS handshake failed: {error.reason or error.strerror}"
+        Reason.SECURITY,
+        f"node {name!r} demands TLS: give all members of the group certificate, key and ca ({said})",
     )
 
 
