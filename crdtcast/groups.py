@@ -9,10 +9,12 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
+from crdtcast.durablelog import DurableLog
 from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.journal import FileJournal, Journal
@@ -99,6 +101,7 @@ class GroupLinks:
         process: Process | None = None,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        event_logs: str | os.PathLike[str] | None = None,
     ) -> GroupMember:
         """Be the first member of a new group whose members come and go; the others `join`.
 
@@ -114,6 +117,7 @@ class GroupLinks:
             process=process,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
+            observer=_observer(journal, event_logs),
         )
         self._opened[name] = member
         try:
@@ -133,6 +137,7 @@ class GroupLinks:
         progress: Callable[[int, int], None] | None = None,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        event_logs: str | os.PathLike[str] | None = None,
     ) -> GroupMember:
         """Join a group through any process that is linked and in it; returns when this is a member.
 
@@ -145,7 +150,8 @@ class GroupLinks:
         journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent,
             delivered and said is durable before anything leaves that depends on it, and a process
             that starts again goes on from there (docs/journal.md). compact_bytes: a snapshot is taken
-            when it has grown by so much.
+            when it has grown by so much. event_logs: a directory for event logs (`crdtcast check`), whose
+            lines are written when what they tell of is durable.
 
         Raises HandshakeError, with the reason, if no member lets this one in; what the process
         raises when it is given the group's state: this member has left again then. What
@@ -158,6 +164,7 @@ class GroupLinks:
             witness=witness,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
+            observer=_observer(journal, event_logs),
         )
         self._opened[name] = member
         try:
@@ -233,6 +240,7 @@ async def open_group(
     progress: Callable[[int, int], None] | None = None,
     journal: AnyJournal | None = None,
     compact_bytes: int = COMPACT_BYTES,
+    event_logs: str | os.PathLike[str] | None = None,
     **links: Any,
 ) -> AsyncIterator[GroupMember]:
     """A member of a group whose members come and go, for as long as the `with` block runs. End it by
@@ -259,7 +267,11 @@ async def open_group(
     async with open_links(name, peers=contacts, network=group, **links) as opened:
         if found:
             member = opened.found(
-                group, process=process, journal=journal, compact_bytes=compact_bytes
+                group,
+                process=process,
+                journal=journal,
+                compact_bytes=compact_bytes,
+                event_logs=event_logs,
             )
             await member.ready()
         else:
@@ -271,12 +283,26 @@ async def open_group(
                 progress=progress,
                 journal=journal,
                 compact_bytes=compact_bytes,
+                event_logs=event_logs,
             )
         yield member
 
 
 def _journal(given: AnyJournal | None) -> Journal | None:
     return given if given is None or isinstance(given, Journal) else FileJournal(given)
+
+
+def _observer(
+    journal: AnyJournal | None, event_logs: str | os.PathLike[str] | None
+) -> Callable[[GroupMember], DurableLog] | None:
+    if event_logs is None:
+        return None
+    if journal is None:
+        raise ConfigurationError(
+            "event_logs of a member whose group changes needs a journal: without one, a log may tell "
+            "of what was lost"
+        )
+    return partial(DurableLog, directory=Path(event_logs))
 
 
 def _address(given: str | Address) -> Address:

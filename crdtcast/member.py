@@ -6,7 +6,7 @@ With a journal (`crdtcast.recording`) it survives its process.
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -56,7 +56,7 @@ class GroupMember(Broadcasting):
         witness: bool = False,
         journal: Journal | None = None,
         compact_bytes: int = COMPACT_BYTES,
-        observer: Observer | None = None,
+        observer: Callable[["GroupMember"], Observer] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(channel)
