@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
@@ -232,7 +232,7 @@ async def open_group(
     name: str,
     *,
     found: bool = False,
-    join: str | Sequence[str] = (),
+    join: str | Address | Sequence[str | Address] = (),
     group: str = "default",
     process: Process | None = None,
     replace: bool = False,
@@ -246,8 +246,8 @@ async def open_group(
     """A member of a group whose members come and go, for as long as the `with` block runs. End it by
     `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
-    found: be the first member of a new group. join: where a member can be dialled, any one; several
-        to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
+    found: be the first member of a new group. join: where a member can be dialled, any one, as
+        "host:port" or its `address`; several to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
 
     Raises ConfigurationError unless exactly one of `found` and `join` is given, HandshakeError, with
     the reason, if no member lets this one in. While nobody answers at these addresses it waits, and
@@ -258,7 +258,7 @@ async def open_group(
             f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
-    contacts = [join] if isinstance(join, str) else list(join)
+    contacts = [join] if isinstance(join, str) or _is_address(join) else list(join)
     if found == bool(contacts):
         raise ConfigurationError(
             f"node {name!r}: give either found=True, for the first member of a new group, or "
@@ -303,6 +303,10 @@ def _observer(
             "of what was lost"
         )
     return partial(DurableLog, directory=Path(event_logs))
+
+
+def _is_address(given: Sequence[object]) -> TypeGuard[Address]:
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], int)
 
 
 def _address(given: str | Address) -> Address:

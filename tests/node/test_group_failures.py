@@ -274,6 +274,18 @@ def test_the_options_of_one_kind_of_group_say_where_they_belong() -> None:
     trio.run(main)
 
 
+def test_a_member_is_dialled_where_it_says_that_it_is() -> None:
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with open_group("a", found=True, process=Ledger()) as a:
+                for join in (a.address, [a.address], format_address(a.address)):
+                    async with open_group("b", join=join, process=Ledger()) as b:
+                        await members_are(b, "a", "b")
+                        await b.leave()
+
+    trio.run(main)
+
+
 def _called(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
     async def run() -> Any:
         return call()
