@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
@@ -247,7 +247,8 @@ async def open_group(
     `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
     found: be the first member of a new group. join: where a member can be dialled, any one, as
-        "host:port" or its `address`; several to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
+        "host:port" or its `address`; several to be safe. The other arguments are those of `GroupLinks.join`
+        and `open_links`.
 
     Raises ConfigurationError unless exactly one of `found` and `join` is given, HandshakeError, with
     the reason, if no member lets this one in. While nobody answers at these addresses it waits, and
@@ -258,7 +259,7 @@ async def open_group(
             f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
-    contacts = [join] if isinstance(join, str) or _is_address(join) else list(join)
+    contacts = _addresses(join)
     if found == bool(contacts):
         raise ConfigurationError(
             f"node {name!r}: give either found=True, for the first member of a new group, or "
@@ -305,8 +306,12 @@ def _observer(
     return partial(DurableLog, directory=Path(event_logs))
 
 
-def _is_address(given: Sequence[object]) -> TypeGuard[Address]:
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], int)
+def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Address]:
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], int):
+        return [(str(given[0]), given[1])]
+    return [one for one in given if not isinstance(one, int)]
 
 
 def _address(given: str | Address) -> Address:
