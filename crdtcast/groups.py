@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
@@ -307,11 +307,13 @@ def _observer(
 
 
 def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Address]:
-    if isinstance(given, str):
-        return [given]
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], int):
-        return [(str(given[0]), given[1])]
-    return [one for one in given if not isinstance(one, int)]
+    match given:
+        case str():
+            return [given]
+        case (str(host), int(port)):
+            return [(host, port)]
+        case _:
+            return list(cast(Sequence[str | Address], given))
 
 
 def _address(given: str | Address) -> Address:
