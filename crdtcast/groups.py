@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
@@ -313,7 +313,7 @@ def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Add
         case (str(host), int(port)):
             return [(host, port)]
         case _:
-            return list(cast(Sequence[str | Address], given))
+            return list(given)
 
 
 def _address(given: str | Address) -> Address:
