@@ -250,9 +250,9 @@ async def open_group(
         "host:port" or its `address`; several to be safe. The other arguments are those of `GroupLinks.join`
         and `open_links`.
 
-    Raises ConfigurationError unless exactly one of `found` and `join` is given, HandshakeError, with
-    the reason, if no member lets this one in. While nobody answers at these addresses it waits, and
-    says so in the log.
+    Raises ConfigurationError unless exactly one of `found` and `join` is given (none is needed if the
+    journal holds a former life), HandshakeError, with the reason, if no member lets this one in.
+    While nobody answers at these addresses it waits, and says so in the log.
     """
     if "peers" in links:
         raise ConfigurationError(
@@ -260,7 +260,7 @@ async def open_group(
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
     contacts = _addresses(join)
-    if found == bool(contacts):
+    if found == bool(contacts) and (found or journal is None):
         raise ConfigurationError(
             f"node {name!r}: give either found=True, for the first member of a new group, or "
             "join='host:port', the address of any member"

@@ -279,6 +279,46 @@ async def test_crash_while_it_comes_back_repeats_and_loses_nothing() -> None:
 
 
 @simulated
+async def test_journal_that_was_set_back_unnoticed_ends_when_a_peer_remembers_more() -> None:
+    async with country("a", "b") as group:
+        b = group.up("b")
+        old = b.incarnation
+        b.tcbroadcast(b"one")
+        await group.calm(b"one")
+        *_, earlier = group.disks[
+            "b"
+        ].crashes()  # the same files, as a snapshot of the machine has them
+        b.tcbroadcast(b"two")
+        await group.calm(b"one", b"two")
+        group.disks["b"] = earlier
+        group.hosts["b"].die()
+        b = (await group.power_on("b")).up
+        await eventually(lambda: b.incarnation != old and b.standing is Standing.MEMBER)
+        b.tcbroadcast(b"three")
+        await group.calm(b"one", b"two", b"three")
+
+
+@simulated
+async def test_journal_alone_says_how_to_go_on() -> None:
+    async with country("a", "b") as group:
+        group.up("b").tcbroadcast(b"x")
+        await group.calm(b"x")
+        group.power_off("b")
+        b = Durable(group.network, "b", None)  # nobody to dial: it knows where a was
+        b.disk = group.disks["b"]
+        await group._nursery.start(b.live)
+        await b.open(found=False)
+        group.hosts["b"] = b
+        b.up.tcbroadcast(b"y")
+        await group.calm(b"x", b"y")
+        c = Durable(group.network, "c", None)
+        c.disk = Disk()
+        await group._nursery.start(c.live)
+        with pytest.raises(ConfigurationError, match=r"is empty: say found=True"):
+            await c.open(found=False)
+
+
+@simulated
 async def test_leaver_leaves_nothing_to_go_on_from() -> None:
     async with country("a", "b") as group:
         old = group.up("b").incarnation
