@@ -70,7 +70,7 @@ async def test_a_dead_region_is_cut_off_after_that_time_and_not_before() -> None
         for host in (a, b):
             await members_are(host.up, "a", "b")
         assert AFTER <= trio.current_time() - began <= AFTER + 10
-        await trio.sleep(10 * AFTER)
+        await trio.sleep(2 * AFTER)
         assert set(c.up.members) == {"a", "b", "c"}, "a minority evicts nobody"
         group.heal()
         for host in (a, b, c):
