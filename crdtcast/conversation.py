@@ -49,7 +49,7 @@ class Conversation:
         while (frame := self.decoder.next_frame()) is None:
             piece = await self.stream.receive_some(MAX_HANDSHAKE_FRAME)
             if not piece:
-                raise RemoteProtocolError("closed by the peer during the handshake")
+                raise trio.BrokenResourceError("closed by the peer")
             if not self._heard and piece[:1] in RECORD_TYPES:
                 await self.refuse(_SPEAKS_TLS)
             self._heard = True

@@ -10,7 +10,7 @@ import ssl
 
 import trio
 
-from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
+from crdtcast.exceptions import ConfigurationError
 from crdtcast.handshake import Reason, Refused
 from crdtcast.options import FilePath
 from crdtcast.wire import Refusal, encode
@@ -64,9 +64,7 @@ class Tls:
     async def secured(
         self, stream: trio.abc.Stream, *, dialled: bool
     ) -> trio.SSLStream[trio.abc.Stream]:
-        """`stream` with TLS on it. `Refused` if the other end has no business here,
-        RemoteProtocolError if it hangs up.
-        """
+        """`stream` with TLS on it; `Refused` if the other end has no business here."""
         secured = trio.SSLStream(
             stream,
             self._client if dialled else self._server,
@@ -79,7 +77,7 @@ class Tls:
         except trio.BrokenResourceError as error:
             cause = error.__cause__
             if isinstance(cause, ssl.SSLEOFError):
-                raise RemoteProtocolError("closed by the peer during the TLS handshake") from error
+                raise trio.BrokenResourceError("closed by the peer") from error
             if not isinstance(cause, ssl.SSLError):
                 raise
             refusal = _refusal(cause, self.name)
