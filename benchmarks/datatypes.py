@@ -1,9 +1,10 @@
 """Operations per second of the data types in one process: prepare, effect and, later, stability.
 
-Every operation is prepared, gets a tag of a group of three, takes effect, and is reported stable
-200 operations later. All are run in turn, several times; the best time of each counts, because a
-busy machine only ever adds. Then what 100,000 stable elements occupy, beside a plain set or
-dictionary. Run: python benchmarks/datatypes.py [--json] [--only WORD]
+Every operation is prepared, takes effect with a tag of a group of three (made beforehand: tags are
+the middleware's work), and is reported stable 200 operations later. All are run in turn, several
+times; the best time of each counts, because a busy machine only ever adds. Then what 100,000 stable
+elements occupy, beside a plain set (more of that: benchmarks/memory.py).
+Run: python benchmarks/datatypes.py [--json] [--only WORD]
 """
 
 import json
@@ -13,6 +14,7 @@ import time
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from crdtcast.datatypes import (
@@ -64,10 +66,10 @@ class Run:
         self.random = random.Random(SEED)
 
     def apply(self, calls: list[tuple[Any, ...]]) -> float:
-        crdt, unstable, new_tags = self.crdt, self.unstable, self.tags
+        crdt, unstable = self.crdt, self.unstable
+        tagged = list(zip(calls, islice(self.tags, len(calls)), strict=True))
         started = time.process_time()
-        for call in calls:
-            tag = next(new_tags)
+        for call, tag in tagged:
             crdt.effect(crdt.prepare(*call), tag)
             unstable.append(tag)
             if len(unstable) > LAG:

@@ -1,7 +1,8 @@
 """Multi-master replication on causal broadcast and pure operation-based CRDTs.
 
-`open_replica` for replicated objects, `open_node` for causal broadcast alone. Names are imported
-when they are first used, so that a command line that needs neither starts fast.
+`open_replica` for replicated objects; for causal broadcast alone `open_node` where members are fixed,
+`open_group` where they come and go, `open_links` for several groups. Names are imported when they are
+first used, so that a command line that needs none of them starts fast.
 """
 
 from importlib import import_module

@@ -16,7 +16,7 @@ import trio
 
 from crdtcast.engine import Engine, GroupEngine, Kind
 from crdtcast.events import Delivered, Event, Stable
-from crdtcast.exceptions import EndedError, LocalProtocolError
+from crdtcast.exceptions import ConfigurationError, EndedError, LocalProtocolError
 from crdtcast.node import Node, running
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
@@ -256,11 +256,18 @@ async def open_node(
     logger: logging.Logger | None = None,
     **options: Any,
 ) -> AsyncIterator[BroadcastNode]:
-    """A member of the causal broadcast, in memory only, for as long as the `with` block runs.
+    """A member of a group whose members are fixed, in memory only, for as long as the `with` block runs.
+    Where members come and go: `open_group`.
 
-    process: takes all events, in the background; without it, iterate over the node. The other
-        arguments and the errors are those of `crdtcast.open_replica`.
+    peers: all other members, by name; None: that one dials us. process: takes all events, in the
+        background; without it, iterate over the node. The other arguments and the errors are those of
+        `crdtcast.open_replica`.
     """
+    if wrong := options.keys() & {"found", "join"}:
+        raise ConfigurationError(
+            f"node {name!r}: {wrong.pop()}= is for members that come and go, open_group(name, …); those of "
+            "open_node are fixed, and all listed in peers="
+        )
     checked(process, name)
     node_options = NodeOptions(
         name=name,

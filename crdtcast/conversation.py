@@ -9,15 +9,7 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.handshake import Reason, Refused
 from crdtcast.proof import Role, proof, proves
 from crdtcast.tls import RECORD_TYPES, Tls, listed, names_in
-from crdtcast.wire import (
-    MAX_HANDSHAKE_FRAME,
-    Frame,
-    Hello,
-    Proof,
-    Refusal,
-    Welcome,
-    encode,
-)
+from crdtcast.wire import MAX_HANDSHAKE_FRAME, Frame, Hello, Proof, Refusal, Welcome, encode
 
 _SPEAKS_TLS = Refusal(
     Reason.SECURITY,
@@ -48,16 +40,16 @@ class Conversation:
         self.stream = secured
         self._names = names_in(secured)
 
-    async def say(self, *frames: Frame) -> None:
-        """Send frames."""
-        await self.stream.send_all(b"".join(map(encode, frames)))
+    async def say(self, frame: Frame) -> None:
+        """Send a frame."""
+        await self.stream.send_all(encode(frame))
 
     async def hear(self) -> Frame:
         """The next frame. A refusal is raised as `Refused`."""
         while (frame := self.decoder.next_frame()) is None:
             piece = await self.stream.receive_some(MAX_HANDSHAKE_FRAME)
             if not piece:
-                raise RemoteProtocolError("closed by the peer during the handshake")
+                raise trio.BrokenResourceError("closed by the peer")
             if not self._heard and piece[:1] in RECORD_TYPES:
                 await self.refuse(_SPEAKS_TLS)
             self._heard = True

@@ -9,10 +9,12 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
+from crdtcast.durablelog import DurableLog
 from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.journal import FileJournal, Journal
@@ -99,6 +101,7 @@ class GroupLinks:
         process: Process | None = None,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        event_logs: str | os.PathLike[str] | None = None,
     ) -> GroupMember:
         """Be the first member of a new group whose members come and go; the others `join`.
 
@@ -114,6 +117,7 @@ class GroupLinks:
             process=process,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
+            observer=_observer(journal, event_logs),
         )
         self._opened[name] = member
         try:
@@ -133,6 +137,7 @@ class GroupLinks:
         progress: Callable[[int, int], None] | None = None,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        event_logs: str | os.PathLike[str] | None = None,
     ) -> GroupMember:
         """Join a group through any process that is linked and in it; returns when this is a member.
 
@@ -145,7 +150,8 @@ class GroupLinks:
         journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent,
             delivered and said is durable before anything leaves that depends on it, and a process
             that starts again goes on from there (docs/journal.md). compact_bytes: a snapshot is taken
-            when it has grown by so much.
+            when it has grown by so much. event_logs: a directory for event logs (`crdtcast check`), whose
+            lines are written when what they tell of is durable.
 
         Raises HandshakeError, with the reason, if no member lets this one in; what the process
         raises when it is given the group's state: this member has left again then. What
@@ -158,6 +164,7 @@ class GroupLinks:
             witness=witness,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
+            observer=_observer(journal, event_logs),
         )
         self._opened[name] = member
         try:
@@ -225,7 +232,7 @@ async def open_group(
     name: str,
     *,
     found: bool = False,
-    join: str | Sequence[str] = (),
+    join: str | Address | Sequence[str | Address] = (),
     group: str = "default",
     process: Process | None = None,
     replace: bool = False,
@@ -233,20 +240,27 @@ async def open_group(
     progress: Callable[[int, int], None] | None = None,
     journal: AnyJournal | None = None,
     compact_bytes: int = COMPACT_BYTES,
+    event_logs: str | os.PathLike[str] | None = None,
     **links: Any,
 ) -> AsyncIterator[GroupMember]:
     """A member of a group whose members come and go, for as long as the `with` block runs. End it by
     `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
-    found: be the first member of a new group. join: where a member can be dialled, any one; several
-        to be safe. The other arguments are those of `GroupLinks.join` and `open_links`.
+    found: be the first member of a new group. join: where a member can be dialled, any one, as
+        "host:port" or its `address`; several to be safe. The other arguments are those of `GroupLinks.join`
+        and `open_links`.
 
-    Raises ConfigurationError unless exactly one of `found` and `join` is given, HandshakeError, with
-    the reason, if no member lets this one in. While nobody answers at these addresses it waits, and
-    says so in the log.
+    Raises ConfigurationError unless exactly one of `found` and `join` is given (none is needed if the
+    journal holds a former life), HandshakeError, with the reason, if no member lets this one in.
+    While nobody answers at these addresses it waits, and says so in the log.
     """
-    contacts = [join] if isinstance(join, str) else list(join)
-    if found == bool(contacts):
+    if "peers" in links:
+        raise ConfigurationError(
+            f"node {name!r}: peers= is for members that are fixed, open_node(name, peers=…); a group whose "
+            "members come and go has found=True for its first one, join='host:port' for the others"
+        )
+    contacts = _addresses(join)
+    if found == bool(contacts) and (found or journal is None):
         raise ConfigurationError(
             f"node {name!r}: give either found=True, for the first member of a new group, or "
             "join='host:port', the address of any member"
@@ -254,7 +268,11 @@ async def open_group(
     async with open_links(name, peers=contacts, network=group, **links) as opened:
         if found:
             member = opened.found(
-                group, process=process, journal=journal, compact_bytes=compact_bytes
+                group,
+                process=process,
+                journal=journal,
+                compact_bytes=compact_bytes,
+                event_logs=event_logs,
             )
             await member.ready()
         else:
@@ -266,12 +284,36 @@ async def open_group(
                 progress=progress,
                 journal=journal,
                 compact_bytes=compact_bytes,
+                event_logs=event_logs,
             )
         yield member
 
 
 def _journal(given: AnyJournal | None) -> Journal | None:
     return given if given is None or isinstance(given, Journal) else FileJournal(given)
+
+
+def _observer(
+    journal: AnyJournal | None, event_logs: str | os.PathLike[str] | None
+) -> Callable[[GroupMember], DurableLog] | None:
+    if event_logs is None:
+        return None
+    if journal is None:
+        raise ConfigurationError(
+            "event_logs of a member whose group changes needs a journal: without one, a log may tell "
+            "of what was lost"
+        )
+    return partial(DurableLog, directory=Path(event_logs))
+
+
+def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Address]:
+    match given:
+        case str():
+            return [given]
+        case (str(host), int(port)):
+            return [(host, port)]
+        case _:
+            return list(given)
 
 
 def _address(given: str | Address) -> Address:

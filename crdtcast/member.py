@@ -6,7 +6,7 @@ With a journal (`crdtcast.recording`) it survives its process.
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -19,6 +19,7 @@ from crdtcast.engine import GroupEngine, How, Member, Parked, Standing
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import (
+    ConfigurationError,
     EndedError,
     LocalProtocolError,
     NotReadyError,
@@ -56,7 +57,7 @@ class GroupMember(Broadcasting):
         witness: bool = False,
         journal: Journal | None = None,
         compact_bytes: int = COMPACT_BYTES,
-        observer: Observer | None = None,
+        observer: Callable[["GroupMember"], Observer] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(channel)
@@ -195,6 +196,12 @@ class GroupMember(Broadcasting):
             if self._resume(self._recording, resumed):
                 await self.ready()
                 return
+            if not self.channel.options.peers:
+                self._recording.close()
+                raise ConfigurationError(
+                    f"the journal of {self.name!r} in group {self.group!r} is empty: say found=True, for "
+                    "the first member of a new group, or join='host:port', the address of any member"
+                )
             replaces += self._recording.asked
         with self._join_scope:
             await self._become(

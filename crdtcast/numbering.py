@@ -26,25 +26,25 @@ class Numbering(dict[str, int]):
         super().__init__()
         self.oldest = 0
         self.following = 0
-        self._told: list[str] = []
+        self._in_order: list[str] = []
 
     def __missing__(self, incarnation: str) -> int:
         number = self[incarnation] = self.following
         self.following += 1
-        self._told.append(incarnation)
+        self._in_order.append(incarnation)
         return number
 
     def begin_frame(self) -> None:
         """To be called before each frame: the numbers in one frame must all be good at once."""
-        if len(self._told) >= RENEWAL:
+        if len(self._in_order) >= RENEWAL:
             self.oldest = self.following
             self.clear()
-            self._told.clear()
+            self._in_order.clear()
 
     def names(self, told: int) -> Iterator[Named]:
         """What a peer must hear that was told of all numbers below `told`."""
         for first in range(max(told, self.oldest), self.following, IDS_PER_FRAME):
-            ids = self._told[first - self.oldest :][:IDS_PER_FRAME]
+            ids = self._in_order[first - self.oldest :][:IDS_PER_FRAME]
             yield Named(self.oldest, first, tuple(ids))
 
 

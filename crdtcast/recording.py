@@ -37,12 +37,20 @@ COMPACT_BYTES = 64 * 2**20
 class Observer(Protocol):
     """Follows what becomes durable; for event logs."""
 
+    def begun(self) -> None:
+        """The member has another engine."""
+        ...
+
     def taken(self, happened: Sequence[Happened]) -> None:
         """This is about to be synced, in the order in which it happened."""
         ...
 
     def synced(self) -> None:
         """It is. Nothing that depends on it has left yet."""
+        ...
+
+    def ended(self) -> None:
+        """What was taken and not synced never happened."""
         ...
 
 
@@ -68,13 +76,13 @@ class Recording:
         member: "GroupMember",
         *,
         compact_bytes: int = COMPACT_BYTES,
-        observer: Observer | None = None,
+        observer: Callable[["GroupMember"], Observer] | None = None,
     ) -> None:
         self._journal = journal
         self._member = member
         self._channel = member.channel
         self._compact_at = compact_bytes
-        self._observer = observer
+        self._observer = None if observer is None else observer(member)
         self._asked: tuple[str, ...] = ()
         self._changes: Changes | None = None
         self._snapshot_due = True
@@ -157,6 +165,8 @@ class Recording:
         """The member has another engine, or none of its own any more: all of it is to be written."""
         self._changes = None
         self._snapshot_due = True
+        if self._observer is not None and not self._member.is_over:
+            self._observer.begun()
         self.start()
         self.wake()
 
@@ -210,6 +220,8 @@ class Recording:
             await self._do(partial(self._write_snapshot, nothing))
         finally:
             self._journal.close()
+            if self._observer is not None:
+                self._observer.ended()
             self.closed.set()
             for waiting in self._waiting:
                 waiting.set()

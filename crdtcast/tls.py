@@ -10,7 +10,7 @@ import ssl
 
 import trio
 
-from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
+from crdtcast.exceptions import ConfigurationError
 from crdtcast.handshake import Reason, Refused
 from crdtcast.options import FilePath
 from crdtcast.wire import Refusal, encode
@@ -21,12 +21,6 @@ RECORD_TYPES = (b"\x15", b"\x16")
 _EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_…
 _NOT_SHOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 _TOO_OLD = {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}
-_ANOTHER_PROTOCOL = {
-    "WRONG_VERSION_NUMBER",
-    "HTTP_REQUEST",
-    "RECORD_LAYER_FAILURE",
-    "UNKNOWN_PROTOCOL",
-}
 
 
 class Tls:
@@ -70,9 +64,7 @@ class Tls:
     async def secured(
         self, stream: trio.abc.Stream, *, dialled: bool
     ) -> trio.SSLStream[trio.abc.Stream]:
-        """`stream` with TLS on it. `Refused` if the other end has no business here,
-        RemoteProtocolError if it hangs up.
-        """
+        """`stream` with TLS on it; `Refused` if the other end has no business here."""
         secured = trio.SSLStream(
             stream,
             self._client if dialled else self._server,
@@ -85,7 +77,7 @@ class Tls:
         except trio.BrokenResourceError as error:
             cause = error.__cause__
             if isinstance(cause, ssl.SSLEOFError):
-                raise RemoteProtocolError("closed by the peer during the TLS handshake") from error
+                raise trio.BrokenResourceError("closed by the peer") from error
             if not isinstance(cause, ssl.SSLError):
                 raise
             refusal = _refusal(cause, self.name)
@@ -127,6 +119,8 @@ def _objection(name: str, client: ssl.SSLContext, server: ssl.SSLContext) -> str
                 end.do_handshake()
     except ssl.SSLCertVerificationError as error:
         return _why(error)
+    except ssl.SSLError as error:
+        return f"no handshake is possible with it: {_what(error)}"
     names = _names(ends[1].getpeercert())
     if name in names:
         return None
@@ -146,13 +140,12 @@ def _refusal(error: ssl.SSLError, name: str) -> Refusal:
         )
     if error.reason in _TOO_OLD:
         return Refusal(Reason.SECURITY, f"it has no TLS 1.3, which node {name!r} demands")
-    if error.reason in _ANOTHER_PROTOCOL:
-        return Refusal(
-            Reason.SECURITY,
-            f"node {name!r} demands TLS: give all members of the group certificate, key and ca",
-        )
+    said = _what(error)
+    if "alert" in said:
+        return Refusal(Reason.CERTIFICATE, f"it does not accept this node's certificate: {said}")
     return Refusal(
-        Reason.CERTIFICATE, f"the TLS handshake failed: {error.reason or error.strerror}"
+        Reason.SECURITY,
+        f"node {name!r} demands TLS: give all members of the group certificate, key and ca ({said})",
     )
 
 

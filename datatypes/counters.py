@@ -77,6 +77,10 @@ class GCounter(PureOpCRDT[int]):
         return self._stable + self._unstable
 
     @property
+    def blank(self) -> bool:
+        return self.value == 0
+
+    @property
     def slight(self) -> bool:
         return True
 
@@ -189,6 +193,10 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
     def value(self) -> dict[str, Any]:
         owners = sorted({*self._stable, *self._unstable})
         return {"total": self.total, "rights": {owner: self.rights(owner) for owner in owners}}
+
+    @property
+    def blank(self) -> bool:
+        return not (self._stable or self._unstable)
 
     @property
     def slight(self) -> bool:

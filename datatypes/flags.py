@@ -47,6 +47,10 @@ class EWFlag(PureOpCRDT[bool]):
         return self._stable or bool(self.log)
 
     @property
+    def blank(self) -> bool:
+        return not self.value
+
+    @property
     def slight(self) -> bool:
         return True
 
@@ -104,6 +108,10 @@ class DWFlag(PureOpCRDT[bool]):
             return False
         entries = self.log.in_slot(None)
         return all(entry.content for entry in entries) and (bool(entries) or self._enabled)
+
+    @property
+    def blank(self) -> bool:
+        return not self.value
 
     @property
     def slight(self) -> bool:

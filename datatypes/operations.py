@@ -36,7 +36,7 @@ class Operation:
         nothing (`PureOpCRDT.rebase`).
     """
 
-    __slots__ = ("additive", "arguments", "defaults", "sent_as", "ships")
+    __slots__ = ("_arriving", "_only", "additive", "arguments", "defaults", "sent_as", "ships")
 
     def __init__(
         self,
@@ -53,21 +53,31 @@ class Operation:
         self.sent_as = sent_as
         self.ships = ships
         self.additive = additive
+        self._arriving = arguments + ships
+        # Most operations have one argument: the hot path.
+        self._only = arguments[0] if len(self._arriving) == 1 else None
 
     def check(self, given: tuple[Any, ...]) -> list[Any]:
         """The arguments to send for those given. Raises ValueError with the reason."""
+        only = self._only
+        if only is not None and len(given) == 1:
+            sent = only(given[0])
+            return [sent if only in _EXACT_CHECKS else exact(sent)]
         missing = len(self.arguments) - len(given)
         if missing:
             if not 0 < missing <= len(self.defaults):
                 raise ValueError(self._arity(len(given)))
             given += self.defaults[-missing:]
-        return [check(value) for check, value in zip(self.arguments, given, strict=True)]
+        return [exact(check(value)) for check, value in zip(self.arguments, given, strict=True)]
 
     def check_arrived(self, arguments: list[Any]) -> tuple[Any, ...]:
         """The arguments of an operation off the wire, where none is left out. Raises ValueError
         with the reason.
         """
-        checks = self.arguments + self.ships if self.ships else self.arguments
+        only = self._only
+        if only is not None and len(arguments) == 1:
+            return (only(arguments[0]),)
+        checks = self._arriving
         if len(arguments) != len(checks):
             raise ValueError(f"{len(checks)} arguments arrive, not {len(arguments)}")
         return tuple([check(value) for check, value in zip(checks, arguments, strict=True)])
@@ -92,7 +102,8 @@ def exact(value: Any) -> Any:
 def _exact(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind is str:
-        _encodable(value)
+        if not value.isascii():
+            _encodable(value)
     elif kind is int:
         if not MIN_INTEGER <= value <= _MAX_UNSIGNED:
             raise ValueError(f"integer {_short(value)} is beyond 64 bits; send it as text or bytes")
@@ -131,7 +142,8 @@ def element(value: Any) -> Any:
     """
     kind = type(value)
     if kind is str:
-        _encodable(value)
+        if not value.isascii():
+            _encodable(value)
     elif kind is int:
         return integer(value)
     elif kind is not bytes:
@@ -170,6 +182,10 @@ def text(value: Any) -> Any:
     return value
 
 
+_EXACT_CHECKS: Final = frozenset({exact, element, integer, natural, positive, text})
+"""What these give arrives as it is."""
+
+
 def collection_of(check: Check) -> Check:
     """Several values, from a list, tuple, set or frozenset; sent as a list without repetitions, in
     the order given.
@@ -197,8 +213,6 @@ def _order(value: Any) -> tuple[str, Any]:
 
 
 def _encodable(value: str) -> None:
-    if value.isascii():
-        return
     try:
         value.encode()
     except UnicodeEncodeError as error:

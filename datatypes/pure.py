@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, T
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
 from crdtcast.datatypes.memory import Memory, occupied
-from crdtcast.datatypes.operations import Operation, exact
+from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
 from crdtcast.datatypes.retained import Retained
 from crdtcast.datatypes.site import Site
@@ -213,7 +213,7 @@ class PureOpCRDT(ABC, Generic[V]):
             known = ", ".join(sorted(self.OPERATIONS))
             raise InvalidOperationError(f"{self.TYPE} has no operation {name!r}; it has {known}")
         try:
-            checked = [exact(argument) for argument in declared.check(args)]
+            checked = declared.check(args)
         except ValueError as refusal:
             raise InvalidOperationError(f"{self.TYPE}.{name}: {refusal}") from refusal
         sent_as = declared.sent_as or name

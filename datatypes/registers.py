@@ -51,6 +51,10 @@ class MVRegister(PureOpCRDT[list[Any]]):
         return [exact(value) for value in _distinct([*self._stable, *written])]
 
     @property
+    def blank(self) -> bool:
+        return not (self._stable or self.log)
+
+    @property
     def slight(self) -> bool:
         return len(self._stable) <= SLIGHT
 
@@ -125,6 +129,10 @@ class LWWRegister(PureOpCRDT[Any]):
         if not candidates:
             return None
         return exact(max(candidates, key=_time_then_value)[0])
+
+    @property
+    def blank(self) -> bool:
+        return self.value is None
 
     @property
     def slight(self) -> bool:

@@ -11,8 +11,8 @@ from crdtcast.suspicion import FailureDetector, Suspected, Trusted
 
 INTERVAL = 5.0
 QUARTER = INTERVAL / 4
-ordinary = st.lists(st.floats(0.001, 1.25 * INTERVAL), max_size=120)
-any_gaps = st.lists(st.floats(0.001, 50 * INTERVAL), max_size=120)
+ordinary = st.lists(st.floats(0.001, 1.25 * INTERVAL), max_size=60)
+any_gaps = st.lists(st.floats(0.001, 50 * INTERVAL), max_size=60)
 
 
 def watching(*peers: str) -> FailureDetector:

@@ -17,6 +17,7 @@ from crdtcast.member import GroupMember
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin
+from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Probes
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.shelf import Shelf
@@ -125,6 +126,8 @@ class NodeProcess:
                     if self.shelf is not None:
                         self.shelf.speak_for(member)
                     self._say_ready(member)
+                    if self.settings.evict_after is not None:
+                        nursery.start_soon(evict_the_silent, member, self.settings.evict_after)
                     await self._stop.wait()
                     await self._depart(member)
             finally:
@@ -203,3 +206,15 @@ class NodeProcess:
                 if self._stop.is_set() or self._member is None:
                     scope.cancel()
                 self._stop.set()
+
+
+async def evict_the_silent(member: GroupMember, after: float) -> None:
+    """Evict whoever is silent for so many seconds, for ever. See `crdtcast.service.policy`."""
+    logger = logging.getLogger("crdtcast.node")
+    while True:
+        watching = member.channel.shared.watching()
+        if member.standing in (Standing.MEMBER, Standing.DISPUTED):
+            for victim in to_evict(member.engine, watching.suspects, after):
+                logger.warning("%s is silent for %g s: evicted by policy", victim, after)
+                member.evict(victim)
+        await trio.sleep(watching.period)

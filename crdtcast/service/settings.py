@@ -38,6 +38,9 @@ class NodeSettings:
         "Once, by your word: nobody else goes on from this journal, and none was ever newer.",
         False,
     )
+    evict_after: float | None = option(
+        Kind.SECONDS, "Evict members that are silent for so long; without it, nobody is.", None
+    )
     leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
     leave_seconds: float = option(
         Kind.SECONDS, "How long a leave may take before the node stops anyway.", 30.0
@@ -95,6 +98,11 @@ class NodeSettings:
             )
         if self.log_level not in LEVELS:
             lines.append(f"log_level is {self.log_level!r}: choose one of {', '.join(LEVELS)}")
+        if self.evict_after is not None and self.evict_after < 3 * self.keepalive_interval:
+            lines.append(
+                f"evict_after is {self.evict_after:g} s: give at least three keepalive_intervals "
+                f"({3 * self.keepalive_interval:g} s); an hour is a usual choice"
+            )
         secret = None
         try:
             secret = self.secret()

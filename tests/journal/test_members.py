@@ -1,8 +1,8 @@
 """Members with journals on a simulated network: restarts, loss of power, damage, evictions."""
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +11,14 @@ import trio
 
 from crdtcast import ConfigurationError, GroupMember, LocalProtocolError
 from crdtcast.engine import Standing
-from crdtcast.exceptions import JournalError, UnusableInputError
+from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
+from crdtcast.group_state import unpack_entry
 from crdtcast.journal import FileJournal, MemoryJournal
+from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
+from crdtcast.messages import Digest, Message, Transmit
 from crdtcast.running import running
 from crdtcast.testing.disk import Disk
+from crdtcast.wire_groups import InGroup, Part
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
 
@@ -106,6 +110,86 @@ async def country(*names: str, seed: int = 0, **options: Any) -> AsyncIterator[C
         nursery.cancel_scope.cancel()
 
 
+class Watching(MemoryJournal):
+    """Knows what is durable: the vector of what was synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable: Mapping[str, int] = {}
+        self.is_late = False
+
+    def sync(self) -> None:
+        super().sync()
+        assert self._snapshot is not None
+        folding = Folding(unpack_saved(self._snapshot, "it"))
+        for record in self._records:
+            folding.add(unpack_batch(record, "it"))
+        self.durable = folding.result().state.vector
+
+    def leaves(self, vector: Mapping[str, int]) -> None:
+        """Something that tells of this leaves. (Not an assertion: a link that fails is tried again.)"""
+        self.is_late |= any(self.durable.get(o, 0) < counter for o, counter in vector.items())
+
+
+def watch(member: GroupMember, journal: Watching) -> set[type]:
+    """From now on whatever leaves has to be durable. The kinds of what has left."""
+    channel = member.channel
+    send_effects, send_to = channel.send_effects, channel.send_to
+    kinds: set[type] = set()
+
+    def effects(leaving: list[Transmit]) -> None:
+        for effect in leaving:
+            content = effect.message
+            kinds.add(type(content))
+            if isinstance(content, Message):
+                journal.leaves({content.dot.origin: content.dot.counter})
+            elif isinstance(content, Digest):
+                journal.leaves(content.vector)
+        send_effects(leaving)
+
+    def to(names: list[str], frame: InGroup) -> None:
+        if isinstance(frame, Part):
+            with suppress(RemoteProtocolError):  # the copy of the application's state
+                journal.leaves(unpack_entry(frame.piece).state.vector)
+                kinds.add(Part)
+        send_to(names, frame)
+
+    channel.send_effects, channel.send_to = effects, to  # type: ignore[method-assign, assignment]
+    return kinds
+
+
+@simulated
+async def test_nothing_leaves_before_it_is_durable() -> None:
+    async with country() as group:
+        a, b, c = (
+            Host(group.network, name, contact)
+            for name, contact in (("a", None), ("b", "a"), ("c", "a"))
+        )
+        journal = Watching()
+        a.member = a.links.found("g", process=a.ledger, journal=journal)
+        kinds = watch(a.member, journal)
+        recording = a.member._recording
+        assert recording is not None
+
+        async def slowly(work: Callable[[], None]) -> None:
+            await trio.sleep(0.5)
+            work()
+
+        recording._do = slowly  # type: ignore[method-assign]
+        for host in (a, b, c):
+            await group._nursery.start(host.live)
+        await b.join()
+        for number in range(30):
+            a.up.tcbroadcast(b"a%d" % number)
+            b.up.tcbroadcast(b"b%d" % number)
+            await trio.sleep(0.01)
+        await c.join()
+        await eventually(lambda: all(h.up.engine.quiet for h in (a, b, c)))
+        assert not journal.is_late
+        assert kinds == {Message, Digest, Part}
+        assert a.ledger.payloads == b.ledger.payloads == c.ledger.payloads
+
+
 @simulated
 async def test_restart_goes_on_as_the_same_incarnation_with_all_it_had() -> None:
     async with country("a", "b") as group:
@@ -192,6 +276,46 @@ async def test_crash_while_it_comes_back_repeats_and_loses_nothing() -> None:
                 group.power_off("c")
                 await group.power_on("c")
             await group.calm(*wanted)
+
+
+@simulated
+async def test_journal_that_was_set_back_unnoticed_ends_when_a_peer_remembers_more() -> None:
+    async with country("a", "b") as group:
+        b = group.up("b")
+        old = b.incarnation
+        b.tcbroadcast(b"one")
+        await group.calm(b"one")
+        *_, earlier = group.disks[
+            "b"
+        ].crashes()  # the same files, as a snapshot of the machine has them
+        b.tcbroadcast(b"two")
+        await group.calm(b"one", b"two")
+        group.disks["b"] = earlier
+        group.hosts["b"].die()
+        b = (await group.power_on("b")).up
+        await eventually(lambda: b.incarnation != old and b.standing is Standing.MEMBER)
+        b.tcbroadcast(b"three")
+        await group.calm(b"one", b"two", b"three")
+
+
+@simulated
+async def test_journal_alone_says_how_to_go_on() -> None:
+    async with country("a", "b") as group:
+        group.up("b").tcbroadcast(b"x")
+        await group.calm(b"x")
+        group.power_off("b")
+        b = Durable(group.network, "b", None)  # nobody to dial: it knows where a was
+        b.disk = group.disks["b"]
+        await group._nursery.start(b.live)
+        await b.open(found=False)
+        group.hosts["b"] = b
+        b.up.tcbroadcast(b"y")
+        await group.calm(b"x", b"y")
+        c = Durable(group.network, "c", None)
+        c.disk = Disk()
+        await group._nursery.start(c.live)
+        with pytest.raises(ConfigurationError, match=r"is empty: say found=True"):
+            await c.open(found=False)
 
 
 @simulated

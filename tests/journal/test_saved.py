@@ -104,7 +104,7 @@ PARKED = Parked(
 
 
 def test_parked_operations_are_written_once_and_their_copies_as_they_come() -> None:
-    engine = NotingEngine.found("a.1", [])
+    engine = NotingEngine("a.1", GroupEngine.found("a.1", []).state())
     changes = Changes(engine, None, Life())
     folding = Folding(Saved("g", "a", incarnation="a.1", state=engine.state()))
     parked: Parked | None = PARKED

@@ -263,6 +263,29 @@ def test_what_is_no_process_is_refused_before_anything_is_opened(
     trio.run(main)
 
 
+def test_the_options_of_one_kind_of_group_say_where_they_belong() -> None:
+    async def main() -> None:
+        for wrong in ({"found": True}, {"join": "127.0.0.1:1"}):
+            with pytest.raises(ConfigurationError, match=r"members that come and go, open_group"):
+                await _enter(open_node("a", peers={}, **wrong))
+        with pytest.raises(ConfigurationError, match=r"fixed, open_node\(name, peers=…\)"):
+            await _enter(open_group("a", found=True, peers={}))
+
+    trio.run(main)
+
+
+def test_a_member_is_dialled_where_it_says_that_it_is() -> None:
+    async def main() -> None:
+        with trio.fail_after(30):
+            async with open_group("a", found=True, process=Ledger()) as a:
+                for join in (a.address, [a.address], format_address(a.address)):
+                    async with open_group("b", join=join, process=Ledger()) as b:
+                        await members_are(b, "a", "b")
+                        await b.leave()
+
+    trio.run(main)
+
+
 def _called(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
     async def run() -> Any:
         return call()

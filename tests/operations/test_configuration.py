@@ -113,6 +113,7 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"certificate": "a.pem"}, "belong together"),
         ({"name": "no name"}, "no name for a node"),
         ({"replaces": "us", "found": False, "join": ["127.0.0.1:1"]}, "of its own name"),
+        ({"evict_after": 10}, "at least three keepalive_intervals"),
         ({"log_level": "loud"}, "choose one of debug, info, warning, error"),
         ({"admin": "0.0.0.0:7000"}, "choose 127.0.0.1, or a path"),
         ({"admin": "127.0.0.1:7000"}, "every user of this machine reaches"),

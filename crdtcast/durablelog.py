@@ -1,0 +1,77 @@
+"""The event log of a member with a journal: a line is written when what it tells of is durable, and before
+anything leaves that depends on it. So a log never knows less than the others, nor more than the journal.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crdtcast.eventlog import EventLog
+from crdtcast.grouplog import GroupLog
+from crdtcast.journal.saved import Happened
+from crdtcast.messages import Message
+from crdtcast.tags import Dot, Tag
+
+if TYPE_CHECKING:
+    from crdtcast.member import GroupMember
+
+
+def _wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+class DurableLog:
+    """An `Observer` of a `Recording`. directory: of the logs of all its incarnations."""
+
+    def __init__(self, member: "GroupMember", directory: Path) -> None:
+        self._member = member
+        self._directory = directory
+        self._log: EventLog | None = None
+        self._told: GroupLog | None = None
+
+    def begun(self) -> None:
+        """The member has another engine; nothing has happened to it yet."""
+        if self._log is not None:
+            self._log.close()
+        engine = self._member.engine
+        self._log = EventLog(
+            self._directory,
+            group=self._member.group,
+            replica=self._member.name,
+            incarnation=engine.me,
+            clock_us=_wall_clock_us,
+        )
+        self._told = GroupLog(engine, self._log)
+        self._told.start()
+
+    def taken(self, happened: Sequence[Happened]) -> None:
+        """Lines for what is about to be synced."""
+        if self._log is None or self._told is None:
+            return
+        me = self._member.engine.me
+        for item in happened:
+            if not isinstance(item, Message):
+                for dot in item:
+                    self._log.stable(dot)
+            elif item.dot.origin == me:
+                self._told.sent(Tag(item.dot, item.context), reissues=self._first(item.dot))
+            else:
+                self._log.deliver(item.dot)
+        self._told.issued(())
+
+    def synced(self) -> None:
+        """They may be seen."""
+        if self._log is not None:
+            self._log.flush()
+
+    def ended(self) -> None:
+        """What was not synced is not told."""
+        if self._log is not None:
+            self._log.abandon()
+
+    def _first(self, dot: Dot) -> Dot | None:
+        """The message of a former incarnation that goes out again as this one."""
+        parked = self._member.parked
+        copies = {} if parked is None else parked.copies
+        return next((first for first, again in copies.items() if dot in again), None)
