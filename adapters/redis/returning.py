@@ -1,8 +1,9 @@
 """What an evicted gateway had acknowledged and the group does not have: sent again when it is back, in its order.
 
-Increments and added members mean the same whenever they come, so they go out as they were, under new dots that are noted
-in the transaction which holds them. A removal means what its region had seen then, which nobody can tell any more
-when the server has been filled from the group: a gateway that would have to send one again does not come back by itself.
+Increments and added members mean the same whenever they come, so they go out as they were, under new dots that are
+noted in the transaction which holds them. A removal means what its region had seen then, which nobody can tell any
+more when the server has been filled from the group: a gateway that would have to send one again does not come back by
+itself.
 See `crdtcast.engine.reissue`.
 """
 

@@ -96,6 +96,7 @@ def test_a_region_is_lost_evicted_and_replaced_and_a_server_is_filled_again(tmp_
         town.wait_equal("a", "d")
         assert town.members("d") == ["a", "d"]
         town.call("d", "SADD", "s", "4")
+        town.wait_equal("a", "d")
 
         # d's server loses everything; its gateway's file knows who it was.
         d.stop()
