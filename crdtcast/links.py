@@ -189,6 +189,7 @@ class Links(PeerTable):
         label = f"{dialled.label} at {_remote(stream)}" if dialled else _remote(stream)
         link = None
         trouble = None
+        level = logging.WARNING
         verdict = Patience.RETRY
         try:
             with trio.fail_after(self._options.handshake_timeout):
@@ -208,6 +209,7 @@ class Links(PeerTable):
             self.refusals[Reason.PROTOCOL] += 1
             trouble = str(error) + self._hint(dialled)
         except STREAM_ERRORS as error:
+            level = logging.INFO  # who dials us may change its mind, or has got another connection
             trouble = f"connection broke during the handshake: {_cause(error)}{self._hint(dialled)}"
         except Exception as error:
             self._logger.exception("unexpected error on the connection with %s", label)
@@ -222,7 +224,7 @@ class Links(PeerTable):
                 self._trouble(dialled, f"no link with {label}: {trouble}")
             else:
                 self._quiet(
-                    _host(label), logging.WARNING, f"connection from {label} closed: {trouble}"
+                    (_host(label), level), level, f"connection from {label} closed: {trouble}"
                 )
         return verdict
 

@@ -393,8 +393,12 @@ class GroupMember(Broadcasting):
             self.group,
             error,
         )
-        self._process, self.witness = None, True  # takes what comes, and gives no state to others
+        self._process = None
+        is_pumped = self._started
         self._begin(self.engine)
+        self.is_over = True  # a process that starts from this journal joins anew
+        if not is_pumped:
+            self.channel.shared.spawn(self._pump)  # it can only leave if it takes what comes
         with (
             suppress(EndedError),  # its links are closed meanwhile
             trio.move_on_after(self.channel.options.handshake_timeout, shield=True),

@@ -44,8 +44,8 @@ def test_the_subcommands_that_the_pages_show_exist() -> None:
 def code_of(page: Path) -> list[str]:
     """Blocks and spans of code that are commands."""
     text = page.read_text()
-    blocks = re.findall(r"```\n(.*?)```", text, flags=re.DOTALL)
-    return blocks + re.findall(r"`(crdtcast [a-z]+[^`]*)`", text)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    return [block for language, block in fenced if not language] + re.findall(r"`(crdtcast [a-z]+[^`]*)`", text)
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)

@@ -14,8 +14,9 @@ def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
     nobody is left to join again with.
     """
     where = f"the journal of {saved.name!r} in group {saved.group!r}"
-    if not saved.witness and (saved.application is not None) is not has_process:
-        kind = "no process" if saved.application is None else "a process, and its state"
+    kept = saved.application is not None
+    if not (saved.witness or saved.life.over) and kept is not has_process:
+        kind = "a process, and its state" if kept else "no process"
         raise ConfigurationError(
             f"{where} is that of a member with {kind}: open it like that, or give this one a journal "
             "of its own"

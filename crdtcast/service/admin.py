@@ -18,6 +18,7 @@ from crdtcast.link import STREAM_ERRORS
 from crdtcast.service.lines import Lines, greet
 from crdtcast.service.values import shown
 from crdtcast.status import as_json
+from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.service.run import NodeProcess
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _GREETING_SECONDS = 5.0
 _SECONDS = 30.0
 """How long evictions, comparisons and waits take at most, unless the request says it."""
+
+_LOOKS = frozenset({"status", "members", "objects", "get"})
+"""Requests that change nothing."""
 
 Asked = dict[str, Any]
 
@@ -36,6 +40,7 @@ class Admin:
         self._process = process
         self._secret = secret
         self._logger = logging.getLogger("crdtcast.admin")
+        self._ends = False
         self._compared = trio.lowlevel.ParkingLot()
         if process.shelf is not None:
             process.shelf.comparing.on_news = self._got_on
@@ -62,9 +67,12 @@ class Admin:
             with trio.fail_after(_GREETING_SECONDS):
                 trusted = await greet(lines, self._process.settings.name, self._secret)
             while trusted and (asked := await lines.receive()) is not None:
-                await lines.send(await self._answer(asked))
-                if asked.get("do") in ("leave", "stop"):
-                    self._process.stop()
+                answer = await self._answer(asked)
+                try:
+                    await lines.send(answer)
+                finally:
+                    if self._ends:
+                        self._process.stop()
         except (RemoteProtocolError, trio.TooSlowError) as error:
             self._logger.warning("an operator's connection is closed: %s", error)
         except STREAM_ERRORS:
@@ -74,17 +82,20 @@ class Admin:
                 await trio.aclose_forcefully(stream)
 
     async def _answer(self, asked: Asked) -> dict[str, Any]:
-        request = self._requests.get(str(asked.get("do")))
+        do = asked.get("do")
+        request = self._requests.get(str(do))
         if request is None:
             known = ", ".join(self._requests)
-            return _refused(f"there is no request {asked.get('do')!r}; there are {known}")
+            return _refused(f"there is no request {do!r}; there are {known}")
         try:
             return {"ok": True, "result": await request(asked)}
         except CrdtcastError as error:
             return _refused(str(error))
-        except (KeyError, TypeError, ValueError) as error:
-            self._logger.info("a request that is incomplete: %r", error)
-            return _refused(f"{asked.get('do')}: {type(error).__name__}: {error}")
+        except Exception as error:
+            if do not in _LOOKS:
+                raise  # it may be half done: the node ends, as with any error of its application
+            self._logger.exception("unexpected error at %s", do)
+            return _refused(f"{do}: unexpected {type(error).__name__}: look into the node's log")
 
     # Looking
 
@@ -118,7 +129,7 @@ class Admin:
         comparing = shelf.comparing
         names = [name for name, each in member.members.items() if not each.witness]
         comparing.ask(number, names)
-        with trio.move_on_after(float(asked.get("seconds", _SECONDS))):
+        with trio.move_on_after(_seconds(asked)):
             while comparing.missing(number):
                 await self._compared.park()
         outcome = comparing.end(number)
@@ -130,11 +141,11 @@ class Admin:
     # Members
 
     async def _evict(self, asked: Asked) -> Any:
-        member, victim = self._process.member, str(asked["member"])
+        member, victim = self._process.member, _text(asked, "member")
         force = asked.get("force") is True
         before = {i for i in member.engine.members if victim in (i, name_of(i))}
         member.evict(victim, force=force)
-        with trio.move_on_after(float(asked.get("seconds", _SECONDS))):
+        with trio.move_on_after(_seconds(asked)):
             while before & member.engine.members.keys():
                 await member.changed()
         left = sorted(map(name_of, member.engine.members))
@@ -150,56 +161,90 @@ class Admin:
         self._process.member.surrender()
 
     async def _leave(self, asked: Asked) -> Any:
+        member = self._process.member
+        self._ends = True
         if not await self._process.leave():
             raise LocalProtocolError(
                 f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "
                 "the others take it for dead: evict it there"
             )
-        return {"left": self._process.member.incarnation}
+        return {"left": member.incarnation}
 
     async def _stop(self, asked: Asked) -> Any:
-        return None
+        self._ends = True
 
     async def _cut(self, asked: Asked) -> Any:
-        self._process.member.cut(str(asked["member"]))
+        self._process.member.cut(_text(asked, "member"))
 
     async def _heal(self, asked: Asked) -> Any:
-        self._process.member.heal(str(asked["member"]))
+        self._process.member.heal(_text(asked, "member"))
 
     # Objects
 
     async def _objects(self, asked: Asked) -> Any:
-        return [asdict(line) for line in self._process.objects().listing(asked.get("prefix", ""))]
+        prefix = _text(asked, "prefix", "")
+        return [asdict(line) for line in self._process.objects().listing(prefix)]
 
     async def _get(self, asked: Asked) -> Any:
-        type_name, value = self._process.objects().value(str(asked["name"]))
-        return {"name": asked["name"], "type": type_name, "value": shown(value)}
+        name = _text(asked, "name")
+        type_name, value = self._process.objects().value(name)
+        return {"name": name, "type": type_name, "value": shown(value)}
 
     async def _perform(self, asked: Asked) -> Any:
         shelf = self._process.objects()
         args = asked.get("args", [])
-        tag = shelf.perform(asked["name"], asked["type"], asked["operation"], args)
-        return await self._acknowledged(tag, asked)
+        if not isinstance(args, list):
+            raise LocalProtocolError(f"args is {args!r}: give a list")
+        name, type_name = _text(asked, "name"), _text(asked, "type")
+        wait, seconds = self._wait(asked), _seconds(asked)
+        tag = shelf.perform(name, type_name, _text(asked, "operation"), args)
+        return await self._acknowledged(tag, wait, seconds)
 
     async def _delete(self, asked: Asked) -> Any:
-        return await self._acknowledged(self._process.objects().delete(asked["name"]), asked)
+        wait, seconds = self._wait(asked), _seconds(asked)
+        tag = self._process.objects().delete(_text(asked, "name"))
+        return await self._acknowledged(tag, wait, seconds)
 
-    async def _acknowledged(self, tag: Any, asked: Asked) -> Any:
-        """Durable here, and further as `wait` says: "stable", or how many members have to have it."""
+    def _wait(self, asked: Asked) -> str | int | None:
+        """ "stable", or how many members have to have it: looked at before anything is done."""
+        wait, members = asked.get("wait"), len(self._process.member.members)
+        if wait is None or wait == "stable" or (isinstance(wait, int) and 1 <= wait <= members):
+            return wait
+        raise LocalProtocolError(
+            f'wait is {wait!r}: give "stable", or how many of the {members} members are to have it'
+        )
+
+    async def _acknowledged(self, tag: Tag, wait: str | int | None, seconds: float) -> Any:
+        """When it is durable here, and where it is to be waited for."""
         await self._process.durable()
-        member, wait = self._process.member, asked.get("wait")
-        with trio.move_on_after(float(asked.get("seconds", _SECONDS))) as scope:
-            if wait == "stable":
-                await member.wait_stable(tag)
+        member = self._process.member
+        with trio.move_on_after(seconds) as scope:
+            if isinstance(wait, int):
+                await member.wait_delivered(tag, count=wait)
             elif wait is not None:
-                await member.wait_delivered(tag, count=int(wait))
+                await member.wait_stable(tag)
         if scope.cancelled_caught:
             raise LocalProtocolError(
-                f"{tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not where it was "
-                "to be waited for: look at `crdtcast members` for who is silent"
+                f"message {tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not where "
+                "it was to be waited for: look at `crdtcast members` for who is silent, and do not "
+                "repeat it"
             )
         return {"tag": list(tag.dot)}
 
 
 def _refused(why: str) -> dict[str, Any]:
     return {"ok": False, "error": " ".join(why.split())}
+
+
+def _text(asked: Asked, key: str, default: str | None = None) -> str:
+    value = asked.get(key, default)
+    if isinstance(value, str):
+        return value
+    raise LocalProtocolError(f"{key} is {value!r}: give a text")
+
+
+def _seconds(asked: Asked) -> float:
+    value = asked.get("seconds", _SECONDS)
+    if isinstance(value, (int, float)) and value >= 0:
+        return value
+    raise LocalProtocolError(f"seconds is {value!r}: give a number")

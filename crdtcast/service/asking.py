@@ -1,6 +1,7 @@
 """The operator's end of an admin socket."""
 
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -72,6 +73,8 @@ def find(node: str | None, place: str | None) -> str:
         return default_socket(node)
     directory = Path(socket_directory())
     found = sorted(directory.glob("*.sock")) if directory.is_dir() else []
+    if len(found) > 1:
+        found = [path for path in found if _is_alive(path)]
     if len(found) == 1:
         return os.fspath(found[0])
     names = ", ".join(path.stem for path in found)
@@ -80,3 +83,9 @@ def find(node: str | None, place: str | None) -> str:
         if found
         else f"no node of this user has its socket in {directory}: say where it is with --admin"
     )
+
+
+def _is_alive(path: Path) -> bool:
+    """Whether anybody listens: a node that was killed leaves its socket behind."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0

@@ -214,7 +214,7 @@ def do(
         type=type_name,
         operation=operation,
         args=[_argument(each) for each in args],
-        wait=wait,
+        wait=None if wait is None else _argument(wait),
     )
     _print(found, as_json, lambda f: f"done: message {f['tag'][1]} of {f['tag'][0]}")
 

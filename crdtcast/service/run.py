@@ -53,6 +53,7 @@ class NodeProcess:
         self.shelf = None if settings.witness else Shelf(settings.name, clock_ms, self._logger)
         self._member: GroupMember | None = None
         self._stop = trio.Event()
+        self._scope = trio.CancelScope()
         self._caught_up = ""
 
     # Looking in
@@ -117,22 +118,26 @@ class NodeProcess:
 
     async def run(self) -> None:
         """Until a signal, or until it has left the group. Prints one line when it is a member."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._listen_to_signals, nursery.cancel_scope)
-            await self._serve(nursery)
-            try:
-                async with open_group(self.settings.name, **self._group_options()) as member:
-                    self._member = member
-                    if self.shelf is not None:
-                        self.shelf.speak_for(member)
-                    self._say_ready(member)
-                    if self.settings.evict_after is not None:
-                        nursery.start_soon(evict_the_silent, member, self.settings.evict_after)
-                    await self._stop.wait()
-                    await self._depart(member)
-            finally:
-                sockets.remove(self.settings.admin_place)
-            nursery.cancel_scope.cancel()
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._listen_to_signals)
+                await self._serve(nursery)
+                try:
+                    await self._take_part(nursery)
+                finally:
+                    sockets.remove(self.settings.admin_place)
+                nursery.cancel_scope.cancel()
+
+    async def _take_part(self, nursery: trio.Nursery) -> None:
+        async with open_group(self.settings.name, **self._group_options()) as member:
+            self._member = member
+            if self.shelf is not None:
+                self.shelf.speak_for(member)
+            self._say_ready(member)
+            if self.settings.evict_after is not None:
+                nursery.start_soon(evict_the_silent, member, self.settings.evict_after)
+            await self._stop.wait()
+            await self._depart(member)
 
     async def _serve(self, nursery: trio.Nursery) -> None:
         """Answer probes and operators, from the start."""
@@ -147,7 +152,9 @@ class NodeProcess:
         nursery.start_soon(trio.serve_listeners, admin.serve, [listener])
 
     def stop(self) -> None:
-        """Let `run` end."""
+        """Let `run` end; at once if it is no member yet, or is asked a second time."""
+        if self._stop.is_set() or self._member is None:
+            self._scope.cancel()
         self._stop.set()
 
     async def leave(self) -> bool:
@@ -169,6 +176,7 @@ class NodeProcess:
             "replace": settings.replaces is not None,
             "progress": self._copied,
             "journal": self._journal,
+            "event_logs": settings.event_logs,
             **settings.link_options(),
         }
 
@@ -197,15 +205,11 @@ class NodeProcess:
         except EndedError as error:
             self._logger.warning("not left: %s", error)
 
-    async def _listen_to_signals(
-        self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]
-    ) -> None:
+    async def _listen_to_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for _ in signals:
-                if self._stop.is_set() or self._member is None:
-                    scope.cancel()
-                self._stop.set()
+                self.stop()
 
 
 async def evict_the_silent(member: GroupMember, after: float) -> None:

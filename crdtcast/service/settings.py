@@ -41,6 +41,9 @@ class NodeSettings:
     evict_after: float | None = option(
         Kind.SECONDS, "Evict members that are silent for so long; without it, nobody is.", None
     )
+    event_logs: str | None = option(
+        Kind.PATH, "Directory for event logs, which `crdtcast check` reads; needs a journal.", None
+    )
     leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
     leave_seconds: float = option(
         Kind.SECONDS, "How long a leave may take before the node stops anyway.", 30.0
@@ -82,7 +85,7 @@ class NodeSettings:
         lines = []
         if self.found and self.join:
             lines.append("found and join are both given: found a new group, or join one")
-        if not self.found and not self.join:
+        if not self.found and not self.join and self.journal is None:
             lines.append(
                 "neither found nor join is given: found = true for the first member of a new group, "
                 'join = ["host:port"] for every other one'
@@ -102,6 +105,10 @@ class NodeSettings:
             lines.append(
                 f"evict_after is {self.evict_after:g} s: give at least three keepalive_intervals "
                 f"({3 * self.keepalive_interval:g} s); an hour is a usual choice"
+            )
+        if self.event_logs and not self.journal:
+            lines.append(
+                "event_logs is given without a journal, which tells what is durable: give one"
             )
         secret = None
         try:

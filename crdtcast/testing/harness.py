@@ -98,7 +98,9 @@ class _Run:
         self.specification = specification
         self.group: Group[PureOpCRDT[Any]] = Group(crdt, schedule.members)
         self.steps: list[str] = []
-        self.digests: dict[tuple[tuple[str, int], ...], str] = {}  # of each visible set
+        # Of each set of visible operations: what it is worth, which no order of them may change.
+        self.expected: dict[tuple[tuple[str, int], ...], tuple[Any, bytes]] = {}
+        self.digests: dict[tuple[tuple[str, int], ...], str] = {}
         self.values: dict[str, bytes] = {}  # of each digest
 
     def run(self) -> None:
@@ -188,13 +190,16 @@ class _Run:
         self._check(member)
 
     def _check(self, member: Member[PureOpCRDT[Any]]) -> None:
+        visible = tuple(sorted(member.vector.items()))
+        if visible not in self.expected:
+            worth = self.specification(tuple(member.visible))
+            self.expected[visible] = worth, canonical(worth)
+        expected, wanted = self.expected[visible]
         value = member.crdt.value
-        expected = self.specification(tuple(member.visible))
         encoded = canonical(value)
-        if encoded != canonical(expected):
+        if encoded != wanted:
             self._fail(f"{member.name} is worth {value!r}, but should be {expected!r}")
         digest = member.crdt.digest()
-        visible = tuple(sorted(member.vector.items()))
         if self.digests.setdefault(visible, digest) != digest:
             self._fail(f"{member.name} has another digest than before, with the same operations")
         if self.values.setdefault(digest, encoded) != encoded:

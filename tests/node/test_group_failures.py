@@ -1,6 +1,7 @@
 """Members that fail or are used wrongly: their own error, soon, and the group goes on without them."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +38,10 @@ class Giving(Ledger):
 class Refusing(Ledger):
     """Fails when it is given a state."""
 
+    before: Callable[[], None] = staticmethod(lambda: None)
+
     def set_state(self, state: bytes) -> None:
+        self.before()
         raise ValueError("not a state that I know")
 
 
@@ -103,6 +107,44 @@ async def test_a_joiner_that_fails_on_the_state_leaves_the_group() -> None:
         late.ledger = Ledger()
         await late.join()
         await members_are(a.up, "a", "b", "c")
+
+
+def test_one_that_failed_on_the_state_goes_on_from_its_journal_with_a_better_process(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with open_group("a", found=True, process=Ledger()) as a:
+                a.tcbroadcast(b"x")
+                with pytest.raises(ValueError, match="not a state that I know"):
+                    async with open_group(
+                        "b", join=a.address, process=Refusing(), journal=tmp_path
+                    ):
+                        pass
+                await members_are(a, "a")
+                # Out of reach, it cannot even leave.
+                refusing = Refusing()
+                refusing.before = lambda: a.cut("b")
+                with pytest.raises(ValueError, match="not a state that I know"):
+                    async with open_group(
+                        "b",
+                        join=a.address,
+                        process=refusing,
+                        journal=tmp_path,
+                        handshake_timeout=0.2,
+                    ):
+                        pass
+                await members_are(a, "a", "b")
+                a.heal("b")
+                ledger = Ledger()
+                async with open_group("b", join=a.address, process=ledger, journal=tmp_path) as b:
+                    await members_are(a, "a", "b")
+                    assert not a.members["b"].witness
+                    assert ledger.payloads == [b"x"]
+                    await a.wait_stable(b.tcbroadcast(b"y"))
+                    assert ledger.payloads == [b"x", b"y"]
+
+    trio.run(main)
 
 
 def test_one_that_comes_back_and_fails_on_the_state_leaves_the_group_and_ends() -> None:

@@ -1,8 +1,10 @@
 """The admin socket's conversation: who may ask, and what is no question."""
 
 import os
+import socket
 import stat
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +156,15 @@ def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.Mo
     place.touch()
     assert find(None, None) == find("eu", None) == os.fspath(place)
     assert find(None, "127.0.0.1:1") == "127.0.0.1:1"
-    place.with_name("us.sock").touch()
-    with pytest.raises(UnusableInputError, match=r"several nodes here \(eu, us\)"):
-        find(None, None)
+    place.unlink()
+    with ExitStack() as stack:
+        for name in ("eu", "us"):
+            alive = stack.enter_context(socket.socket(socket.AF_UNIX))
+            alive.bind(default_socket(name))
+            alive.listen()
+        Path(default_socket("killed")).touch()
+        with pytest.raises(UnusableInputError, match=r"several nodes here \(eu, us\)"):
+            find(None, None)
 
 
 def test_whoever_listens_and_is_no_node_is_told_apart(tmp_path: Path) -> None:

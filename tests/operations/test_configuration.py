@@ -101,7 +101,7 @@ def checked(**given: Any) -> tuple[str, ...]:
 
 
 def test_a_node_needs_a_group_to_found_or_to_join() -> None:
-    assert checked(found=True) == checked(join=["127.0.0.1:1"]) == ()
+    assert checked(found=True) == checked(join=["127.0.0.1:1"]) == checked(journal="/x") == ()
     assert "neither found nor join" in checked()[0]
     assert "both given" in checked(found=True, join=["127.0.0.1:1"])[0]
     assert "without witness" in checked(found=True, witness=True)[0]
@@ -114,6 +114,7 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"name": "no name"}, "no name for a node"),
         ({"replaces": "us", "found": False, "join": ["127.0.0.1:1"]}, "of its own name"),
         ({"evict_after": 10}, "at least three keepalive_intervals"),
+        ({"event_logs": "/logs"}, "without a journal"),
         ({"log_level": "loud"}, "choose one of debug, info, warning, error"),
         ({"admin": "0.0.0.0:7000"}, "choose 127.0.0.1, or a path"),
         ({"admin": "127.0.0.1:7000"}, "every user of this machine reaches"),

@@ -24,7 +24,7 @@ def test_what_was_acknowledged_survives_sigkill_of_all(tmp_path: Path) -> None:
             us.process.send_signal(signal.SIGKILL)
             eu.process.wait()
             us.process.wait()
-    again = start("eu", "--found", "--listen", eu.listen)
+    again = start("eu", "--listen", eu.listen, "--event-logs", str(tmp_path / "logs"))
     with killed_at_the_end(again):
         again.wait_ready()
         other = start("us", "--join", eu.listen)
@@ -40,3 +40,4 @@ def test_what_was_acknowledged_survives_sigkill_of_all(tmp_path: Path) -> None:
             for node in (again, other):
                 assert node.ask("get", name="hits")["value"] == 20
             assert other.ask("verify")["equal"]
+    assert list((tmp_path / "logs").rglob("*")), "no event log"

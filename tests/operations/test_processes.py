@@ -86,6 +86,7 @@ def test_what_cannot_be_done_is_one_line_that_says_what_to_do(group: dict[str, R
         (("object", "do", "cart", "counter_pn", "increment"), eu, "is a set_aw here"),
         (("object", "do", "cart", "set_aw", "ad", "y"), eu, "has no operation 'ad'; it has"),
         (("object", "do", "x", "set_aw", "add"), eu, "set_aw.add"),
+        (("object", "do", "cart", "set_aw", "add", "x", "--wait", "9"), eu, "of the 3 members"),
         (("object", "list"), w, "is a witness and holds no objects: ask another member"),
         (("verify",), w, "is a witness"),
         (("evict", "asia"), eu, "'asia' is no member of group 'shop'"),

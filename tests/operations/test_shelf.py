@@ -1,0 +1,81 @@
+"""Objects on a group: whatever an operator types is done or refused, and never half done."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.exceptions import CrdtcastError, InvalidOperationError, LocalProtocolError
+from crdtcast.objects import known_types
+from crdtcast.service.shelf import Shelf
+from crdtcast.service.values import shown
+from crdtcast.tags import Dot, Tag
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+operations = st.sampled_from(
+    [(name, each) for name, crdt in sorted(known_types().items()) for each in crdt.OPERATIONS]
+)
+
+
+class Alone:
+    """A member without others: what is sent is delivered to its shelf."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf("a", lambda: 1_700_000_000_000)
+        self.shelf.speak_for(self)
+        self.sent: list[bytes] = []
+
+    def tcbroadcast(self, payload: bytes) -> Tag:
+        tag = Tag(Dot("a.1", len(self.sent) + 1), (), {"a.1": len(self.sent)})
+        self.sent.append(payload)
+        self.shelf.tcdeliver(payload, tag)
+        return tag
+
+
+@given(st.lists(st.tuples(operations, st.lists(json_values, max_size=3)), max_size=6))
+def test_an_operation_is_done_or_refused_with_an_error_of_ours(
+    typed: list[tuple[tuple[str, str], list[Any]]],
+) -> None:
+    alone = Alone()
+    for (type_name, operation), args in typed:
+        sent = len(alone.sent)
+        try:
+            alone.shelf.perform(type_name, type_name, operation, args)
+        except CrdtcastError:
+            assert len(alone.sent) == sent
+        else:
+            assert len(alone.sent) == sent + 1
+        assert alone.shelf.unreadable == 0
+    copy = Shelf("b", lambda: 1_700_000_000_000)
+    copy.set_state(alone.shelf.get_state())
+    for line in alone.shelf.listing():
+        assert copy.value(line.name) == alone.shelf.value(line.name)
+        shown(copy.value(line.name)[1])
+    for number in range(len(alone.sent)):
+        tag = Tag(Dot("a.1", number + 1), (), {"a.1": number})
+        alone.shelf.tcstable(tag)
+        copy.tcstable(tag)
+    assert copy.get_state() == alone.shelf.get_state()
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93\x00\x90\x90", b"\x92\x05\x90", b"\x05"])
+def test_a_payload_that_is_none_of_ours_is_skipped_and_counted(payload: bytes) -> None:
+    alone = Alone()
+    alone.shelf.tcdeliver(payload, Tag(Dot("b.1", 1), (), {}))
+    assert alone.shelf.unreadable == 1
+    alone.shelf.tcstable(Tag(Dot("b.1", 1), (), {}))
+
+
+def test_what_is_not_there_and_who_is_no_member_yet() -> None:
+    shelf = Shelf("a", lambda: 0)
+    with pytest.raises(LocalProtocolError, match="is no member of its group yet"):
+        shelf.perform("x", "set_aw", "add", [1])
+    with pytest.raises(LocalProtocolError, match="there is no object 'x'"):
+        shelf.value("x")
+    with pytest.raises(InvalidOperationError, match="there is no type 'set'"):
+        shelf.perform("x", "set", "add", [1])
