@@ -132,9 +132,14 @@ class SharedLinks(Endpoint):
         self._with_links(lambda links: self._keep(links, links.add_address(address)))
 
     def want(self, name: str) -> None:
-        """Keep a link with that process, if it is known where it is."""
+        """Keep a link with that process, if it is known where it is; it may have moved since it was
+        dialled first, unless we were told that address.
+        """
         address = self.known.get(name)
-        if name != self.name and address is not None and not self._is_dialled(name):
+        if name == self.name or address is None:
+            return
+        dialled = self._dialled(name)
+        if not dialled or not {address, *self.options.addresses} & dialled:
             self.set_address(name, address)
 
     def unwant(self, name: str) -> None:
@@ -143,9 +148,10 @@ class SharedLinks(Endpoint):
         if name not in self.options.named_peers and shares < 2:
             self._with_links(lambda links: links.forget(name))
 
-    def _is_dialled(self, name: str) -> bool:
-        links = self._links
-        return links is not None and any(peer.name == name for peer in links.dialled)
+    def _dialled(self, name: str) -> set[Address | None]:
+        """Where that process is being dialled."""
+        dialled = self._links.dialled if self._links is not None else ()
+        return {peer.address for peer in dialled if peer.name == name}
 
     async def news(self) -> None:
         """Return when a link has come or gone, or a peer has said something about its groups."""
