@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from crdtcast.bounds import StoreLimits, WhenFull
     from crdtcast.broadcast import BroadcastNode, open_node
     from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
     from crdtcast.eventlog import EventLog
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         RemoteProtocolError,
         RolledBackError,
         ServerError,
+        StoreFullError,
         SupersededError,
         TypeClashError,
         UnusableInputError,
@@ -73,11 +75,14 @@ __all__ = [
     "RolledBackError",
     "ServerError",
     "Stable",
+    "StoreFullError",
+    "StoreLimits",
     "SupersededError",
     "Tag",
     "Token",
     "TypeClashError",
     "UnusableInputError",
+    "WhenFull",
     "open_group",
     "open_links",
     "open_node",
@@ -87,6 +92,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "crdtcast.bounds": ("StoreLimits", "WhenFull"),
     "crdtcast.broadcast": ("BroadcastNode", "open_node"),
     "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
     "crdtcast.eventlog": ("EventLog",),
@@ -103,6 +109,7 @@ _HOMES = {
         "RemoteProtocolError",
         "RolledBackError",
         "ServerError",
+        "StoreFullError",
         "SupersededError",
         "TypeClashError",
         "UnusableInputError",

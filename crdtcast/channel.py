@@ -24,6 +24,7 @@ from crdtcast.link import Link
 from crdtcast.messages import Digest, Ended, Message, Transmit
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
+from crdtcast.spilling import Spilled
 from crdtcast.wire_groups import Apart, Grouped, Here, InGroup
 from crdtcast.wire_values import FrameKind
 
@@ -138,7 +139,9 @@ class Channel(Driving):
             else:
                 name = name_of(effect.to)
                 names = [name] if self.here.get(name) == effect.to else []
-            self.send_to(names, effect.message)
+            message = effect.message
+            if names:
+                self.send_to(names, message.loaded() if type(message) is Spilled else message)
 
     def send_to(self, names: list[str], frame: InGroup) -> None:
         """Queue a frame for those of these names that are linked."""

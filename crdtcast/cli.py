@@ -36,6 +36,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="spark",
         summary="Check the replicas' event logs with Spark and write a report.",
     ),
+    "chaos": Subcommand(
+        module="crdtcast.chaos.cli",
+        attribute="chaos",
+        extra="cli",
+        summary="Real processes under faults: is anything lost, doubled or different?",
+    ),
     "check": Subcommand(
         module="crdtcast.logcheck.cli",
         attribute="check",

@@ -27,6 +27,13 @@ class EndedError(LocalProtocolError):
     """This incarnation leaves, has left or was evicted: it sends nothing any more. Join again to go on."""
 
 
+class StoreFullError(LocalProtocolError):
+    """Too much that this member holds is not stable yet, because somebody does not acknowledge. Nothing was sent.
+
+    Try again when that one is back, or was evicted.
+    """
+
+
 class NotReadyError(LocalProtocolError):
     """A member cannot let another one in yet; ask it again a little later. Nothing has changed."""
 

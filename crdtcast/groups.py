@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from crdtcast.bounds import StoreLimits
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.durablelog import DurableLog
@@ -101,6 +102,7 @@ class GroupLinks:
         process: Process | None = None,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        limits: StoreLimits | None = None,
         event_logs: str | os.PathLike[str] | None = None,
     ) -> GroupMember:
         """Be the first member of a new group whose members come and go; the others `join`.
@@ -117,6 +119,7 @@ class GroupLinks:
             process=process,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
+            limits=limits,
             observer=_observer(journal, event_logs),
         )
         self._opened[name] = member
@@ -137,6 +140,7 @@ class GroupLinks:
         progress: Callable[[int, int], None] | None = None,
         journal: AnyJournal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        limits: StoreLimits | None = None,
         event_logs: str | os.PathLike[str] | None = None,
     ) -> GroupMember:
         """Join a group through any process that is linked and in it; returns when this is a member.
@@ -151,7 +155,8 @@ class GroupLinks:
             delivered and said is durable before anything leaves that depends on it, and a process
             that starts again goes on from there (docs/journal.md). compact_bytes: a snapshot is taken
             when it has grown by so much. event_logs: a directory for event logs (`crdtcast check`), whose
-            lines are written when what they tell of is durable.
+            lines are written when what they tell of is durable. limits: what may be held of messages
+            that are not stable yet, and what happens beyond.
 
         Raises HandshakeError, with the reason, if no member lets this one in; what the process
         raises when it is given the group's state: this member has left again then. What
@@ -164,6 +169,7 @@ class GroupLinks:
             witness=witness,
             journal=_journal(journal),
             compact_bytes=compact_bytes,
+            limits=limits,
             observer=_observer(journal, event_logs),
         )
         self._opened[name] = member
@@ -240,6 +246,7 @@ async def open_group(
     progress: Callable[[int, int], None] | None = None,
     journal: AnyJournal | None = None,
     compact_bytes: int = COMPACT_BYTES,
+    limits: StoreLimits | None = None,
     event_logs: str | os.PathLike[str] | None = None,
     **links: Any,
 ) -> AsyncIterator[GroupMember]:
@@ -272,6 +279,7 @@ async def open_group(
                 process=process,
                 journal=journal,
                 compact_bytes=compact_bytes,
+                limits=limits,
                 event_logs=event_logs,
             )
             await member.ready()
@@ -284,6 +292,7 @@ async def open_group(
                 progress=progress,
                 journal=journal,
                 compact_bytes=compact_bytes,
+                limits=limits,
                 event_logs=event_logs,
             )
         yield member

@@ -12,6 +12,7 @@ from functools import partial
 
 import trio
 
+from crdtcast.bounds import Bound, StoreLimits
 from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
@@ -28,14 +29,15 @@ from crdtcast.exceptions import (
 from crdtcast.group_state import Entry, Happened
 from crdtcast.incarnation import name_of
 from crdtcast.joining import Progress
+from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.deciding import is_whole
-from crdtcast.journal.interface import Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.link import Link
 from crdtcast.process import Process, already_taken, checked
 from crdtcast.recording import COMPACT_BYTES, Observer, Recording, Resumed
 from crdtcast.replica import fresh_incarnation
 from crdtcast.returning import Returning
+from crdtcast.spilling import Spill, SpillingEngine, spilling
 from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 
@@ -47,7 +49,7 @@ class GroupMember(Broadcasting):
     `ready`), and NotReadyError inside a process that is being given the past of the group.
     """
 
-    engine: GroupEngine
+    engine: SpillingEngine
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class GroupMember(Broadcasting):
         witness: bool = False,
         journal: Journal | None = None,
         compact_bytes: int = COMPACT_BYTES,
+        limits: StoreLimits | None = None,
         observer: Callable[["GroupMember"], Observer] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -83,6 +86,12 @@ class GroupMember(Broadcasting):
         self._looked = trio.lowlevel.ParkingLot()
         channel.on_asked = self._asked
         channel.on_gone = self._gone
+        self._bound = Bound(limits or StoreLimits(), self._logger)
+        spill = None
+        if isinstance(journal, FileJournal):
+            spill = Spill(journal.path, self._bound.limits.memory_bytes)
+        kind = SpillingEngine if journal is None else NotingEngine
+        self._engine_type = spilling(kind, spill)
         self._recording: Recording | None = None
         if journal is not None:
             self._recording = Recording(
@@ -165,11 +174,8 @@ class GroupMember(Broadcasting):
         if recording is not None and self._resume(recording, recording.load()):
             return
         self.channel.founding = fresh_incarnation(self.name)
-        self._begin(self._engine_type.found(self.channel.founding, []))
-
-    @property
-    def _engine_type(self) -> type[GroupEngine]:
-        return GroupEngine if self._recording is None else NotingEngine
+        alone = GroupEngine.found(self.channel.founding, [])
+        self._begin(self._engine_type(alone.me, alone.state()))
 
     async def join(self, *, replace: bool = False, progress: Progress | None = None) -> None:
         """Join the group through any of its members that is linked; return when this is a member. With
@@ -287,7 +293,7 @@ class GroupMember(Broadcasting):
         """Whether it never was a member."""
         return not self._started
 
-    def _begin(self, engine: GroupEngine) -> None:
+    def _begin(self, engine: SpillingEngine) -> None:
         self.engine = engine
         if self._recording is not None:
             self._recording.begin_anew()
@@ -337,7 +343,7 @@ class GroupMember(Broadcasting):
             self.parked = saved.parked
             self.channel.founding = saved.founding
             self.channel.shared.learn(saved.life.addresses)
-            engine = NotingEngine(saved.incarnation, saved.state)
+            engine = self._engine_type(saved.incarnation, saved.state)
             if saved.application is not None:
                 self._catch_up(saved.application, resumed.since)
         except BaseException:
@@ -456,6 +462,9 @@ class GroupMember(Broadcasting):
             if name not in self.channel.here:
                 self.channel.shared.want(name)
         self._returning.look()
+        for holder in self._bound.look(engine, set(self.channel.here)):
+            self._bound.evicts(engine, holder)
+            self.channel.flush()
         self._looked.unpark_all()
         if (standing := engine.standing) is not self._standing:
             self._standing = standing
@@ -521,6 +530,8 @@ class GroupMember(Broadcasting):
             )
         if not self._closed and self.standing is Standing.LEAVING:
             raise self._is_over()
+        if not self._closed:
+            self._bound.check(self.engine)
         return super().tcbroadcast(payload, after=after)
 
     def _is_over(self) -> EndedError:

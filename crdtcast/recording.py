@@ -257,7 +257,9 @@ class Recording:
 
     def _to_write(self) -> Callable[[], None] | None:
         member = self._member
-        limit = max(self._compact_at, 2 * self._snapshot_bytes)
+        # What is not stable would be in the snapshot, too, and nothing gained.
+        held = 0 if member.is_outside else 2 * member.engine.held_bytes
+        limit = max(self._compact_at, 2 * self._snapshot_bytes, held)
         if self._snapshot_due or self._journal.grown > limit:
             return partial(self._write_snapshot, self._snapshot())
         if self._changes is None:

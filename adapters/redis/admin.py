@@ -16,7 +16,6 @@ from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, ServerError
-from crdtcast.node import Node
 from crdtcast.status import as_json
 from crdtcast.status import status as status_of
 
@@ -178,9 +177,8 @@ class Admin:
             status["members"] = sorted(engine.members)
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
-        if node is not None and engine is not None:
+        if (runtime := gateway.runtime) is not None:
             # What every member tells, whatever it runs: see docs/operations.md.
             drift = gateway.hlc.refused
-            runtime = node if isinstance(node, Node) else node.channel
             status["member"] = as_json(status_of(runtime, clock_drift_refused=drift))
         return status

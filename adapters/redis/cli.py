@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 
 import click
@@ -11,8 +9,10 @@ import trio
 
 from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
+from crdtcast.adapters.redis.probes import serve_probes
 from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.jsonlog import log_to_stderr
 from crdtcast.options import Address, NodeOptions, format_address, parse_address
 from crdtcast.proof import read_secret
 from crdtcast.running import run_until_signal
@@ -124,7 +124,11 @@ def parse_peer(text: str) -> tuple[str, Address]:
 @click.option("--cut", multiple=True, help="Start with the link to this peer cut.")
 @click.option("--admin", is_flag=True, help="Allow CRDTCAST CUT, HEAL and ADVANCE: for tests.")
 @click.option("--clock-offset", default=0, help="Milliseconds added to the clock: for tests.")
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Where /metrics, /ready and /live are served over HTTP."
+)
 @click.option("--verbose", is_flag=True, help="Log links that come and go.")
+@click.option("--log-json", is_flag=True, help="Log lines as JSON objects.")
 def gateway(
     name: str,
     group: str,
@@ -149,14 +153,12 @@ def gateway(
     cut: tuple[str, ...],
     admin: bool,
     clock_offset: int,
+    metrics: str | None,
     verbose: bool,
+    log_json: bool,
 ) -> None:
     """Replicate a Redis or Valkey server: clients connect to this gateway instead of the server."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format=f"%(asctime)s {name} %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    log_to_stderr(name, "info" if verbose else "warning", as_json=log_json)
     if peers and len(dict(map(parse_peer, peers))) < len(peers):
         raise ConfigurationError("a peer's name is given twice: each member has its own")
     member = None
@@ -196,7 +198,7 @@ def gateway(
     )
     runner = Gateway(options)
     runner.clock.offset_ms = clock_offset
-    trio.run(_main, runner)
+    trio.run(_main, runner, None if metrics is None else parse_address(metrics))
 
 
 def _refuse_mixed(
@@ -229,10 +231,16 @@ def _refuse_mixed(
         )
 
 
-async def _main(runner: Gateway) -> None:
+async def _main(runner: Gateway, metrics: Address | None) -> None:
+    async def run(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+        await runner.run(task_status=task_status)
+        scope.cancel()  # it has left its group: nothing is left to be told of it
+
     async def serve() -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(runner.run)
+            if metrics is not None:
+                await nursery.start(serve_probes, runner, metrics)
+            await nursery.start(run, nursery.cancel_scope)
             assert runner.node is not None
             engine = runner.committer.engine
             print(

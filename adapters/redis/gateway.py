@@ -39,12 +39,15 @@ from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.backoff import Backoff
+from crdtcast.channel import Channel
+from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import (
     ConfigurationError,
     HandshakeError,
+    NotReadyError,
     RolledBackError,
     ServerError,
     SupersededError,
@@ -584,6 +587,22 @@ class Gateway:
                 finally:
                     connection.close()
             await trio.sleep(_PROBE_AGAIN_SECONDS)
+
+    # For operators
+
+    @property
+    def runtime(self) -> Node | Channel | None:
+        """What moves the engine's messages; None before there is an engine."""
+        if isinstance(self.node, GroupPeers):
+            return None if self.node.engine is None else self.node.channel
+        return self.node
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The links. NotReadyError before there are any."""
+        if self.node is None:
+            raise NotReadyError("not started yet")
+        return self.node.shared if isinstance(self.node, GroupPeers) else self.node
 
     # What the parts tell each other
 

@@ -4,20 +4,21 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
-from crdtcast.engine import GroupEngine, GroupState, Parked
+from crdtcast.engine import GroupState, Parked
 from crdtcast.engine.store import Store, Stored
 from crdtcast.journal.saved import Batch, Happened, Life
 from crdtcast.messages import Message
+from crdtcast.spilling import Spill, SpillingEngine, SpillingStore
 from crdtcast.tags import Dot, Tag
 
 
-class NotingStore(Store):
+class NotingStore(SpillingStore):
     """Notes what comes in (delivered or sent) and what goes (reported stable)."""
 
     __slots__ = ("happened",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, spill: Spill | None = None) -> None:
+        super().__init__(spill)
         self.happened: list[Happened] = []
 
     def add(self, message: Message, tag: Tag, tick: int) -> Stored:
@@ -29,7 +30,7 @@ class NotingStore(Store):
         super().remove(reported)
 
 
-class NotingEngine(GroupEngine):
+class NotingEngine(SpillingEngine):
     """A `GroupEngine` with a journal."""
 
     store_type: ClassVar[type[Store]] = NotingStore

@@ -1,5 +1,10 @@
-"""A gateway tells of itself as a member what every other one does."""
+"""A gateway tells of itself as a member what every other one does, and has the same probes."""
 
+import json
+import socket
+import urllib.error
+import urllib.request
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,13 +15,32 @@ from crdtcast.status import Status
 
 
 @pytest.mark.server
-def test_a_gateways_status_holds_that_of_its_member(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, ["a", "b"], group="shop") as cluster:
-        with RawClient(cluster["a"].gateway.port) as client:
+def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        probes = f"127.0.0.1:{free.getsockname()[1]}"
+    more = ["--metrics", probes, "--log-json", "--verbose"]
+    with LocalCluster(tmp_path, ["a"], group="shop", arguments=more) as cluster:
+        region = cluster["a"]
+        with RawClient(region.gateway.port) as client:
             assert client.call("SADD", "s", "x") == 1
-        while (found := cluster["a"].status()["member"])["unstable"]:
+        while (found := region.status()["member"])["unstable"]:
             pass
         assert set(found) == set(Status.__dataclass_fields__)
         assert (found["node"], found["group"], found["standing"]) == ("a", "shop", "member")
-        assert [member["name"] for member in found["members"]] == ["a", "b"]
+        assert [member["name"] for member in found["members"]] == ["a"]
         assert found["sent"] >= 1 and found["caught_up"]
+        with urllib.request.urlopen(f"http://{probes}/ready", timeout=10) as answer:
+            assert answer.read() == b"ready\n"
+        with urllib.request.urlopen(f"http://{probes}/metrics", timeout=10) as answer:
+            assert b'crdtcast_sent_total{group="shop",node="a"}' in answer.read()
+        region.server.kill()
+        code = 200
+        while code == 200:
+            try:
+                urllib.request.urlopen(f"http://{probes}/ready", timeout=10).close()
+            except urllib.error.HTTPError as error:
+                with error:
+                    code, why = error.code, error.read().decode()
+        assert (code, why) == (503, f"the server {region.status()['server']} does not answer\n")
+        lines = region.gateway.log.read_text().splitlines()
+        assert {json.loads(line)["node"] for line in lines} == {"a"}

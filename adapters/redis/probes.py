@@ -1,0 +1,66 @@
+"""`/live`, `/ready` and `/metrics` of a gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.exceptions import NotReadyError
+from crdtcast.listening import listen
+from crdtcast.options import Address
+from crdtcast.service.probes import Probes
+from crdtcast.status import Status, is_caught_up, status
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.gateway import Gateway
+
+
+class GatewayProbes:
+    """Whether clients should be sent to a gateway: its server answers, and it has caught up once in its
+    present incarnation.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._caught_up = ""
+
+    def ready(self) -> bool:
+        """(For `Probes`.)"""
+        runtime = self._gateway.runtime
+        if runtime is None or not self._gateway.committer.serving:
+            return False
+        engine = runtime.driven()
+        if self._caught_up != engine.me and is_caught_up(
+            engine, self._gateway.endpoint.watching().suspects
+        ):
+            self._caught_up = engine.me
+        return self._caught_up == engine.me
+
+    def waits_for(self) -> str:
+        """(For `Probes`.)"""
+        if not self._gateway.committer.serving:
+            return f"the server {self._gateway.options.server} does not answer"
+        return "not caught up yet"
+
+    def status(self) -> Status:
+        """(For `Probes`.)"""
+        runtime = self._gateway.runtime
+        if runtime is None:
+            raise NotReadyError("not started yet")
+        return status(runtime, clock_drift_refused=self._gateway.hlc.refused)
+
+
+async def serve_probes(
+    gateway: Gateway,
+    address: Address,
+    *,
+    task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Until cancelled; with `nursery.start`, returns the address. ConfigurationError: it is taken."""
+    listeners = await listen(address)
+    own = GatewayProbes(gateway)
+    serve = Probes(own.ready, own.waits_for, own.status).serve
+    async with trio.open_nursery() as nursery:
+        await nursery.start(trio.serve_listeners, serve, listeners)
+        task_status.started(listeners[0].socket.getsockname()[:2])

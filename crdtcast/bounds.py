@@ -1,0 +1,101 @@
+"""How much a member holds of what is not stable yet: warnings long before the most, and what to do then."""
+
+import enum
+import logging
+from dataclasses import dataclass
+
+from crdtcast.engine import Standing
+from crdtcast.exceptions import ConfigurationError, CrdtcastError, StoreFullError
+from crdtcast.incarnation import name_of
+from crdtcast.spilling import SpillingEngine
+
+_WARNINGS = (0.5, 0.75, 0.9, 1.0)
+_AGAIN_BELOW = 0.4
+"""Of the most: below it, the warnings begin anew."""
+
+
+class WhenFull(enum.Enum):
+    """REFUSE: nothing more is sent until somebody acknowledges, or the operator evicts. EVICT: those
+    who hold stability back and are out of reach are evicted first (a majority is needed, as always).
+    """
+
+    REFUSE = "refuse"
+    EVICT = "evict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """memory_bytes: of payloads in memory, beyond which further ones go to disk, with a journal on disk.
+    most_bytes: of all that is held, in memory and on disk, 1 KiB counted for each message beside its
+    payload; beyond that `when_full` says what happens.
+    """
+
+    memory_bytes: int = 256 * 2**20
+    most_bytes: int = 4 * 2**30
+    when_full: WhenFull = WhenFull.REFUSE
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.memory_bytes <= self.most_bytes:
+            raise ConfigurationError(
+                f"memory_bytes ({self.memory_bytes:,}) has to be between 0 and most_bytes "
+                f"({self.most_bytes:,})"
+            )
+
+
+class Bound:
+    """Watches one member's engine."""
+
+    def __init__(self, limits: StoreLimits, logger: logging.Logger) -> None:
+        self.limits = limits
+        self._logger = logger
+        self._warned = 0
+
+    def check(self, engine: SpillingEngine) -> None:
+        """Raise StoreFullError if there is no room for one more message."""
+        if engine.held_bytes >= self.limits.most_bytes:
+            raise StoreFullError(
+                f"{engine.me} holds {engine.held_bytes:,} bytes that are not stable, the most it may: "
+                f"{_holders(engine)} has not acknowledged them: let it come back, or evict it"
+            )
+
+    def look(self, engine: SpillingEngine, linked: set[str]) -> list[str]:
+        """Warn if it is time to; whom to evict now. linked: names of those who can be reached."""
+        held, most = engine.held_bytes, self.limits.most_bytes
+        if held < _AGAIN_BELOW * most:
+            self._warned = 0
+            return []
+        while self._warned < len(_WARNINGS) and held >= _WARNINGS[self._warned] * most:
+            self._warned += 1
+            self._logger.warning(
+                "%s holds %s bytes that are not stable, %d %% of the most: %s has not acknowledged them",
+                engine.me,
+                f"{held:,}",
+                100 * held // most,
+                _holders(engine),
+            )
+        if held < most or self.limits.when_full is WhenFull.REFUSE:
+            return []
+        if engine.standing is not Standing.MEMBER:
+            return []
+        return [
+            holder
+            for holder in engine.held_back_by()
+            if name_of(holder) not in linked and holder in engine.members.keys() - engine.victims
+        ]
+
+    def evicts(self, engine: SpillingEngine, holder: str) -> None:
+        """Evict it, if that can be."""
+        try:
+            engine.evict(holder)
+        except CrdtcastError as error:
+            self._logger.warning("cannot evict %s: %s", holder, error)
+        else:
+            self._logger.warning(
+                "%s evicts %s, which is out of reach: what is not stable fills the store",
+                engine.me,
+                holder,
+            )
+
+
+def _holders(engine: SpillingEngine) -> str:
+    return ", ".join(sorted(map(name_of, engine.held_back_by()))) or "nobody else"

@@ -1,0 +1,1 @@
+"""Real processes under faults, from a seed: `crdtcast chaos`."""

@@ -1,0 +1,113 @@
+"""`crdtcast chaos`: a group of real processes under faults. Exit code 1 if anything is lost, doubled or different."""
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import trio
+
+from crdtcast.chaos import plan as plans
+from crdtcast.chaos.course import Course, Outcome
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
+@click.option("--minutes", type=click.FloatRange(0.1), default=2.0, show_default=True)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="Decides everything that happens."
+)
+@click.option(
+    "--faults",
+    default=",".join(plans.KINDS),
+    show_default=True,
+    help="Which kinds may happen, by commas.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1),
+    default=20.0,
+    show_default=True,
+    help="Writes a second, each node.",
+)
+@click.option("--keep", is_flag=True, help="Keep journals and logs, and say where.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON object on the last line, and nothing else on stdout.",
+)
+def chaos(
+    nodes: int, minutes: float, seed: int, faults: str, rate: float, keep: bool, as_json: bool
+) -> None:
+    """Start a group of real nodes with journals, write to all of them, and do to them what the world does: SIGKILL,
+    pauses, cuts, one-way cuts, delays, torn connections, full and lost disks, wrong clocks, restarts of all at once
+    and one by one, evictions, joins, leaves. Then compare what was acknowledged with what is there.
+    """
+    kinds = [kind for kind in faults.split(",") if kind]
+    if unknown := [kind for kind in kinds if kind not in plans.KINDS]:
+        raise click.BadParameter(
+            f"no such faults: {', '.join(unknown)}; there are {', '.join(plans.KINDS)}"
+        )
+    if sys.platform != "linux":
+        raise click.UsageError(
+            "it needs Linux, whose processes can be given a limit while they run"
+        )
+    plan = plans.draw(seed, nodes, 60 * minutes, kinds)
+    with _scratch(keep) as scratch:
+        course = Course(plan, scratch, rate=rate, tell=lambda line: click.echo(line, err=True))
+        click.echo(
+            f"seed {seed}: {nodes} nodes, {len(plan.episodes)} episodes in {minutes:g} minutes",
+            err=True,
+        )
+        outcome = trio.run(course.run)
+        failed = not outcome.ok
+        if failed and not keep:
+            kept = Path(tempfile.mkdtemp(prefix="crdtcast-chaos-failed-"))
+            shutil.copytree(
+                scratch, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
+            )
+            click.echo(f"journals and logs are in {kept}", err=True)
+    _report(outcome, as_json, seed)
+    sys.exit(1 if failed else 0)
+
+
+def _report(outcome: Outcome, as_json: bool, seed: int) -> None:
+    found = outcome.found
+    for line in [*outcome.wrong, *found.lost[:10], *found.doubled[:10], *found.diverged[:10]]:
+        click.echo(f"wrong: {line}", err=True)
+    figures = {
+        "ok": outcome.ok,
+        "seed": seed,
+        "acknowledged": outcome.acknowledged,
+        "uncertain": outcome.uncertain,
+        "lost": len(found.lost),
+        "doubled": len(found.doubled),
+        "diverged": len(found.diverged),
+        "metadata_left": outcome.metadata_left,
+        "wrong": len(outcome.wrong),
+        "starts": outcome.starts,
+        "events_checked": outcome.events,
+        "episodes": dict(sorted(outcome.episodes.items())),
+    }
+    if as_json:
+        click.echo(json.dumps(figures))
+        return
+    for name, figure in figures.items():
+        click.echo(f"{name:>14}: {figure}")
+
+
+@contextlib.contextmanager
+def _scratch(keep: bool) -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="crdtcast-chaos-"))
+    try:
+        yield path
+    finally:
+        if keep:
+            click.echo(f"kept: {path}", err=True)
+        else:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,319 @@
+"""A run: start the group, let clients write while the plan is carried out, heal everything, compare.
+
+Its rule: whatever was acknowledged is everywhere in the end, once; all replicas are worth the same; nothing is left
+of the metadata. A wiped disk is the one fault for which a node is let come to rest first: what one disk alone has
+cannot outlive it.
+"""
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from crdtcast.chaos import plan as plans
+from crdtcast.chaos.load import Client, Found, compare
+from crdtcast.chaos.nodes import Host, MisbehavedError, free_port
+from crdtcast.chaos.plan import Episode, Plan
+from crdtcast.chaos.proxy import Network
+from crdtcast.exceptions import CrdtcastError
+from crdtcast.logcheck.check import check_logs
+
+SETTLE_SECONDS = 180.0
+"""How long the group has, once everything is healed, to become equal and quiet."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came out. `wrong` are lines for people: anything in it, and the run has failed."""
+
+    acknowledged: int = 0
+    uncertain: int = 0
+    metadata_left: int = 0
+    starts: int = 0
+    events: int = 0
+    """In the event logs, all of which were checked."""
+    episodes: Counter[str] = field(default_factory=Counter)
+    found: Found = field(default_factory=Found)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Nothing was lost, doubled or different, and nothing is left."""
+        found = self.found
+        clean = not (found.lost or found.doubled or found.diverged or self.wrong)
+        return clean and not self.metadata_left and self.acknowledged > 0
+
+
+class Course:
+    """One run in `scratch`. tell: one line for each thing that happens."""
+
+    def __init__(
+        self, plan: Plan, scratch: Path, *, rate: float, tell: Callable[[str], None]
+    ) -> None:
+        self.plan = plan
+        self.hosts: dict[str, Host] = {}
+        self.clients: dict[str, Client] = {}
+        self.outcome = Outcome()
+        self._network = Network()
+        self._scratch = scratch
+        self._rate = rate
+        self._tell = tell
+        self._begun = 0.0
+
+    async def run(self) -> Outcome:
+        """The outcome. Every process has ended by then."""
+        try:
+            async with trio.open_nursery() as nursery:
+                for name in self.plan.founders:
+                    host = await self._new_host(name, nursery)
+                    host.start(self._others(host))
+                    await host.wait_member()
+                    self._write_at(host, nursery)
+                await self._carry_out(nursery)
+                for client in self.clients.values():
+                    await client.rest()
+                await self._heal()
+                await self._settle()
+                await self._compare()
+                nursery.cancel_scope.cancel()
+            self._check_logs()
+        except* MisbehavedError as errors:
+            self.outcome.wrong += _lines(errors)
+        finally:
+            for host in self.hosts.values():
+                host.end()
+        outcome = self.outcome
+        outcome.starts = sum(host.starts for host in self.hosts.values())
+        outcome.acknowledged = sum(client.acknowledged for client in self.clients.values())
+        outcome.uncertain = sum(
+            each.uncertain for client in self.clients.values() for each in client.promised.values()
+        )
+        return outcome
+
+    async def _new_host(self, name: str, nursery: trio.Nursery) -> Host:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        host = Host(name, self._scratch, free_port(), listener.socket.getsockname()[1])
+        nursery.start_soon(self._network.serve, name, host.port, listener)
+        self.hosts[name] = host
+        return host
+
+    def _write_at(self, host: Host, nursery: trio.Nursery) -> None:
+        client = self.clients[host.name] = Client(host, self._rate)
+        nursery.start_soon(client.run)
+
+    def _others(self, host: Host) -> list[str]:
+        return [h.address for h in self.hosts.values() if h is not host and h.present and h.starts]
+
+    def _restart(self, host: Host, *, replace: bool = False) -> None:
+        host.start(self._others(host), replace=replace)
+
+    # The plan
+
+    async def _carry_out(self, nursery: trio.Nursery) -> None:
+        self._begun = trio.current_time()
+        async with trio.open_nursery() as episodes:
+            for episode in self.plan.episodes:
+                await trio.sleep_until(self._begun + episode.at)
+                episodes.start_soon(self._in_turn, episode, nursery)
+        await trio.sleep_until(self._begun + self.plan.seconds)
+
+    def _say(self, line: str) -> None:
+        self._tell(f"{trio.current_time() - self._begun:7.1f}  {line}")
+
+    async def _in_turn(self, episode: Episode, nursery: trio.Nursery) -> None:
+        """Wait until nothing else is done to the nodes that it concerns: what came before may have taken longer."""
+        everybody = episode.kind in plans.WHOLE or episode.kind in plans.MEMBERSHIP
+        async with AsyncExitStack() as stack:
+            if episode.kind not in plans.PAIRS:
+                for host in list(self.hosts.values()):
+                    if everybody or host.name == episode.node:
+                        await stack.enter_async_context(host.lock)
+            self.outcome.episodes[episode.kind] += 1
+            self._say(str(episode))
+            await self._episode(episode, nursery)
+
+    async def _episode(self, episode: Episode, nursery: trio.Nursery) -> None:
+        network, kind = self._network, episode.kind
+        if kind in plans.PAIRS:
+            there, back = network.both(episode.node, episode.other)
+            match kind:
+                case plans.CUT:
+                    there.cut = back.cut = True
+                    network.tear(episode.node, episode.other)
+                case plans.ONE_WAY:
+                    there.deaf = True
+                case plans.DELAY:
+                    there.delay = back.delay = episode.amount / 1000
+                case _:
+                    network.tear(episode.node, episode.other)
+            await trio.sleep(episode.lasts)
+            there.cut = back.cut = there.deaf = back.deaf = False
+            there.delay = back.delay = 0.0
+        elif kind == plans.STOP_ALL:
+            hosts = [host for host in self.hosts.values() if host.present]
+            for host in hosts:
+                host.signal(signal.SIGKILL)
+            for host in hosts:
+                await host.ended()
+            await trio.sleep(episode.lasts)
+            for host in hosts:
+                self._restart(host)
+        elif kind == plans.ROLLING:
+            for host in [host for host in self.hosts.values() if host.present]:
+                host.signal(signal.SIGTERM)
+                await host.ended()
+                self._restart(host)
+                await host.wait_member()
+        elif kind == plans.JOIN:
+            host = await self._new_host(episode.node, nursery)
+            self._restart(host)
+            await host.wait_member()
+            self._write_at(host, nursery)
+        else:
+            await self._at(self.hosts[episode.node], episode)
+
+    async def _at(self, host: Host, episode: Episode) -> None:
+        match episode.kind:
+            case plans.KILL:
+                await host.kill()
+                await trio.sleep(episode.lasts)
+                self._restart(host)
+            case plans.PAUSE:
+                host.signal(signal.SIGSTOP)
+                await trio.sleep(episode.lasts)
+                host.signal(signal.SIGCONT)
+            case plans.FULL:
+                host.fill_up()
+                await trio.sleep(episode.lasts)
+                await host.kill()  # if it has not ended by itself, having nothing to write
+                self._restart(host)
+            case plans.SKEW:
+                host.skew_ms = episode.amount
+                await host.kill()
+                self._restart(host)
+                await host.wait_member()
+                await trio.sleep(episode.lasts)
+                host.skew_ms = 0
+                await host.kill()
+                self._restart(host)
+            case plans.WIPE:
+                await self._come_to_rest(host)
+                await host.kill()
+                host.wipe()
+                self._restart(host, replace=True)
+                await host.wait_member()
+                self.clients[host.name].resting = False
+            case plans.EVICT:
+                await host.kill()
+                await self._evict(host)
+                self._restart(host)
+            case plans.LEAVE:
+                await host.wait_member()
+                await self.clients[host.name].rest()
+                host.present = False
+                await self._ask(host, "leave")
+                await host.ended()
+
+    async def _come_to_rest(self, host: Host) -> None:
+        """Until all that was written here is at everybody's."""
+        await host.wait_member()
+        await self.clients[host.name].rest()
+        await self._ask(
+            *(host, "perform"),
+            name="rest",
+            type="counter_pn",
+            operation="increment",
+            args=[1],
+            wait="stable",
+            seconds=60,
+        )
+
+    async def _evict(self, victim: Host) -> None:
+        """By whoever can say so; a majority is up, or will be."""
+        others = [host for host in self.hosts.values() if host is not victim and host.present]
+        for host in others:
+            await host.wait_member()
+        await self._ask(others[0], "evict", member=victim.name, seconds=60)
+
+    async def _ask(self, host: Host, do: str, **more: Any) -> Any:
+        try:
+            with trio.fail_after(100):
+                async with host.operator() as asked:
+                    return await asked.ask(do, **more)
+        except (CrdtcastError, trio.TooSlowError) as error:
+            raise MisbehavedError(f"{host.name}, asked to {do}: {error or 'no answer'}") from error
+
+    # The end
+
+    async def _heal(self) -> None:
+        self._network.calm()
+        self._say("everything is healed")
+        for host in self.hosts.values():
+            if host.present and not host.alive:
+                self._restart(host)
+        for host in self.hosts.values():
+            if host.present:
+                host.signal(signal.SIGCONT)
+                await host.wait_member(SETTLE_SECONDS)
+
+    async def _settle(self) -> None:
+        """Until nothing is unstable and nothing waits anywhere."""
+        with trio.move_on_after(SETTLE_SECONDS):
+            while (left := await self._left()) != 0:
+                self.outcome.metadata_left = left
+                await trio.sleep(0.1)
+            self.outcome.metadata_left = 0
+
+    def _check_logs(self) -> None:
+        """What the nodes have noted, against the definitions of causal delivery and stability."""
+        for host in self.hosts.values():
+            host.end()
+        checked = check_logs([self._scratch / "events"])
+        self.outcome.events = checked.counts["events"]
+        self.outcome.wrong += [f"crdtcast check: {violation}" for violation in checked.violations[:10]]
+
+    async def _left(self) -> int:
+        """Messages that are unstable or wait, over all nodes; -1 if somebody does not answer."""
+        left = 0
+        for host in self.hosts.values():
+            if host.present:
+                with suppress(MisbehavedError):
+                    status = await self._ask(host, "status")
+                    left += status["pending"] + status["unstable"]
+                    continue
+                return -1
+        return left
+
+    async def _compare(self) -> None:
+        present = [host for host in self.hosts.values() if host.present]
+        verified = await self._ask(present[0], "verify", seconds=60)
+        outcome = self.outcome
+        if not verified["equal"]:
+            outcome.wrong.append(f"crdtcast verify: {verified}")
+        if sorted(verified["members"]) != sorted(host.name for host in present):
+            outcome.wrong.append(f"members are {verified['members']}")
+        replicas: dict[str, dict[str, Any]] = {}
+        for host in present:
+            async with host.operator() as asked:
+                names = [line["name"] for line in await asked.ask("objects")]
+                replicas[host.name] = {
+                    name: (await asked.ask("get", name=name))["value"] for name in names
+                }
+        compare(self.clients.values(), replicas, outcome.found)
+
+
+def _lines(errors: BaseExceptionGroup[MisbehavedError]) -> list[str]:
+    """What each of them says, however deep it is."""
+    lines, left = list[str](), [errors]
+    while left:
+        for error in left.pop().exceptions:
+            if isinstance(error, BaseExceptionGroup):
+                left.append(error)
+            else:
+                lines.append(str(error))
+    return lines

@@ -1,0 +1,153 @@
+"""The processes of a run: start, kill, stop, wipe, fill up. One `Host` is one machine, whatever lives there."""
+
+import json
+import resource
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+import trio
+
+from crdtcast.children import tied
+from crdtcast.exceptions import CrdtcastError
+from crdtcast.service.asking import Operator, operator
+
+READY_SECONDS = 60.0
+KEEPALIVE_SECONDS = 0.5
+_CAT = "/bin/cat"
+
+
+class MisbehavedError(CrdtcastError):
+    """A node has not done in time what it should."""
+
+
+class Host:
+    """A node's place: its port, the port of the proxy before it, its journal, its log.
+
+    present: whether a node is meant to be a member here.
+    """
+
+    def __init__(self, name: str, scratch: Path, port: int, proxy_port: int) -> None:
+        self.name = name
+        self.port = port
+        self.address = f"127.0.0.1:{proxy_port}"
+        self.journal = scratch / f"{name}.journal"
+        self.events = scratch / "events" / name
+        self.admin = str(scratch / f"{name}.sock")
+        self.log = scratch / f"{name}.log"
+        self.present = True
+        self.skew_ms = 0
+        self.starts = 0
+        self.lock = trio.Lock()
+        """Held by the one episode that concerns it."""
+        self._process: Popen[bytes] | None = None
+        self._scribe: Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs (or is stopped)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, join: Sequence[str], *, replace: bool = False) -> None:
+        """Start the node: the first one of the group if there is nobody to join."""
+        settings = {
+            "name": self.name,
+            "listen": f"127.0.0.1:{self.port}",
+            "advertise": self.address,
+            "admin": self.admin,
+            "journal": str(self.journal),
+            "event_logs": str(self.events),
+            "keepalive_interval": KEEPALIVE_SECONDS,
+            "leave_seconds": 60,
+            **({"join": list(join)} if join else {"found": True}),
+            **({"replaces": self.name} if replace else {}),
+        }
+        words = [sys.executable, "-m", "crdtcast.chaos.child", str(self.skew_ms)]
+        # The log goes through a pipe and `cat`, so that a full disk of the node's own leaves its last words.
+        self._process = process = Popen(
+            tied([*words, json.dumps(settings)]),
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            start_new_session=True,
+        )
+        assert process.stderr is not None
+        with process.stderr, open(self.log, "ab") as log:
+            self._scribe = Popen(tied([_CAT]), stdin=process.stderr, stdout=log)
+        self.starts += 1
+
+    def signal(self, number: int) -> None:
+        """Send a signal, if there is a process."""
+        if self.alive:
+            assert self._process is not None
+            self._process.send_signal(number)
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        await self.ended()
+
+    async def ended(self, seconds: float = 90.0) -> None:
+        """Wait until the process has ended. MisbehavedError: it does not."""
+        if self._process is None:
+            return
+        with trio.move_on_after(seconds) as scope:
+            while self._process.poll() is None:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        if scope.cancelled_caught:
+            raise MisbehavedError(f"{self.name} does not end: see {self.log}")
+
+    def wipe(self) -> None:
+        """The disk is lost."""
+        shutil.rmtree(self.journal, ignore_errors=True)
+
+    def fill_up(self) -> None:
+        """Nothing more can be written to any file by the process."""
+        assert self._process is not None
+        if self.alive:
+            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (1, 1))
+
+    @asynccontextmanager
+    async def operator(self) -> AsyncIterator[Operator]:
+        """A connection to its admin socket."""
+        async with operator(self.admin) as asked:
+            yield asked
+
+    async def wait_member(self, seconds: float = READY_SECONDS) -> None:
+        """Wait until it is a member again and has caught up. MisbehavedError: it is not, in time."""
+        last = "it has not answered yet"
+        with trio.move_on_after(seconds):
+            while True:
+                try:
+                    async with self.operator() as asked:
+                        status = await asked.ask("status")
+                    if status["ready"]:
+                        return
+                    last = f"it is {status['standing']}, {status['pending']} messages wait"
+                except CrdtcastError as error:
+                    last = str(error)
+                if not self.alive:
+                    break
+                await trio.sleep(0.05)
+        raise MisbehavedError(f"{self.name} is no member yet ({last}): see {self.log}")
+
+    def end(self) -> None:
+        """Kill whatever runs here."""
+        for process in (self._process, self._scribe):
+            if process is not None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                process.wait()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

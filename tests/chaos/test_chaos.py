@@ -1,0 +1,45 @@
+"""`crdtcast chaos` as its users run it. The two minutes of the README's promise are `slow`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def chaos(*options: str, seconds: float) -> tuple[int, dict[str, object], str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "crdtcast", "chaos", "--json", *options],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_half_a_minute_of_faults_loses_nothing() -> None:
+    code, figures, said = chaos("--nodes", "3", "--minutes", "0.35", "--seed", "1", seconds=300)
+    assert code == 0 and figures["ok"] is True, said
+    assert int(str(figures["acknowledged"])) > 100
+    assert int(str(figures["events_checked"])) > 1000
+
+
+def test_a_fault_that_does_not_exist_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "crdtcast", "chaos", "--faults", "kill,earthquake"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "earthquake" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("nodes", "seed"), [(3, 1), (5, 2), (7, 3)])
+def test_two_minutes_of_faults_lose_nothing(nodes: int, seed: int) -> None:
+    code, figures, said = chaos(
+        "--nodes", str(nodes), "--minutes", "2", "--seed", str(seed), seconds=580
+    )
+    assert code == 0 and figures["ok"] is True, said
