@@ -2,7 +2,6 @@
 memory.
 """
 
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -274,40 +273,3 @@ def test_memory_is_told_by_part_and_what_stability_frees_is_gone() -> None:
     assert stable.total == stable.stable + stable.log
     crdt.retain(10)
     assert crdt.memory().retained > 0
-
-
-def allocated(make: Callable[[], Any]) -> tuple[Any, int]:
-    tracemalloc.start()
-    try:
-        made = make()
-        return made, tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
-    "crdt",
-    [
-        AWSet,
-        *(pytest.param(other, marks=pytest.mark.slow) for other in (GSet, RWSet, TwoPhaseSet)),
-    ],
-)
-def test_a_stable_set_of_100_000_takes_what_a_plain_set_takes(crdt: type[Any]) -> None:
-    size, batch = 100_000, 20_000
-
-    def ours() -> Any:
-        held = crdt()
-        for start in range(0, size, batch):
-            number = start // batch
-            message = tag("a", number + 1, a=number)
-            members = [f"element-{each}" for each in range(start, start + batch)]
-            held.effect(["add_all", members], message)
-            held.stable(message)
-        return held
-
-    held, used = allocated(ours)
-    plain, plainly = allocated(lambda: {f"element-{each}" for each in range(size)})
-    assert held.value == plain
-    assert held.log_size == 0
-    print(f"{crdt.__name__}: {used:,} bytes, a plain set {plainly:,}: {used / plainly:.2f} times")
-    assert used <= 1.5 * plainly

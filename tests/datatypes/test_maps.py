@@ -238,6 +238,31 @@ class SnapshotForgetsWhoIsUnstable(AWMap):
         self._unstable.clear()
 
 
+class SleepsWithItsLog(AWMap):
+    """A value is packed although something of it is unstable."""
+
+    def _rest(self, key: Any, held: PureOpCRDT[Any]) -> None:
+        self._entries -= held.log_size
+        self._asleep.lay(key, held)
+        del self._objects[key], self._shown[key]
+
+
+class WakesAsNew(AWMap):
+    """An operation on a value that sleeps begins with an empty one."""
+
+    def _awake(self, key: Any) -> PureOpCRDT[Any] | None:
+        self._asleep.wake(key)
+        return self._objects.get(key)
+
+
+class SleepersAreNotReset(AWMap):
+    """A reset of the map reaches only what is awake."""
+
+    def _pieces(self, name: str, args: Any) -> Any:
+        made = super()._pieces(name, args)
+        return [each for each in made if name != "reset" or each.key in self._objects]
+
+
 class ForgetsTheStamp(AWMap):
     """A list that comes back begins to count anew, below what others still remember."""
 
@@ -256,6 +281,9 @@ class ForgetsTheStamp(AWMap):
         pytest.param(VanishesWithItsLog, marks=pytest.mark.slow),
         StabilityStopsAtTheMap,
         SnapshotForgetsWhoIsUnstable,
+        SleepsWithItsLog,
+        WakesAsNew,
+        SleepersAreNotReset,
     ],
 )
 def test_the_harness_catches(mutant: type[AWMap]) -> None:
@@ -504,6 +532,30 @@ def test_equal_maps_have_equal_bytes_whatever_came_first() -> None:
         snapshots.add(board.snapshot())
         assert canonical(board.value)
     assert len(snapshots) == 1
+
+
+def test_a_value_sleeps_while_nothing_of_it_is_unstable() -> None:
+    group = Group(AWMap, 1)
+    (only,) = group.members
+    board = only.crdt
+    group.issue(only, [Call("update", "n", Number, ["set", 7])])
+    group.issue(only, [Call("update", "few", AWSet, ["add_all", list(range(16))])])
+    group.issue(only, [Call("update", "many", AWSet, ["add_all", list(range(17))])])
+    group.issue(only, [Call("update", "sub", AWMap, ["update", "f", EWFlag, ["enable"]])])
+    assert len(board._objects) == 4
+    group.stabilise(only, group.can_stabilise(only))
+    many = ("many", AWSet.TYPE)
+    assert list(board._objects) == [many]  # packing it again and again would cost too much
+    assert (len(board), board.log_size, board["n", Number].value) == (4, 0, 7)
+    assert board["sub", AWMap]["f", EWFlag].value is True
+    assert list(board._objects) == [many]  # looking wakes nobody
+    restored = AWMap.restore(board.snapshot())
+    assert restored.value == board.value and list(restored._objects) == [many]
+    group.issue(only, [Call("update", "n", Number, ["increment", 1]), Call("remove", "few", AWSet)])
+    assert (board["n", Number].value, board.log_size) == (8, 1)
+    assert ("few", AWSet) not in board
+    group.stabilise(only, group.can_stabilise(only))
+    assert list(board._objects) == [many] and len(board) == 3
 
 
 class Whole(PureOpCRDT[str]):
