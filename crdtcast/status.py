@@ -13,6 +13,7 @@ from crdtcast.engine.core import Core
 from crdtcast.incarnation import name_of
 from crdtcast.options import format_address
 from crdtcast.peers import LinkStatus
+from crdtcast.spilling import SpillingEngine
 
 if TYPE_CHECKING:
     from crdtcast.channel import Channel
@@ -71,7 +72,8 @@ class Status:
     """See the fields' classes. refused: connections that this process would not have, by reason.
 
     caught_up: nothing waits here, and of every member that is not suspect all that it has told is
-    delivered here. stability_lag: age of the oldest message that is not stable here. vector: what is
+    delivered here. store_bytes: of payloads that are not stable, in memory; spilled_bytes: on disk.
+    stability_lag: age of the oldest message that is not stable here. vector: what is
     delivered, by incarnation. clock_drift_refused: time stamps of others that were too far ahead.
     journal: what the journal says of itself; None in memory.
     """
@@ -93,6 +95,7 @@ class Status:
     unstable: int
     stability_lag: float
     store_bytes: int
+    spilled_bytes: int
     repair: RepairStatus
     vector: Mapping[str, int]
     clock_drift_refused: int
@@ -139,6 +142,7 @@ def status(
         unstable=counters.unstable,
         stability_lag=held.lag,
         store_bytes=counters.store_bytes,
+        spilled_bytes=engine.spilled_bytes if isinstance(engine, SpillingEngine) else 0,
         repair=RepairStatus(
             repeated=counters.repairs,
             duplicates=counters.duplicates,

@@ -41,7 +41,10 @@ def canonical(value: Any) -> bytes:
     if kind is Decimal:
         digits = plain(value).encode()
         return b"D%d:%b" % (len(digits), digits)
-    raise TypeError(f"no canonical encoding for a {kind.__name__}")
+    raise TypeError(
+        f"a {kind.__name__} cannot be told from others by its bytes: make values of None, bool, int, "
+        "float, Decimal, str, bytes, and lists, tuples, sets and dicts of them"
+    )
 
 
 def plain(number: Decimal) -> str:

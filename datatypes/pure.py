@@ -86,6 +86,8 @@ class PureOpCRDT(ABC, Generic[V]):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._own_obsolete = cls.obsolete is not PureOpCRDT.obsolete
+        if type(getattr(cls, "TYPE", "")) is not str:
+            raise TypeError(f"{cls.__name__}.TYPE is {cls.TYPE!r}: give the type a name, a str")
         for name, declared in getattr(cls, "OPERATIONS", {}).items():
             if declared.sent_as is not None and declared.sent_as not in cls.OPERATIONS:
                 raise TypeError(

@@ -20,7 +20,8 @@ _GAUGES = {
     "pending": "Messages that wait for what they depend on",
     "unstable": "Messages that are delivered and not known to be delivered everywhere",
     "stability_lag": "Age of the oldest message that is not stable, in seconds",
-    "store_bytes": "Bytes of messages that are kept for repair",
+    "store_bytes": "Bytes in memory of messages that are kept for repair",
+    "spilled_bytes": "Bytes on disk of messages that are kept for repair",
 }
 _NAMES = {"stability_lag": "stability_lag_seconds"}
 _COUNTERS = {

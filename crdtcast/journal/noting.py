@@ -48,22 +48,6 @@ class NotingEngine(SpillingEngine):
         happened, self._store.happened = self._store.happened, []
         return happened
 
-    def outline(self) -> GroupState:
-        """`state` without messages, context and counter: who is in the group, and how far all are."""
-        membership = self._membership
-        return GroupState(
-            vector=dict(self.vector),
-            stable=dict(self.stable),
-            members=tuple(membership.members.values()),
-            replaced=dict(membership.replaced),
-            ended=dict(membership.ended),
-            evictions={x: dict(reports) for x, reports in membership.evictions.items()},
-            forced=frozenset(membership.forced),
-            swept=dict(membership.swept),
-            tombs=dict(membership.tombs),
-            dropped=self._dropped,
-        )
-
     def renounce(self) -> None:
         """This incarnation is over: its journal, or a peer, says that it is not all there."""
         self._evicted = True
@@ -104,7 +88,8 @@ class Changes:
 
 def _members(outline: GroupState) -> tuple[object, ...]:
     """All of it but what follows from the messages."""
-    return replace(outline, vector={}, stable={}), outline.vector.keys()
+    rest = replace(outline, counter=0, vector={}, context=(), stable={})
+    return rest, outline.vector.keys()
 
 
 def _difference(

@@ -151,10 +151,11 @@ class Admin:
         left = sorted(map(name_of, member.engine.members))
         if not before & member.engine.members.keys():
             return {"evicted": sorted(before), "members": left}
+        others = ", ".join(each for each in left if each not in map(name_of, before))
         raise LocalProtocolError(
-            f"{victim} is asked to be cut off, and is not yet: of {', '.join(left)} those that remain "
-            "have to agree and be a majority: bring the silent ones back, evict them, too, or use "
-            "--force, which goes on without a majority"
+            f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a "
+            "majority. It goes on when they are back; evict those that are gone, too, or use --force, "
+            "which does without a majority"
         )
 
     async def _surrender(self, asked: Asked) -> Any:

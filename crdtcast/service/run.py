@@ -176,6 +176,7 @@ class NodeProcess:
             "replace": settings.replaces is not None,
             "progress": self._copied,
             "journal": self._journal,
+            "limits": settings.limits(),
             "event_logs": settings.event_logs,
             **settings.link_options(),
         }

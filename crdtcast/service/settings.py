@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions, parse_address
@@ -74,6 +75,17 @@ class NodeSettings:
     handshake_timeout: float = option(Kind.SECONDS, "For a handshake.", 5.0)
     max_frame: int = option(Kind.NUMBER, "Bytes that a frame may have.", 16 * 2**20)
     queue_bytes: int = option(Kind.NUMBER, "Bytes that may wait for one member.", 64 * 2**20)
+    store_memory_bytes: int = option(
+        Kind.NUMBER,
+        "Bytes of what is not stable in memory; beyond, it goes to disk, with a journal.",
+        256 * 2**20,
+    )
+    store_most_bytes: int = option(
+        Kind.NUMBER, "Bytes of what is not stable in all; beyond, see when_full.", 4 * 2**30
+    )
+    when_full: str = option(
+        Kind.TEXT, "Then, refuse writes, or evict those who hold it back and are away.", "refuse"
+    )
     compress: bool = option(
         Kind.FLAG, "Compress large frames, where the package zstandard is installed.", True
     )
@@ -128,6 +140,12 @@ class NodeSettings:
                         f"admin is {self.admin}, which every user of this machine reaches: give a "
                         f"secret_file or {SECRET_VARIABLE}, or a path with a / instead"
                     )
+        if self.when_full not in [each.value for each in WhenFull]:
+            lines.append(f"when_full is {self.when_full!r}: choose refuse or evict")
+        elif self.store_memory_bytes > self.store_most_bytes:
+            lines.append(
+                "store_memory_bytes is above store_most_bytes: what is in memory is a part of the whole"
+            )
         try:
             self.node_options()
         except ConfigurationError as error:
@@ -138,6 +156,14 @@ class NodeSettings:
     def secret(self) -> bytes | None:
         """The group's secret. Raises ConfigurationError for a file that is of no use."""
         return read_secret(self.secret_file)
+
+    def limits(self) -> StoreLimits:
+        """What the member may hold that is not stable."""
+        return StoreLimits(
+            memory_bytes=self.store_memory_bytes,
+            most_bytes=self.store_most_bytes,
+            when_full=WhenFull(self.when_full),
+        )
 
     def link_options(self) -> dict[str, Any]:
         """What `open_group` passes on to `NodeOptions`, but for name, addresses and group."""

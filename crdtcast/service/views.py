@@ -47,7 +47,8 @@ def status(found: Answer) -> str:
         f"incarnation {found['incarnation']}, listens on {found['address']}",
         f"members {', '.join(member['name'] for member in found['members'])}",
         f"sent {found['sent']:,}, delivered {found['delivered']:,}, pending {found['pending']:,}, "
-        f"unstable {found['unstable']:,}, store {size(found['store_bytes'])}",
+        f"unstable {found['unstable']:,}: {size(found['store_bytes'])} in memory, "
+        f"{size(found['spilled_bytes'])} on disk",
         f"stability lag {seconds(found['stability_lag'])}, repairs {found['repair']['repeated']:,}, "
         f"clock drift refused {found['clock_drift_refused']:,}",
     ]

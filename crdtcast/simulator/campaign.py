@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crdtcast.engine import Durability, Engine
 from crdtcast.engine.group import GroupEngine
+from crdtcast.simulator.baseline_world import BASELINES, BaselineWorld
 from crdtcast.simulator.campaigns import NAMES, Campaign
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.faults import Faults
@@ -63,6 +64,9 @@ def engine_names(*, dynamic: bool) -> tuple[str, ...]:
 
 def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
     """Replay a schedule, then let everything settle. `logs`: directory for event logs (dynamic groups only)."""
+    if schedule.engine in BASELINES:
+        published = BaselineWorld(schedule.members, schedule.engine)
+        return _run(published, schedule, iter(schedule.actions))
     if not schedule.dynamic:
         world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
         return _run(world, schedule, iter(schedule.actions))
@@ -77,8 +81,12 @@ def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
 def run_seed(seed: int, members: int, faults: Faults, *, engine: str | None = None) -> Outcome:
     """One random run. In half of them journals declare durability later."""
     chance = random.Random(seed)
-    durability = chance.choice((Durability.IMMEDIATE, Durability.DECLARED))
     names = NAMES[:members]
+    if engine in BASELINES:
+        published = BaselineWorld(names, engine)
+        schedule = Schedule(names, Durability.IMMEDIATE, (), seed, engine)
+        return _run(published, schedule, actions(chance, published, faults))
+    durability = chance.choice((Durability.IMMEDIATE, Durability.DECLARED))
     world = World(names, durability, engine_type(engine))
     schedule = Schedule(names, durability, (), seed, engine)
     return _run(world, schedule, actions(chance, world, faults))
@@ -100,14 +108,16 @@ def run_group_seed(
     schedule = Schedule(
         founders, Durability.IMMEDIATE, (), seed, engine, dynamic=True, witnesses=witnesses
     )
-    scheduler = GroupScheduler(chance, world, campaign.faults, campaign.limits)
+    scheduler = GroupScheduler(chance, world, campaign)
     outcome = _run(world, schedule, scheduler.actions())
     if observer is not None:
         observer.close()
     return outcome
 
 
-def _run(world: World | GroupWorld, schedule: Schedule, steps: Iterator[Action]) -> Outcome:
+def _run(
+    world: World | GroupWorld | BaselineWorld, schedule: Schedule, steps: Iterator[Action]
+) -> Outcome:
     taken: list[Action] = []
     try:
         for action in steps:

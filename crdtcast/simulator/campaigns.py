@@ -1,7 +1,7 @@
 """Campaigns by name: which faults, how much of each, and how many machines found the group."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.simulator.faults import NETWORK, Faults
@@ -23,13 +23,16 @@ class Campaign:
     """A fault model with limits.
 
     witnesses: how many a part of the groups has. pairs: how many of the groups, of 1, are founded by two only, so that
-        one that is evicted leaves no majority. happens: counters that each rise at least once in ten runs.
+        one that is evicted leaves no majority. calm: rounds in the middle of a run in which nothing goes wrong, so
+        that the second half meets members that have just come back. happens: counters that each rise at least once in
+        ten runs.
     """
 
     faults: Faults
     limits: Limits = Limits()
     witnesses: int = 0
     pairs: float = 0
+    calm: int = 0
     happens: tuple[str, ...] = ()
 
     def found(
@@ -46,6 +49,7 @@ NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
 """Machines' names; those beyond the founders join later."""
 
 _OFTEN = ("dropped", "doubled", "reordered", "cuts", "mutes", "repairs", "held_digests")
+_EVICTIONS = ("evictions", "evictions_refused", "reissued")
 
 CAMPAIGNS: dict[str, Campaign] = {
     "static": Campaign(faults=Faults.named(NETWORK), happens=_OFTEN),
@@ -63,14 +67,14 @@ CAMPAIGNS: dict[str, Campaign] = {
         limits=Limits(evictions=1, deaths=1),
         witnesses=1,
         pairs=0.4,
-        happens=("restarts", "deaths", "evictions", "evictions_refused", "reissued", "ghosts"),
+        happens=(*_OFTEN, *_EVICTIONS, "restarts", "deaths", "ghosts"),
     ),
     "two-evictions": Campaign(
         faults=Faults.named((*NETWORK, "restart", "crash", "evict", "join")),
         limits=Limits(evictions=2, deaths=2, joins=2),
         witnesses=1,
         pairs=0.15,
-        happens=("restarts", "deaths", "evictions", "evictions_refused", "reissued", "joined"),
+        happens=(*_OFTEN, *_EVICTIONS, "restarts", "deaths", "joined"),
     ),
     "everything": Campaign(
         faults=Faults.named(
@@ -79,17 +83,33 @@ CAMPAIGNS: dict[str, Campaign] = {
         witnesses=1,
         happens=(
             *_OFTEN,
+            *_EVICTIONS,
             "restarts",
             "torn",
             "deaths",
             "joined",
             "left",
-            "evictions",
-            "evictions_refused",
-            "reissued",
             "sweeps",
             "ghosts",
         ),
+    ),
+    "return": Campaign(
+        faults=replace(Faults.named(("partition", "restart", "torn", "evict")), restart=20),
+        limits=Limits(evictions=2, torn=3),
+        calm=12,
+        happens=("restarts_returning", "torn", "evictions", "reissued"),
+    ),
+    "exodus": Campaign(
+        faults=replace(
+            Faults.named((*NETWORK, "join", "leave", "evict", "crash")),
+            partition=12,
+            asymmetric=10,
+            join=20,
+            leave=25,
+            evict=8,
+        ),
+        limits=Limits(joins=4, leaves=4, evictions=2),
+        happens=("left", "joined", "deaths", "evictions"),
     ),
     "force": Campaign(
         faults=Faults.named((*NETWORK, "restart", "evict", "force")),

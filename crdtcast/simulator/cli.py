@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from crdtcast.exceptions import CrdtcastError
+from crdtcast.simulator.baseline_world import BASELINES
 from crdtcast.simulator.campaign import Outcome, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
@@ -78,7 +79,11 @@ def _report(outcome: Outcome, directory: Path | None) -> None:
 
 @click.command()
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A TOML file.")
-@click.option("--engine", metavar="NAME", help="group, names, or a mutant, to be caught.")
+@click.option(
+    "--engine",
+    metavar="NAME",
+    help=f"group, names, one of {', '.join(BASELINES)}, or a mutant, to be caught.",
+)
 @click.option("--members", metavar="N[:M]", help="How many found the group (default: 3:6, or 3).")
 @click.option("--seeds", metavar="FIRST:LAST", help="Both included (default: 0:99).")
 @click.option(
@@ -133,7 +138,7 @@ def simulate(
             for outcome in _shown(_outcomes(plan, logs, jobs), len(plan.seeds)):
                 tally.add(outcome, write)
     except CrdtcastError as error:
-        click.echo(str(error), err=True)
+        click.echo(f"crdtcast simulate: {error}", err=True)
         raise SystemExit(2) from error
     tally.close(as_json)
 

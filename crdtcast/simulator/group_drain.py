@@ -5,6 +5,7 @@ outside; replaces a living victim whose eviction no majority can conclude; and o
 each other keeps one. Then `crdtcast.simulator.verdict` judges.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from crdtcast.engine.membership import Standing
@@ -36,23 +37,34 @@ class Drain:
         self._open: object = None
         self._spares = 0
         self._forced = False
+        self._sends_again = True
         self._still = 0  # rounds in which nothing at all has changed
         self._last: object = None
 
     def run(self) -> None:
         """Until everything is settled, or nothing more can be expected."""
+        self.world.settling = True
+        for _ in self._rounds(ROUNDS):
+            if self.settled() or self._stands_still():
+                break
+
+    def calm(self, rounds: int) -> None:
+        """In the middle of a run nothing goes wrong for so long; but nobody sends again what it has sent before."""
+        self._sends_again = False
+        for _ in self._rounds(rounds):
+            pass
+
+    def _rounds(self, limit: int) -> Iterator[int]:
         world = self.world
-        world.settling = True
         for a, b in world.wires.blocked:
             world.wires.unblock(a, b)
-        for self.rounds in range(1, ROUNDS + 1):
+        for self.rounds in range(1, limit + 1):
             self.exchange()
             self._attend()
             for machine in self._up():
                 world.apply(("tick", machine.name))
             self.exchange()
-            if self.settled() or self._stands_still():
-                break
+            yield self.rounds
 
     def _stands_still(self) -> bool:
         """Whether nothing has changed for so long that nothing will: not even by the operator's doing."""
@@ -89,7 +101,7 @@ class Drain:
             pass
         while machine.up and machine.running.has_stable() and world.apply(("stable", name)):
             pass
-        while machine.up and world.apply(("reissue", name)):
+        while self._sends_again and machine.up and world.apply(("reissue", name)):
             pass
         if machine.up and (machine.held or machine.running.standing is Standing.LEFT):
             world.apply(("sync", name))

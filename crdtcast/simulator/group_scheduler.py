@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from crdtcast.simulator.campaigns import NAMES, Limits
+from crdtcast.simulator.campaigns import NAMES, Campaign, Limits
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.member import Machine, Phase
@@ -64,16 +64,17 @@ _EAGER: dict[str, tuple[int, ...]] = {
 class GroupScheduler:
     """The choices of one run; `actions` yields them, each to be applied before the next is asked for."""
 
-    def __init__(
-        self, chance: random.Random, world: GroupWorld, faults: Faults, limits: Limits
-    ) -> None:
+    def __init__(self, chance: random.Random, world: GroupWorld, campaign: Campaign) -> None:
         self.chance = chance
         self.world = world
-        self.temper = GroupTemper(chance, faults, limits)
+        self.temper = GroupTemper(chance, campaign.faults, campaign.limits)
+        self.calm = campaign.calm
 
     def actions(self) -> Iterator[Action]:
         """A run's actions. Some turn out to be impossible."""
-        for _ in range(self.temper.steps):
+        for step in range(self.temper.steps):
+            if self.calm and step == self.temper.steps // 2:
+                yield ("calm", self.calm)
             options = self._options()
             verb = self.chance.choices(list(options), list(options.values()))[0]
             yield from getattr(self, f"_{verb}", self._by_machine)(verb)

@@ -14,6 +14,7 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
     surrender X  X's operator gives its side up        reissue X    X sends one operation of its former life again
     ghost X n    a copy of X's n-th former process is started, long after
+    calm n       for n rounds everything works, and the operator lets those in who are outside
 """
 
 from collections import Counter
@@ -35,6 +36,7 @@ from crdtcast.simulator.application import (
     without_meaning,
 )
 from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group_drain import Drain
 from crdtcast.simulator.ledger import Ledger
 from crdtcast.simulator.member import Letter, Machine, Phase
 from crdtcast.simulator.observer import Observer
@@ -101,6 +103,9 @@ class GroupWorld:
                 return False
             if machine.up:
                 self.after(machine)
+            return True
+        if verb == "calm":
+            Drain(self).calm(int(arguments[0]))
             return True
         words = [str(argument) for argument in arguments]
         if verb in ("net", "dup", "drop"):

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.simulator.baseline_world import BASELINES, FITTING
 from crdtcast.simulator.campaign import Outcome, engine_names, run_group_seed, run_seed
-from crdtcast.simulator.campaigns import Campaign, Limits, campaign
+from crdtcast.simulator.campaigns import CAMPAIGNS, Campaign, Limits, campaign
 from crdtcast.simulator.faults import ALL, Faults
 
 REAL_ENGINES = ("group", "names")
@@ -21,9 +22,9 @@ MAX_MEMBERS = 12
 class Plan:
     """A campaign with everything chosen.
 
-    engine: a name of `REAL_ENGINES` or of a mutant; None: the one that the faults need. members: how many found the
-        group, each run one of these. campaign: a name of `CAMPAIGNS`, its faults and limits; `faults` and `limits`,
-        if given, take the place of its own.
+    engine: a name of `REAL_ENGINES`, of `BASELINES` or of a mutant; None: the one that the faults need. members: how
+        many found the group, each run one of these. campaign: a name of `CAMPAIGNS`, its faults and limits; `faults`
+        and `limits`, if given, take the place of its own.
     """
 
     seeds: range = range(100)
@@ -36,7 +37,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._chosen()
-        known = (*REAL_ENGINES, *engine_names(dynamic=self.dynamic))
+        known = (*REAL_ENGINES, *BASELINES, *engine_names(dynamic=self.dynamic))
         if self.engine is not None and self.engine not in known:
             raise ConfigurationError(
                 f"unknown engine {self.engine!r} for this group: choose from {', '.join(known)}"
@@ -46,9 +47,24 @@ class Plan:
                 "the engine 'names' has a fixed set of members: it runs no campaign by name and"
                 f" only the faults {', '.join(ALL)}"
             )
+        if self.engine in BASELINES:
+            self._check_baseline()
         count = self.member_range
         if not 1 <= count[0] <= count[-1] <= MAX_MEMBERS:
             raise ConfigurationError(f"members must be 1 to {MAX_MEMBERS}")
+        if self.engine in BASELINES and count[0] < 2:
+            raise ConfigurationError(f"the engine {self.engine!r} needs 2 members")
+
+    def _check_baseline(self) -> None:
+        asked = set(self.faults or ())
+        if self.campaign is not None:
+            asked |= set(CAMPAIGNS[self.campaign].faults.names)
+        if unfit := sorted(asked - set(FITTING)):
+            what = f"the campaign {self.campaign!r}" if self.campaign else f"the fault {unfit[0]!r}"
+            raise ConfigurationError(
+                f"the engine {self.engine!r} cannot run {what}: as published it needs links that lose nothing"
+                f" and members that stay; ask for --faults {','.join(FITTING)}"
+            )
 
     @property
     def _needs_group(self) -> bool:
@@ -57,6 +73,8 @@ class Plan:
     @property
     def dynamic(self) -> bool:
         """Whether members come and go."""
+        if self.engine in BASELINES:
+            return False
         return self._needs_group or self.engine == "group" or self.limits is not None
 
     @property
@@ -69,7 +87,8 @@ class Plan:
     def _chosen(self) -> Campaign:
         chosen = Campaign(faults=Faults()) if self.campaign is None else campaign(self.campaign)
         if self.faults is not None or self.campaign is None:
-            names = ALL if self.faults is None else self.faults
+            usual = FITTING if self.engine in BASELINES else ALL
+            names = usual if self.faults is None else self.faults
             chosen = replace(chosen, faults=Faults.named(names))
         if self.limits is not None:
             known = {field.name for field in fields(Limits)}
@@ -99,9 +118,13 @@ def parse_range(text: str | int) -> range:
     try:
         numbers = range(int(first), int(last if colon else first) + 1)
     except ValueError:
-        raise ConfigurationError(f"{text!r} is not FIRST:LAST") from None
+        raise ConfigurationError(
+            f"{text!r} is not FIRST:LAST: write one number, or two with the smaller one first, such as 3:6"
+        ) from None
     if not numbers:
-        raise ConfigurationError(f"{text!r} holds no number")
+        raise ConfigurationError(
+            f"{text!r} holds no number: the smaller one comes first, {last}:{first}"
+        )
     return numbers
 
 

@@ -15,6 +15,7 @@ def crash(world: "GroupWorld", machine: Machine) -> bool:
     """The process dies and goes on, as the same incarnation, from its last sync; or outside, if there was none."""
     if machine.ghost:
         return False
+    world.counts["restarts_returning"] += machine.parked is not None
     _end_process(world, machine)
     world.counts["restarts"] += 1
     if not machine.commits:

@@ -6,6 +6,7 @@ Lists are walked in a fixed order and `random.Random` is seeded with an integer,
 import random
 from collections.abc import Iterator
 
+from crdtcast.simulator.baseline_world import BaselineWorld
 from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.world import World
@@ -37,7 +38,10 @@ def _scaled(faults: Faults, chance: random.Random) -> Faults:
 
 
 def actions(
-    chance: random.Random, world: World, faults: Faults, temper: Temper | None = None
+    chance: random.Random,
+    world: World | BaselineWorld,
+    faults: Faults,
+    temper: Temper | None = None,
 ) -> Iterator[Action]:
     """Actions for `world`, each to be applied before the next one is asked for."""
     names = world.names

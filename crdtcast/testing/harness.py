@@ -51,7 +51,9 @@ def check_crdt(
     digests, and replicas with different values different ones; that `prepare` changes nothing; that
     stability, however early, changes no value; that a snapshot restores to the same value, log and
     bytes. Messages of several operations are compressed in half of the schedules. Checked at the
-    end: convergence, and an empty log once all is stable. The same `seed` gives the same schedules,
+    end: convergence, an empty log once all is stable, and that `value` does not give the object's own
+    state away. A schedule without an operation that the type permits proves nothing: operations that
+    are refused whenever they are tried are an AssertionError, too. The same `seed` gives the same schedules,
     whatever the hash seed. An error that the type raises gets the same note.
     """
 
@@ -67,12 +69,15 @@ def check_crdt(
     )
     @given(schedules(operations, members=members, actions=actions))
     def schedule_holds(schedule: Schedule) -> None:
-        run_schedule(crdt, schedule, specification)
+        _Run(crdt, schedule, specification, tried).run()
+
+    tried = Tried()
 
     # Hypothesis reseeds the global generator; the caller's must not notice.
     state = random.getstate()
     try:
         schedule_holds()
+        tried.check(crdt)
     except Exception as failure:
         failure.add_note(f"{crdt.__name__} failed with seed={seed}")
         raise
@@ -89,10 +94,37 @@ def run_schedule(
     _Run(crdt, schedule, specification).run()
 
 
+class Tried:
+    """Which operations were accepted at all, and why the others were refused."""
+
+    ENOUGH = 100
+    """Refusals of an operation that was never accepted, from which on it looks like a mistake."""
+
+    def __init__(self) -> None:
+        self.accepted: set[str] = set()
+        self.refusals: dict[str, list[str]] = {}
+
+    def check(self, crdt: type[PureOpCRDT[Any]]) -> None:
+        """Raise AssertionError if a check with these operations has checked less than it seems."""
+        for name, reasons in self.refusals.items():
+            if name in self.accepted:
+                continue
+            if name not in crdt.OPERATIONS or not self.accepted or len(reasons) >= self.ENOUGH:
+                raise AssertionError(
+                    f"{crdt.__name__}: {name!r} was refused each of the {len(reasons)} times that it "
+                    f"was tried, so nothing of it is checked: {reasons[0]}"
+                )
+
+
 class _Run:
     def __init__(
-        self, crdt: type[PureOpCRDT[Any]], schedule: Schedule, specification: Specification
+        self,
+        crdt: type[PureOpCRDT[Any]],
+        schedule: Schedule,
+        specification: Specification,
+        tried: Tried | None = None,
     ) -> None:
+        self.tried = Tried() if tried is None else tried
         self.crdt = crdt
         self.schedule = schedule
         self.specification = specification
@@ -121,6 +153,12 @@ class _Run:
             self._restart(member)
             if member.crdt.log_size != 0:
                 self._fail(f"{member.name} keeps {member.crdt.log_size} entries, all being stable")
+            value = member.crdt.value
+            if isinstance(value, (list, dict, set)):
+                before = canonical(value)
+                value.clear()
+                if canonical(member.crdt.value) != before:
+                    self._fail("who changes a value changes the object: `value` must be a copy")
 
     def _step(self, action: Action) -> None:
         if isinstance(action, Wait):
@@ -147,8 +185,11 @@ class _Run:
         for call in action.calls:
             try:
                 prepared.append(member.crdt.prepare(call.name, *call.args, after=prepared))
-            except InvalidOperationError:
+            except InvalidOperationError as refusal:
+                self.tried.refusals.setdefault(call.name, []).append(str(refusal))
                 return
+            else:
+                self.tried.accepted.add(call.name)
             finally:
                 if member.crdt.snapshot() != before:
                     self._fail(f"preparing {call} changed the state of {member.name}")

@@ -18,7 +18,7 @@ from crdtcast.exceptions import InvalidOperationError
 from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
 from crdtcast.testing.group import Call, VisibleOperation
-from crdtcast.testing.harness import Specification
+from crdtcast.testing.harness import Specification, Tried
 from crdtcast.testing.vectors import linear_extensions
 
 
@@ -58,13 +58,14 @@ def check_every_order(
     grows steeply: with 4 calls 2,692 orders of 3 operations, and a hundred times as many of 4.
     """
     histories = runs = refused = 0
+    tried = Tried()
     chosen = [Call(*call) for call in calls]
     for size in range(1, operations + 1):
         for places in shapes(size, members):
             predecessors = [place.past for place in places]
             orders = list(linear_extensions(predecessors))
             for given in product(chosen, repeat=size):
-                history = _History(crdt, places, given, specification)
+                history = _History(crdt, places, given, specification, tried)
                 if not history.prepared:
                     refused += 1
                     continue
@@ -72,6 +73,7 @@ def check_every_order(
                 for order in orders:
                     runs += 1
                     history.run(order)
+    tried.check(crdt)
     return EveryOrder(histories, runs, refused)
 
 
@@ -105,8 +107,10 @@ class _History:
         places: Sequence[Place],
         calls: Sequence[Call],
         specification: Specification,
+        tried: Tried,
     ) -> None:
         self.crdt = crdt
+        self.tried = tried
         self.places = places
         self.calls = calls
         self.specification = specification
@@ -126,8 +130,10 @@ class _History:
                 vector[message.tag.dot.origin] = message.tag.dot.counter
             try:
                 name, *args = source.prepare(call.name, *call.args)
-            except InvalidOperationError:
+            except InvalidOperationError as refusal:
+                self.tried.refusals.setdefault(call.name, []).append(str(refusal))
                 return False
+            self.tried.accepted.add(call.name)
             origin = _name(place.member)
             tag = Tag(Dot(origin, vector.get(origin, 0) + 1), (), vector)
             self.messages.append(VisibleOperation(name, tuple(args), tag, 0, 0))

@@ -115,6 +115,8 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"replaces": "us", "found": False, "join": ["127.0.0.1:1"]}, "of its own name"),
         ({"evict_after": 10}, "at least three keepalive_intervals"),
         ({"event_logs": "/logs"}, "without a journal"),
+        ({"when_full": "panic"}, "choose refuse or evict"),
+        ({"store_memory_bytes": 9, "store_most_bytes": 8}, "is above store_most_bytes"),
         ({"log_level": "loud"}, "choose one of debug, info, warning, error"),
         ({"admin": "0.0.0.0:7000"}, "choose 127.0.0.1, or a path"),
         ({"admin": "127.0.0.1:7000"}, "every user of this machine reaches"),

@@ -218,3 +218,18 @@ def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
         assert "not the secret of node 'eu'" in crdtcast(*asked, str(wrong), code=2).stderr
         assert "give --secret-file" in crdtcast(*asked[:3], code=2).stderr
         assert "eu" in crdtcast(*asked, str(secret)).stdout
+
+
+def test_one_of_two_cannot_cut_off_the_other_but_by_force(tmp_path: Path) -> None:
+    eu = Running(tmp_path, "eu", "--found")
+    with killed_at_the_end(eu):
+        us = Running(tmp_path, "us", "--join", eu.wait_ready().listen)
+        with killed_at_the_end(us):
+            us.wait_ready()
+            us.process.kill()
+            us.process.wait()
+            refused = crdtcast("evict", "us", "--seconds", "0.1", at=eu, code=2).stderr
+            assert "us is not cut off yet: the others (eu) have to say what" in refused
+            assert answer("members", at=eu)[1]["evicting"]
+            forced = crdtcast("evict", "us", "--force", "--yes", at=eu)
+            assert "members: eu" in forced.stdout

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from crdtcast.cli import main
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.simulator.baseline_world import BASELINES
 from crdtcast.simulator.plan import Plan, load_plan, parse_range
 
 
@@ -24,6 +25,21 @@ def test_a_campaign_by_name():
     totals = last(result)
     assert (totals["runs"], totals["failures"]) == (6, 0)
     assert totals["stable"] > 0
+
+
+@pytest.mark.parametrize("engine", BASELINES)
+def test_a_published_engine(engine, tmp_path):
+    plan = Plan(engine=engine)
+    assert plan.run(7).schedule == plan.run(7).schedule
+    result = simulate("--engine", engine, "--members", "2:4", "--seeds", "0:19", "--json")
+    assert result.exit_code == 0, result.output
+    totals = last(result)
+    assert totals["runs"] == 20
+    assert totals["doubled"] and totals["reordered"]
+    assert totals["stable"] == totals["sent"] + totals["delivered"]
+    path = tmp_path / "run.json"
+    path.write_text(plan.run(7).schedule.to_json(), encoding="utf-8")
+    assert simulate("--replay", path).exit_code == 0
 
 
 def test_faults_choose_the_kind_of_group():
@@ -120,7 +136,11 @@ def test_a_file_that_makes_no_sense(tmp_path, text, says):
         (["--engine", "names", "--campaign", "static"], "fixed set of members"),
         (["--faults", "gremlins"], "unknown fault 'gremlins'"),
         (["--members", "0"], "members must be 1 to"),
-        (["--members", "x"], "'x' is not FIRST:LAST"),
+        (["--members", "x"], "crdtcast simulate: 'x' is not FIRST:LAST"),
+        (["--members", "9:3"], "the smaller one comes first, 3:9"),
+        (["--engine", "cbcast", "--campaign", "restart"], "cannot run the campaign 'restart'"),
+        (["--engine", "graph", "--faults", "loss"], "cannot run the fault 'loss'"),
+        (["--engine", "graph", "--members", "1"], "needs 2 members"),
         (["--exhaustive", "nonsense"], "unknown scope 'nonsense'"),
         (["--jobs", "0"], "Invalid value"),
     ],

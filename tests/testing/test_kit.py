@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 import crdtcast.testing
 from crdtcast.datatypes import Arrived, AWSet, Entry
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.testing import Call, Group, VisibleOperation, check_crdt, run_schedule
+from crdtcast.testing import (
+    Call,
+    Group,
+    VisibleOperation,
+    check_crdt,
+    check_every_order,
+    run_schedule,
+)
 from crdtcast.testing.schedules import Deliver, Issue, Restart, Schedule, Stabilise
 
 
@@ -155,3 +162,42 @@ def test_the_kit_needs_hypothesis_only_for_what_uses_it() -> None:
     assert all(hasattr(crdtcast.testing, name) for name in crdtcast.testing.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = crdtcast.testing.nothing
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (("ad", "x"), "'ad' was refused each of the .* set_aw has no operation 'ad'"),
+        (("add",), "'add' was refused each of the .* takes 1 argument"),
+        ("add", "'a' was refused each of the .* set_aw has no operation 'a'"),
+    ],
+)
+def test_operations_that_are_never_accepted_prove_nothing(call: Any, reason: str) -> None:
+    with pytest.raises(AssertionError, match=reason):
+        check_crdt(AWSet, st.just(call), add_wins, examples=5)
+    with pytest.raises(AssertionError, match=reason):
+        check_every_order(AWSet, [call], add_wins, operations=1)
+
+
+def test_an_operation_that_is_never_accepted_is_found_beside_others() -> None:
+    wrong = st.one_of(operations, st.just(("reset", "x")))
+    with pytest.raises(AssertionError, match="'reset' was refused each"):
+        check_crdt(AWSet, wrong, add_wins, examples=60)
+
+
+class GivesItsStateAway(AWSet):
+    @property
+    def value(self) -> Any:
+        return self._stable if not self.log else super().value
+
+
+def test_a_value_that_is_no_copy_is_found() -> None:
+    with pytest.raises(AssertionError, match="must be a copy"):
+        check_crdt(GivesItsStateAway, operations, add_wins)
+
+
+def test_a_type_without_a_name_is_refused_where_it_is_defined() -> None:
+    with pytest.raises(TypeError, match="TYPE is None"):
+
+        class Nameless(AWSet):
+            TYPE = None  # type: ignore[assignment]
