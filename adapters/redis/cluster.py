@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from crdtcast.adapters.redis.embedded import EmbeddedServer, free_ports, last_lines, start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
@@ -185,7 +185,7 @@ class LocalCluster:
     def __iter__(self) -> Iterator[Region]:
         return iter(self.regions.values())
 
-    def __enter__(self) -> "LocalCluster":
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -317,10 +317,18 @@ class OpenCluster(LocalCluster):
     def add(
         self, name: str, *, through: str | None = None, arguments: Iterable[str] = ()
     ) -> Region:
-        """Start one more region, which joins through another one, by default the first.
+        """Start one more region, which joins through another one, by default the first, and return when it has.
 
         `arguments` go to its gateway alone.
         """
+        region = self.begin(name, through=through, arguments=arguments)
+        region.gateway.wait_ready()
+        return region
+
+    def begin(
+        self, name: str, *, through: str | None = None, arguments: Iterable[str] = ()
+    ) -> Region:
+        """As `add`, without waiting for the join."""
         port, peer_port = free_ports(2)
         server = self.server_of(name)
         words = self.own_arguments(name, server, port, peer_port)
@@ -334,7 +342,6 @@ class OpenCluster(LocalCluster):
         region = self.regions[name] = Region(name, server, gateway)
         self.names = (*self.names, name)
         gateway.launch()
-        gateway.wait_ready()
         return region
 
 

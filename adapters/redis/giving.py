@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
     from crdtcast.adapters.redis.grouped import GroupPeers
 
-_SLICE_KEYS = 500
+_SLICE_KEYS = 1000
 _FEW_KEYS = 500
 """So many keys may be left for the admission itself."""
 _ROUNDS = 5

@@ -4,7 +4,7 @@ import json
 import random
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
@@ -113,10 +113,17 @@ class Town:
         assert all(self.status(name)["changed_past_the_gateway"] == 0 for name in names)
 
 
+class Serving(Protocol):
+    """A gateway with clients."""
+
+    @property
+    def port(self) -> int: ...
+
+
 class Load:
     """Clients of one gateway that write until `stop`: sets, removals, deletions, and increments that are counted."""
 
-    def __init__(self, running: Running, seed: int, keys: int) -> None:
+    def __init__(self, running: Serving, seed: int, keys: int) -> None:
         self.total = 0
         """Increments of `total` that were answered."""
         self.refused: list[str] = []

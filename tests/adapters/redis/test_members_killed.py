@@ -1,0 +1,86 @@
+"""Joins with real processes that are killed in the middle, joiner and contact, while another region is written to."""
+
+import json
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from crdtcast.adapters.redis.cluster import OpenCluster
+from crdtcast.adapters.redis.rawclient import RawClient
+from tests.adapters.redis.member_support import Load
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+SEED = 5
+KEYS = 5_000
+
+
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
+    tmp_path: Path, appendfsync: str
+) -> None:
+    print("seed", SEED)
+    choice = random.Random(SEED)
+    pause = threading.Event()
+    with OpenCluster(tmp_path, ["a", "b"], group="g", appendfsync=appendfsync) as cluster:
+        with RawClient(cluster["a"].gateway.port) as client:
+            client.pipeline([("SADD", f"s{key}", "base") for key in range(KEYS)])
+        load = Load(cluster["a"].gateway, SEED, KEYS)
+        joining = cluster.begin("c", through="b").gateway
+        for _ in range(4):
+            pause.wait(choice.uniform(1, 3))  # somewhere in its start, its copy, or its life
+            joining.kill()
+            joining.launch()
+        joining.wait_ready()
+        joining = cluster.begin("d", through="b").gateway
+        contact = cluster["b"].gateway
+        for _ in range(3):
+            pause.wait(choice.uniform(1, 2))
+            contact.kill()
+            contact.launch()
+        contact.wait_ready()
+        joining.wait_ready()
+        total = load.stop()
+        assert not load.refused
+        cluster.wait_equal("abcd", quiet=True, timeout=60)
+        told = [json.loads(cluster[name].command("VERIFY")) for name in "abcd"]
+        assert len({each["digest"] for each in told}) == 1
+        with RawClient(cluster["d"].gateway.port) as client:
+            assert client.call("GET", "total") == b"%d" % total
+        assert len(cluster["a"].status()["members"]) == 4
+        assert not any(cluster[name].status()["changed_past_the_gateway"] for name in "abcd")
+
+
+def test_an_evicted_region_sends_everything_again_once_however_often_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    print("seed", SEED)
+    choice = random.Random(SEED)
+    pause = threading.Event()
+    with OpenCluster(tmp_path, ["a", "b", "c"], group="g", appendfsync="always") as cluster:
+        cluster.isolate("c")
+        with RawClient(cluster["c"].gateway.port) as client:
+            for number in range(300):  # a message each
+                assert client.call("INCR", "n") == number + 1
+                client.call("SADD", f"s{number % 7}", f"m{number}")
+        cluster["a"].command("EVICT", "c")
+        cluster.wait_equal("ab", quiet=True, timeout=30)
+        with RawClient(cluster["b"].gateway.port) as client:
+            client.call("INCRBY", "n", "10000")
+        for name in "ab":
+            cluster[name].command("HEAL", "c")
+        returning = cluster["c"].gateway
+        cluster["c"].close()
+        for _ in range(6):
+            returning.kill()
+            returning.launch()
+            pause.wait(choice.uniform(1.2, 2.5))
+        returning.wait_ready()
+        cluster.wait_equal("abc", quiet=True, timeout=60)
+        for name in "abc":
+            with RawClient(cluster[name].gateway.port) as client:
+                assert client.call("GET", "n") == b"10300"
+                assert sum(int(str(client.call("SCARD", f"s{key}"))) for key in range(7)) == 300
+        assert len(cluster["a"].status()["members"]) == 3
