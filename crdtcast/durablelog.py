@@ -58,6 +58,8 @@ class DurableLog:
                 self._told.sent(Tag(item.dot, item.context), reissues=self._first(item.dot))
             else:
                 self._log.deliver(item.dot)
+            if isinstance(item, Message) and item.kind:
+                self._told.so_far()
         self._told.issued(())
 
     def synced(self) -> None:

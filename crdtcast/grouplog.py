@@ -8,7 +8,7 @@ from crdtcast.engine import GroupEngine, How
 from crdtcast.eventlog import EventLog
 from crdtcast.incarnation import base_of, joined_by
 from crdtcast.messages import Delivery
-from crdtcast.tags import Dot, Tag
+from crdtcast.tags import Dot, Tag, Vector, covers
 
 
 class GroupLog:
@@ -57,15 +57,29 @@ class GroupLog:
         """The engine has sent these membership operations, if any, and may know other members now."""
         for tag in tags:
             self._log.send(tag)
+        self._joins()
+        self._ends()
+
+    def so_far(self) -> None:
+        """The engine is ahead of the log: tell of the joins whose operations are told already."""
+        self._joins(self._log.vector)
+
+    def _joins(self, told: Vector | None = None) -> None:
         engine = self._engine
         members = engine.members
         for joined in sorted(members.keys() - self._members):
-            if (join := self._join_of(joined)) is not None:
+            join = self._join_of(joined)
+            if join is not None:
+                if told is not None and not covers(told, join):
+                    continue
                 replaced = engine.state().replaced.items()
                 replaces = sorted(base for base, by in replaced if by == joined)
                 self._log.joined(joined, join, replaces=replaces)
-        self._members = set(members)
-        ended = engine.ended
+            self._members.add(joined)
+        self._members &= members.keys()
+
+    def _ends(self) -> None:
+        ended = self._engine.ended
         for incarnation in sorted(ended.keys() - self._ended):
             cut = ended[incarnation]
             if cut.how is How.LEFT:
