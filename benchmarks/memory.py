@@ -151,7 +151,6 @@ def map_of(each: Content, size: int) -> PureOpCRDT[Any]:
 
 def occupied(make: Callable[[], Any]) -> int:
     """Bytes that are in use once `make` has made something."""
-    gc.collect()
     tracemalloc.start()
     try:
         made = make()

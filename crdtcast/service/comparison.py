@@ -12,21 +12,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Digests = Mapping[str, str]
-"""Object -> digest of its value."""
+"""Object -> digest of its value, or `UNKNOWN`."""
+UNKNOWN = "?"
+"""The digest of an object that a member's program does not understand all of."""
 _MOST = 16
 """Comparisons under way; beyond, the oldest one is forgotten: whoever asked may have died."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The outcome. objects: of all members. compared: those that nobody was writing to. changing: the
-    others. different: object -> member -> digest, "" where there is no such object. silent: members
-    that did not answer in time, of whose objects nothing is known.
+    """The outcome. objects: of all members. compared: those that nobody was writing to. changing: those
+    that somebody was. unknown: those of the rest that some member has to be upgraded for.
+    different: object -> member -> digest, "" where there is no such object. silent: members that did
+    not answer in time, of whose objects nothing is known.
     """
 
     objects: int
     compared: int
     changing: int
+    unknown: int
     different: Mapping[str, Mapping[str, str]]
     silent: tuple[str, ...]
 
@@ -113,16 +117,17 @@ class Comparing:
         self._say(["done", number])
         objects = {name for digests in current.told.values() for name in digests}
         if missing:
-            return Comparison(len(objects), 0, len(objects), {}, tuple(sorted(missing)))
-        changing = frozenset[str]().union(*current.confirmed.values())
+            return Comparison(len(objects), 0, 0, 0, {}, tuple(sorted(missing)))
+        changing = objects & frozenset[str]().union(*current.confirmed.values())
+        unknown = {o for told in current.told.values() for o in told if told[o] == UNKNOWN}
+        unknown -= changing
+        compared = objects - changing - unknown
         different = {}
-        for each in sorted(objects - changing):
+        for each in sorted(compared):
             found = {name: told.get(each, "") for name, told in sorted(current.told.items())}
             if len(set(found.values())) > 1:
                 different[each] = found
-        return Comparison(
-            len(objects), len(objects - changing), len(objects & changing), different, ()
-        )
+        return Comparison(len(objects), len(compared), len(changing), len(unknown), different, ())
 
     def forget(self) -> None:
         """This member goes on from another state: what was noted here says nothing any more."""

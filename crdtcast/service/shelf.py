@@ -16,7 +16,7 @@ from crdtcast.hlc import HLC
 from crdtcast.objects import Key, ObjectInfo, Objects, known_types
 from crdtcast.process import Process
 from crdtcast.replica import fresh_incarnation
-from crdtcast.service.comparison import Comparing
+from crdtcast.service.comparison import UNKNOWN, Comparing
 from crdtcast.tags import Dot, Tag
 
 _OPERATIONS = 0
@@ -96,9 +96,8 @@ class Shelf(Process):
 
     def _digests(self) -> dict[str, str]:
         return {
-            _label(held.key): held.crdt.digest()
+            _label(held.key): UNKNOWN if held.crdt is None or held.behind else held.crdt.digest()
             for held in self.objects
-            if held.crdt is not None and not held.behind
         }
 
     # What happens (Process)

@@ -1,6 +1,7 @@
 """`crdtcast top`: the status of a node, again and again, with rates."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -20,35 +21,28 @@ async def watch(
     """Until interrupted, until the node stops, or for so many looks."""
     async with operator(place, secret) as node:
         before: dict[str, Any] | None = None
-        looks = 0
-        with Live(auto_refresh=False, transient=False) if not as_json else _Nothing() as live:
+        asked, looks = 0.0, 0
+        with nullcontext() if as_json else Live(auto_refresh=False) as live:
             while rounds is None or looks < rounds:
                 if looks:
                     await trio.sleep(every)
                 found = await node.ask("status")
+                elapsed, asked = trio.current_time() - asked, trio.current_time()
                 looks += 1
-                if as_json:
+                if live is None:
                     click.echo(json.dumps(found))
-                elif isinstance(live, Live):
-                    live.update(view(found, before, every), refresh=True)
+                else:
+                    live.update(view(found, before, elapsed), refresh=True)
                 before = found
 
 
-class _Nothing:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-def view(found: dict[str, Any], before: dict[str, Any] | None, every: float) -> Group:
-    """One screen. before: the status a while ago, for rates."""
+def view(found: dict[str, Any], before: dict[str, Any] | None, elapsed: float) -> Group:
+    """One screen. before: the status so many seconds ago, for rates."""
 
     def rate(key: str) -> str:
         if before is None or before["incarnation"] != found["incarnation"]:
             return "-"
-        return f"{(found[key] - before[key]) / every:,.0f}/s"
+        return f"{(found[key] - before[key]) / elapsed:,.0f}/s"
 
     state = "ready" if found["ready"] else "not ready"
     head = Text(f"{found['node']}  group {found['group']}  {found['standing']}, {state}", "bold")

@@ -125,6 +125,8 @@ def verification(found: Answer) -> str:
         f"{found['compared']:,} of {found['objects']:,} objects compared at "
         f"{', '.join(found['members'])}; {found['changing']:,} were being written to"
     ]
+    if found["unknown"]:
+        lines.append(f"{found['unknown']:,} are not understood by some member: upgrade it")
     for name, digests in found["different"].items():
         at = ", ".join(f"{member} {digest[:12] or 'nothing'}" for member, digest in digests.items())
         lines.append(f"DIFFERENT {name}: {at}")

@@ -10,7 +10,7 @@ from crdtcast.exceptions import JournalError, UnusableInputError
 from crdtcast.journal import FileJournal
 from crdtcast.testing.disk import Crash, Disk
 
-SEEDS = range(3)
+SEEDS = range(2)
 PATH = Path("node")
 
 

@@ -282,7 +282,7 @@ def mangled(draw: st.DrawFn) -> dict[str, bytes]:
     return files
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(mangled())
 def test_any_bytes_are_refused_clearly_or_give_a_valid_beginning(files: dict[str, bytes]) -> None:
     disk = Disk()

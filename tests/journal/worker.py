@@ -1,5 +1,6 @@
-"""A member of a group as a process of its own. It says on its standard output what is durable, and stops
-sending at the first line of its standard input.
+"""A member of a group as a process of its own. It says on its standard output what is durable, stops
+sending at the first line of its standard input, and says how much it has sent in all. The next line is
+how much all of them have sent: when it has that, and everything is stable, it says what it has.
 """
 
 import json
@@ -42,10 +43,18 @@ async def main(*arguments: str) -> None:
                 member.tcbroadcast(payload.encode())
                 await member.wait_durable()
                 print("kept", payload, flush=True)
-        print("idle", flush=True)
-        while not (member.engine.quiet and len(member.members) == 3 and member.parked is None):
-            with trio.move_on_after(0.05):
-                await ledger.news.park()
+        own = sum(payload.startswith(name.encode()) for payload in ledger.entries.values())
+        print("idle", own, flush=True)
+        everything = int(await trio.to_thread.run_sync(sys.stdin.readline))
+        with trio.fail_after(120):
+            while not (
+                len(ledger.entries) >= everything
+                and member.engine.quiet
+                and len(member.members) == 3
+                and member.parked is None
+            ):
+                with trio.move_on_after(0.05):
+                    await ledger.news.park()
         print(json.dumps([p.decode() for p in ledger.payloads]), flush=True)
         # The others may still need it.
         await trio.to_thread.run_sync(sys.stdin.readline)

@@ -86,7 +86,7 @@ async def test_replicas_that_are_written_to_are_compared_and_never_called_differ
         assert compared > 0
         await trio.sleep(5)
         outcome = await present["a"].compare("at rest")
-        assert outcome == Comparison(outcome.objects, outcome.objects, 0, {}, ())
+        assert outcome == Comparison(outcome.objects, outcome.objects, 0, 0, {}, ())
         assert outcome.objects > 30
 
 
@@ -105,6 +105,13 @@ async def test_a_difference_is_named_with_who_has_what() -> None:
         digests = outcome.different["set_aw:cart"]
         assert digests["a"] == digests["b"] != digests["c"]
         assert outcome.compared == 2
+        # A newer program's operation is there for all, and understood by none.
+        for shop in present.values():
+            later = [["hits", ["set_aw", 99], "sort"]]
+            shop.shelf.objects.deliver(later, Tag(Dot("ghost.1", 2), (), {}))
+        outcome = await present["b"].compare("2")
+        assert (outcome.compared, outcome.unknown) == (1, 1)
+        assert list(outcome.different) == ["set_aw:cart"]
 
 
 @simulated

@@ -68,6 +68,7 @@ def test_operators_see_change_and_compare_a_group(group: dict[str, Running]) -> 
         "objects": 2,
         "compared": 2,
         "changing": 0,
+        "unknown": 0,
         "different": {},
         "silent": [],
     }
