@@ -428,6 +428,8 @@ class GroupMember(Broadcasting):
     def end(self) -> None:
         """(For `GroupLinks`.)"""
         super().end()
+        if self._recording is not None:
+            self._recording.close()
         self._join_scope.cancel()
         self._changed.unpark_all()
         self._looked.unpark_all()

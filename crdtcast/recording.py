@@ -135,8 +135,9 @@ class Recording:
         return Resumed(now, list(since), found.damage)
 
     def close(self) -> None:
-        """It was loaded, and cannot be used."""
-        self._journal.close()
+        """It is not used any more, or never was. (While it runs, it closes itself.)"""
+        if not self._is_running:
+            self._journal.close()
 
     def start(self) -> None:
         """From here on nothing leaves that is not durable."""
@@ -250,10 +251,12 @@ class Recording:
             done.set()
 
     async def _do(self, work: Callable[[], None]) -> None:
-        if self._journal.blocks:
-            await trio.to_thread.run_sync(work)
-        else:
+        if not self._journal.blocks:
             work()
+            return
+        # Never left out: the next record begins where this one ends.
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(work)
 
     def _to_write(self) -> Callable[[], None] | None:
         member = self._member

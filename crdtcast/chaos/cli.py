@@ -89,8 +89,10 @@ def _report(outcome: Outcome, as_json: bool, seed: int) -> None:
         "doubled": len(found.doubled),
         "diverged": len(found.diverged),
         "metadata_left": outcome.metadata_left,
+        "settled_seconds": round(outcome.settled, 1),
         "wrong": len(outcome.wrong),
         "starts": outcome.starts,
+        "reissued": outcome.reissued,
         "events_checked": outcome.events,
         "episodes": dict(sorted(outcome.episodes.items())),
     }

@@ -7,8 +7,8 @@ cannot outlive it.
 
 import signal
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import trio
 
 from crdtcast.chaos import plan as plans
-from crdtcast.chaos.load import Client, Found, compare
-from crdtcast.chaos.nodes import Host, MisbehavedError, free_port
+from crdtcast.chaos.load import Client, Found, Promised, compare
+from crdtcast.chaos.nodes import NODE, Host, MisbehavedError, free_port
 from crdtcast.chaos.plan import Episode, Plan
 from crdtcast.chaos.proxy import Network
 from crdtcast.exceptions import CrdtcastError
@@ -34,9 +34,13 @@ class Outcome:
     acknowledged: int = 0
     uncertain: int = 0
     metadata_left: int = 0
+    settled: float = 0.0
+    """Seconds from the end of the faults until nothing was left."""
     starts: int = 0
     events: int = 0
     """In the event logs, all of which were checked."""
+    reissued: int = 0
+    """Operations that were sent again after evictions."""
     episodes: Counter[str] = field(default_factory=Counter)
     found: Found = field(default_factory=Found)
     wrong: list[str] = field(default_factory=list)
@@ -50,10 +54,16 @@ class Outcome:
 
 
 class Course:
-    """One run in `scratch`. tell: one line for each thing that happens."""
+    """One run in `scratch`. tell: one line for each thing that happens. program: see `Host`."""
 
     def __init__(
-        self, plan: Plan, scratch: Path, *, rate: float, tell: Callable[[str], None]
+        self,
+        plan: Plan,
+        scratch: Path,
+        *,
+        rate: float,
+        tell: Callable[[str], None],
+        program: Sequence[str] = NODE,
     ) -> None:
         self.plan = plan
         self.hosts: dict[str, Host] = {}
@@ -63,6 +73,7 @@ class Course:
         self._scratch = scratch
         self._rate = rate
         self._tell = tell
+        self._program = program
         self._begun = 0.0
 
     async def run(self) -> Outcome:
@@ -88,6 +99,8 @@ class Course:
             for host in self.hosts.values():
                 host.end()
         outcome = self.outcome
+        for host in self.hosts.values():
+            outcome.wrong += host.crashes + host.tracebacks()
         outcome.starts = sum(host.starts for host in self.hosts.values())
         outcome.acknowledged = sum(client.acknowledged for client in self.clients.values())
         outcome.uncertain = sum(
@@ -97,7 +110,9 @@ class Course:
 
     async def _new_host(self, name: str, nursery: trio.Nursery) -> Host:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        host = Host(name, self._scratch, free_port(), listener.socket.getsockname()[1])
+        host = Host(
+            name, self._scratch, free_port(), listener.socket.getsockname()[1], self._program
+        )
         nursery.start_soon(self._network.serve, name, host.port, listener)
         self.hosts[name] = host
         return host
@@ -115,27 +130,37 @@ class Course:
     # The plan
 
     async def _carry_out(self, nursery: trio.Nursery) -> None:
+        """Each episode at its time, or when what came before at the nodes that it concerns is over."""
         self._begun = trio.current_time()
+        latest: dict[str, trio.Event] = {name: trio.Event() for name in self.plan.founders}
+        for over in latest.values():
+            over.set()
         async with trio.open_nursery() as episodes:
             for episode in self.plan.episodes:
                 await trio.sleep_until(self._begun + episode.at)
-                episodes.start_soon(self._in_turn, episode, nursery)
+                over = trio.Event()
+                concerned = _concerned(episode, latest)
+                before = [latest[name] for name in concerned if name in latest]
+                latest |= dict.fromkeys(concerned, over)
+                episodes.start_soon(self._in_turn, episode, before, over, nursery)
         await trio.sleep_until(self._begun + self.plan.seconds)
 
     def _say(self, line: str) -> None:
         self._tell(f"{trio.current_time() - self._begun:7.1f}  {line}")
 
-    async def _in_turn(self, episode: Episode, nursery: trio.Nursery) -> None:
-        """Wait until nothing else is done to the nodes that it concerns: what came before may have taken longer."""
-        everybody = episode.kind in plans.WHOLE or episode.kind in plans.MEMBERSHIP
-        async with AsyncExitStack() as stack:
-            if episode.kind not in plans.PAIRS:
-                for host in list(self.hosts.values()):
-                    if everybody or host.name == episode.node:
-                        await stack.enter_async_context(host.lock)
-            self.outcome.episodes[episode.kind] += 1
-            self._say(str(episode))
-            await self._episode(episode, nursery)
+    async def _in_turn(
+        self,
+        episode: Episode,
+        before: Sequence[trio.Event],
+        over: trio.Event,
+        nursery: trio.Nursery,
+    ) -> None:
+        for event in before:
+            await event.wait()
+        self.outcome.episodes[episode.kind] += 1
+        self._say(str(episode))
+        await self._episode(episode, nursery)
+        over.set()
 
     async def _episode(self, episode: Episode, nursery: trio.Nursery) -> None:
         network, kind = self._network, episode.kind
@@ -209,36 +234,56 @@ class Course:
                 await host.wait_member()
                 self.clients[host.name].resting = False
             case plans.EVICT:
-                await host.kill()
+                await self._write_alone(host, episode.lasts)
                 await self._evict(host)
                 self._restart(host)
             case plans.LEAVE:
                 await host.wait_member()
                 await self.clients[host.name].rest()
                 host.present = False
+                host.may_end(0)
                 await self._ask(host, "leave")
                 await host.ended()
 
     async def _come_to_rest(self, host: Host) -> None:
         """Until all that was written here is at everybody's."""
         await host.wait_member()
-        await self.clients[host.name].rest()
+        client = self.clients[host.name]
+        await client.rest()
+        name = f"count-rest-{host.name}"
         await self._ask(
             *(host, "perform"),
-            name="rest",
+            name=name,
             type="counter_pn",
             operation="increment",
             args=[1],
             wait="stable",
             seconds=60,
         )
+        client.promised.setdefault(name, Promised()).acknowledged += 1
+
+    async def _write_alone(self, host: Host, seconds: float) -> None:
+        """Cut it off from everybody, and kill it before it can tell what was written there."""
+        network = self._network
+        others = [other.name for other in self.hosts.values() if other is not host]
+        for other in others:
+            for weather in network.both(host.name, other):
+                weather.cut = True
+            network.tear(host.name, other)
+        await trio.sleep(seconds)
+        await host.kill()
+        for other in others:
+            for weather in network.both(host.name, other):
+                weather.cut = False
 
     async def _evict(self, victim: Host) -> None:
-        """By whoever can say so; a majority is up, or will be."""
+        """By whoever can say so; a majority is up, or will be. It may not have come back from its last eviction."""
         others = [host for host in self.hosts.values() if host is not victim and host.present]
         for host in others:
             await host.wait_member()
-        await self._ask(others[0], "evict", member=victim.name, seconds=60)
+        members = await self._ask(others[0], "members")
+        if any(member["name"] == victim.name for member in members):
+            await self._ask(others[0], "evict", member=victim.name, seconds=60)
 
     async def _ask(self, host: Host, do: str, **more: Any) -> Any:
         try:
@@ -263,11 +308,13 @@ class Course:
 
     async def _settle(self) -> None:
         """Until nothing is unstable and nothing waits anywhere."""
+        healed = trio.current_time()
         with trio.move_on_after(SETTLE_SECONDS):
             while (left := await self._left()) != 0:
                 self.outcome.metadata_left = left
                 await trio.sleep(0.1)
             self.outcome.metadata_left = 0
+        self.outcome.settled = trio.current_time() - healed
 
     def _check_logs(self) -> None:
         """What the nodes have noted, against the definitions of causal delivery and stability."""
@@ -275,7 +322,10 @@ class Course:
             host.end()
         checked = check_logs([self._scratch / "events"])
         self.outcome.events = checked.counts["events"]
-        self.outcome.wrong += [f"crdtcast check: {violation}" for violation in checked.violations[:10]]
+        self.outcome.reissued = checked.counts["reissues"]
+        self.outcome.wrong += [
+            f"crdtcast check: {violation}" for violation in checked.violations[:10]
+        ]
 
     async def _left(self) -> int:
         """Messages that are unstable or wait, over all nodes; -1 if somebody does not answer."""
@@ -305,6 +355,15 @@ class Course:
                     name: (await asked.ask("get", name=name))["value"] for name in names
                 }
         compare(self.clients.values(), replicas, outcome.found)
+
+
+def _concerned(episode: Episode, names: Iterable[str]) -> set[str]:
+    """Those that nothing else may be done to meanwhile; `names` are all that there have been."""
+    if episode.kind in plans.PAIRS:
+        return set()
+    if episode.kind in plans.WHOLE or episode.kind in plans.MEMBERSHIP:
+        return {*names, episode.node} - {""}
+    return {episode.node}
 
 
 def _lines(errors: BaseExceptionGroup[MisbehavedError]) -> list[str]:

@@ -16,6 +16,8 @@ from crdtcast.exceptions import CrdtcastError
 CHUNK = 500
 """Operations on one object; then the client takes a fresh one."""
 
+REGISTER = "last"
+
 PATIENCE = 20.0
 """Seconds for an answer."""
 
@@ -29,6 +31,7 @@ class Promised:
     elements: set[str] = field(default_factory=set)
     """Of a set: those acknowledged."""
     tried: set[str] = field(default_factory=set)
+    """What may be in the set, or in the register."""
 
 
 class Client:
@@ -75,24 +78,21 @@ class Client:
         number = self._number
         self._number += 1
         name = f"{self.host.name}-{number // CHUNK:04}"
-        element, args = "", list[Any]()
+        element = text = ""
+        args: list[Any]
         match number % 3:
             case 0:
-                element = f"{number:07}"
-                object_, type_, operation, args = "set-" + name, "set_aw", "add", [element]
+                element = text = f"{number:07}"
+                object_, type_, operation, args = "set-" + name, "set_aw", "add", [text]
             case 1:
                 object_, type_, operation, args = "count-" + name, "counter_pn", "increment", [1]
             case _:
-                object_, type_, operation, args = (
-                    "last",
-                    "register_lww",
-                    "assign",
-                    [f"{name} {number}"],
-                )
+                text = f"{name} {number}"
+                object_, type_, operation, args = REGISTER, "register_lww", "assign", [text]
         promised = self.promised.setdefault(object_, Promised())
         promised.uncertain += 1
-        if element:
-            promised.tried.add(element)
+        if text:
+            promised.tried.add(text)
         await asked.ask("perform", name=object_, type=type_, operation=operation, args=args)
         promised.uncertain -= 1
         promised.acknowledged += 1
@@ -114,7 +114,18 @@ def compare(
     clients: Iterable[Client], replicas: Mapping[str, Mapping[str, Any]], found: Found
 ) -> None:
     """Compare what was promised with the values of all objects at each replica, by its name."""
-    promised = {name: each for client in clients for name, each in client.promised.items()}
+    promised: dict[str, Promised] = {}
+    for client in clients:
+        for name, own in client.promised.items():
+            # The register is everybody's, and shows one value of all that were tried.
+            promised.setdefault(name, Promised()).tried.update(own.tried)
+            if name != REGISTER:
+                promised[name] = own
+    found.doubled += [
+        f"{name} at {replica}, which nobody has written"
+        for replica, objects in sorted(replicas.items())
+        for name in sorted(objects.keys() - promised.keys())
+    ]
     for name in sorted(promised):
         each = promised[name]
         values = {replica: objects.get(name) for replica, objects in replicas.items()}
@@ -132,3 +143,5 @@ def compare(
                     found.lost.append(what)
                 elif (value or 0) > most:
                     found.doubled.append(what)
+            elif value is not None and value not in each.tried:
+                found.doubled.append(f"{name} is {value!r} at {replica}, which nobody has written")

@@ -19,6 +19,7 @@ from crdtcast.service.asking import Operator, operator
 
 READY_SECONDS = 60.0
 KEEPALIVE_SECONDS = 0.5
+NODE = ("-m", "crdtcast.chaos.child")
 _CAT = "/bin/cat"
 
 
@@ -29,10 +30,17 @@ class MisbehavedError(CrdtcastError):
 class Host:
     """A node's place: its port, the port of the proxy before it, its journal, its log.
 
-    present: whether a node is meant to be a member here.
+    present: whether a node is meant to be a member here. program: what Python runs as a node, see `chaos.child`.
     """
 
-    def __init__(self, name: str, scratch: Path, port: int, proxy_port: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        scratch: Path,
+        port: int,
+        proxy_port: int,
+        program: Sequence[str] = NODE,
+    ) -> None:
         self.name = name
         self.port = port
         self.address = f"127.0.0.1:{proxy_port}"
@@ -43,8 +51,10 @@ class Host:
         self.present = True
         self.skew_ms = 0
         self.starts = 0
-        self.lock = trio.Lock()
-        """Held by the one episode that concerns it."""
+        self.crashes: list[str] = []
+        """Ends of the process that nobody had asked for."""
+        self._program = program
+        self._may_end: set[int] = set()
         self._process: Popen[bytes] | None = None
         self._scribe: Popen[bytes] | None = None
 
@@ -54,7 +64,8 @@ class Host:
         return self._process is not None and self._process.poll() is None
 
     def start(self, join: Sequence[str], *, replace: bool = False) -> None:
-        """Start the node: the first one of the group if there is nobody to join."""
+        """Start the node: the first one of the group if there is nobody to join. The one before has ended."""
+        self.end()
         settings = {
             "name": self.name,
             "listen": f"127.0.0.1:{self.port}",
@@ -67,7 +78,7 @@ class Host:
             **({"join": list(join)} if join else {"found": True}),
             **({"replaces": self.name} if replace else {}),
         }
-        words = [sys.executable, "-m", "crdtcast.chaos.child", str(self.skew_ms)]
+        words = [sys.executable, *self._program, str(self.skew_ms)]
         # The log goes through a pipe and `cat`, so that a full disk of the node's own leaves its last words.
         self._process = process = Popen(
             tied([*words, json.dumps(settings)]),
@@ -86,6 +97,24 @@ class Host:
         if self.alive:
             assert self._process is not None
             self._process.send_signal(number)
+            if number == signal.SIGKILL:
+                self.may_end(-number)
+            elif number == signal.SIGTERM:
+                self.may_end(0)
+                self.may_end(-number)  # it had not come so far as to listen to signals
+
+    def may_end(self, code: int) -> None:
+        """From now on it is no crash if the process ends with that code."""
+        self._may_end.add(code)
+
+    def _look_back(self) -> None:
+        """Note how the process has ended, if it has and should not."""
+        code = None if self._process is None else self._process.poll()
+        if code is not None and code not in self._may_end:
+            self.crashes.append(
+                f"{self.name} has ended by itself, with code {code}: see {self.log}"
+            )
+        self._may_end = set()
 
     async def kill(self) -> None:
         """SIGKILL, and wait for the end."""
@@ -110,6 +139,7 @@ class Host:
         """Nothing more can be written to any file by the process."""
         assert self._process is not None
         if self.alive:
+            self.may_end(2)
             resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (1, 1))
 
     @asynccontextmanager
@@ -138,11 +168,19 @@ class Host:
 
     def end(self) -> None:
         """Kill whatever runs here."""
+        self.signal(signal.SIGKILL)
         for process in (self._process, self._scribe):
             if process is not None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                process.wait()
+                process.wait()  # the scribe ends when it has written the last words
+        self._look_back()
+        self._process = self._scribe = None
+
+    def tracebacks(self) -> list[str]:
+        """Lines about programming errors in its log."""
+        with suppress(FileNotFoundError):
+            if "Traceback (most recent call last)" in self.log.read_text(errors="replace"):
+                return [f"{self.name} has printed a traceback: see {self.log}"]
+        return []
 
 
 def free_port() -> int:

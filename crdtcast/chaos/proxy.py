@@ -18,7 +18,9 @@ _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 @dataclass(slots=True)
 class Weather:
-    """What happens to bytes from one node to another. deaf: swallowed. delay: seconds."""
+    """What happens to bytes from one node to another. deaf: swallowed, and with them all that the same connection
+    carries later: it is half-open until somebody notices. delay: seconds.
+    """
 
     deaf: bool = False
     cut: bool = False
@@ -87,11 +89,13 @@ class Network:
         scope: trio.CancelScope,
     ) -> None:
         weather = self.between(*direction)
+        swallowed = False
         try:
             while piece := await source.receive_some(_READ):
                 if weather.delay:
                     await trio.sleep(weather.delay)
-                if not weather.deaf:
+                swallowed = swallowed or weather.deaf
+                if not swallowed:
                     await target.send_all(piece)
         except _BROKEN:
             pass

@@ -49,11 +49,12 @@ class Roll:
             or member.incarnation not in self._joins
         ):
             return 0
-        while (join := self._joins.get(origin)) is not None and not covers(member.base, join):
+        first = origin
+        while (join := self._joins.get(first)) is not None and not covers(member.base, join):
             if join.origin in member.named:
                 return 0  # it joined later than `member`
-            origin = join.origin
-        return self.ended.get(origin, 0)
+            first = join.origin
+        return self.ended[origin] if first in self.ended else 0
 
     def is_over(self, origin: str, vector: Vector) -> bool:
         """Whether a vector may leave out this origin: it has ended."""

@@ -31,6 +31,14 @@ def test_elements_that_were_acknowledged_are_there_and_no_others_come_from_nowhe
     assert found(["a", "b", "z"], ["a", "b", "z"], "set-x", promised) == (0, 2, 0)
 
 
-def test_registers_have_to_be_alike() -> None:
-    assert found("x", "x", "last", Promised()) == (0, 0, 0)
-    assert found("x", "y", "last", Promised()) == (0, 0, 1)
+def test_registers_have_to_be_alike_and_show_what_somebody_wrote() -> None:
+    promised = Promised(tried={"x", "y"})
+    assert found("x", "x", "last", promised) == (0, 0, 0)
+    assert found("x", "y", "last", promised) == (0, 0, 1)
+    assert found("z", "z", "last", promised) == (0, 2, 0)
+
+
+def test_objects_that_nobody_has_written_come_from_nowhere() -> None:
+    result = Found()
+    compare([], {"n1": {"count-x": 1}, "n2": {}}, result)
+    assert len(result.doubled) == 1

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 import trio
 
-from crdtcast import ConfigurationError, GroupMember, LocalProtocolError
+from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_group
 from crdtcast.engine import Standing
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
 from crdtcast.group_state import unpack_entry
@@ -19,7 +19,7 @@ from crdtcast.messages import Digest, Message, Transmit
 from crdtcast.running import running
 from crdtcast.testing.disk import Disk
 from crdtcast.wire_groups import InGroup, Part
-from tests.node.group_support import Host, World, members_are
+from tests.node.group_support import Host, Ledger, World, members_are
 from tests.node.network import Network, eventually, simulated
 
 
@@ -443,3 +443,22 @@ async def test_power_fails_at_random(seed: int) -> None:
         everything = group.hosts["a"].ledger.payloads
         assert acknowledged <= set(everything)
         assert len(everything) == len(set(everything))
+
+
+def test_end_at_any_moment_leaves_no_gap(tmp_path: Path) -> None:
+    """(On a real disk, and a real clock: the sync is in a thread, and cancellation comes as it may.)"""
+
+    async def run(directory: Path, moments: int) -> None:
+        async with open_group("a", found=True, process=Ledger(), journal=directory) as member:
+            await member.wait_durable()
+            for number in range(6):
+                member.tcbroadcast(b"%d" % number)
+                if number >= 3:
+                    for _ in range(moments):
+                        await trio.lowlevel.checkpoint()
+        again = Ledger()
+        async with open_group("a", found=True, process=again, journal=directory):
+            assert again.payloads == [b"%d" % number for number in range(6)]
+
+    for moments in range(6):
+        trio.run(run, tmp_path / str(moments), moments)

@@ -295,3 +295,31 @@ def test_logs_that_all_wait_for_each_other_are_not_waited_for(tmp_path: Path) ->
     first = checked(tmp_path, hand.logs).violations[0]
     assert (first.problem, str(first.dot)) == (Problem.GHOST, f"{B}:1")
     assert "before it is sent" in first.sentence
+
+
+def test_who_joins_after_a_member_and_its_contact_are_forgotten_has_all_of_both(
+    tmp_path: Path,
+) -> None:
+    """The contact has ended with fewer messages than whom it let in."""
+    hand = Hand()
+    for founder in (A, B):
+        hand.start(founder, [A, B], {})
+    hand.send(B, f"{B}:1")
+    hand.tell(B, Kind.JOIN, f"{B}:1", member=N)
+    hand.start(N, [A, B, N], {B: 1})
+    hand.deliver(f"{B}:1", A)
+    hand.tell(A, Kind.JOIN, f"{B}:1", member=N)
+    hand.send(N, f"{N}:1", f"{B}:1")
+    hand.send(N, f"{N}:2", f"{N}:1")
+    hand.tell(N, Kind.LEAVE, f"{N}:2")
+    for counter in (1, 2):
+        hand.deliver(f"{N}:{counter}", A, B)
+    for at in (A, B):
+        hand.tell(at, Kind.LEAVE, f"{N}:2")
+    hand.tell(A, Kind.EVICT, f"{B}:1")
+    hand.stable(f"{B}:1 {N}:1 {N}:2", A)
+    late = f"c.04+{A}+1"
+    hand.send(A, f"{A}:1", f"{N}:2")
+    hand.tell(A, Kind.JOIN, f"{A}:1", member=late)
+    hand.start(late, [A, late], {A: 1})
+    assert checked(tmp_path, hand.logs).violations == ()

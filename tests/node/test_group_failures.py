@@ -72,7 +72,7 @@ def test_a_contact_without_a_state_ends_and_the_joiner_is_told(
             async with trio.open_nursery() as nursery:
                 where = await nursery.start(contact)
                 with pytest.raises(HandshakeError, match=r"process of a.* fails: ask another"):
-                    async with open_group("b", join=where, process=Ledger(), handshake_timeout=0.3):
+                    async with open_group("b", join=where, process=Ledger(), handshake_timeout=1.0):
                         pass
 
     trio.run(main)

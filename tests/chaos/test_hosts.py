@@ -1,0 +1,40 @@
+"""What a run makes of the ends of processes. The nodes here are `python -c …`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from crdtcast.chaos.nodes import Host
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Callable[[str], Host]:
+    return lambda program: Host("n1", tmp_path, 1, 2, program=("-c", program))
+
+
+def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Host]) -> None:
+    ends = host("import sys; sys.exit(3)")
+    ends.start([])
+    trio.run(ends.ended)
+    ends.start([])
+    assert len(ends.crashes) == 1 and "code 3" in ends.crashes[0]
+    ends.end()
+
+
+def test_killing_is_no_crash(host: Callable[[str], Host]) -> None:
+    stays = host("import time; time.sleep(600)")
+    stays.start([])
+    trio.run(stays.kill)
+    stays.start([])
+    stays.end()
+    assert stays.crashes == [] and stays.tracebacks() == []
+
+
+def test_a_traceback_in_the_log_is_told(host: Callable[[str], Host]) -> None:
+    raises = host("raise ValueError")
+    raises.start([])
+    trio.run(raises.ended)
+    raises.end()
+    assert len(raises.tracebacks()) == 1
