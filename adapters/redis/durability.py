@@ -24,8 +24,7 @@ _WAIT_MS = 5_000
 PROMISES = {
     Durability.ALWAYS: "acknowledged writes survive the loss of this machine's memory",
     Durability.EVERYSEC: "acknowledged writes survive SIGKILL of processes; a machine that loses "
-    "power may lose its last second, unless a peer has it; after a restart of the server the node "
-    "goes on as a new incarnation",
+    "power may lose its last second, unless a peer has it",
     Durability.VOLATILE: "acknowledged writes survive what the other regions hold: this server has "
     "no append-only file, or is older than 7.2 without `appendfsync always`",
 }

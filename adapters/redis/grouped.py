@@ -5,7 +5,7 @@ everything waits that rests on what is not synced yet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 
@@ -103,7 +103,3 @@ class GroupPeers:
     def heal(self, name: str) -> None:
         """Undo `cut`."""
         self.shared.heal(name)
-
-    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run something beside the links."""
-        self.shared.spawn(work)
