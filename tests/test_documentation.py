@@ -45,7 +45,9 @@ def code_of(page: Path) -> list[str]:
     """Blocks and spans of code that are commands."""
     text = page.read_text()
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
-    return [block for language, block in fenced if not language] + re.findall(r"`(crdtcast [a-z]+[^`]*)`", text)
+    return [block for language, block in fenced if not language] + re.findall(
+        r"`(crdtcast [a-z]+[^`]*)`", text
+    )
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
