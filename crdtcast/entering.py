@@ -61,9 +61,10 @@ class Entering:
         name = self._channel.name
         base, asked = "", ""
         refused: dict[str, str] = {}
+        unready = ""
         delay = _AGAIN
         while True:
-            link = await self._contact(asked, refused, for_ever)
+            link = await self._contact(asked, refused, unready, for_ever)
             if link.name != asked:
                 if asked:
                     replaces = (*replaces, base)
@@ -79,6 +80,8 @@ class Entering:
                 self._logger.info("%s does not let us in: %s", link.name, error)
             except NotReadyError as error:
                 self._logger.debug("%s cannot let us in yet: %s", link.name, error)
+                # It may wait for us: its own join is not stable while it lacks the member whose place we take.
+                unready = link.name if delay == _LONGEST else ""
             except ContactLostError:
                 self._logger.info("the link with %s broke while it let us in", link.name)
             except RemoteProtocolError as error:
@@ -89,8 +92,12 @@ class Entering:
             await trio.sleep(delay)
             delay = min(2 * delay, _LONGEST)
 
-    async def _contact(self, asked: str, refused: dict[str, str], for_ever: bool) -> Link:
-        """Whom to ask next: the one asked before if it is there, or one that has not refused yet."""
+    async def _contact(
+        self, asked: str, refused: dict[str, str], unready: str, for_ever: bool
+    ) -> Link:
+        """Whom to ask next: the one asked before if it is there, or one that has not refused yet. unready: rather
+        not this one.
+        """
         shared, group = self._channel.shared, self._channel.group
         began: float | None = None
         while True:
@@ -99,9 +106,11 @@ class Entering:
                 for link, here in shared.present(group).items()
                 if here.founding and self._channel.founding in ("", here.founding)
             }
-            if asked in present and asked not in refused:
+            willing = sorted(
+                present.keys() - refused.keys(), key=lambda name: (name == unready, name)
+            )
+            if asked in willing and (asked != unready or len(willing) == 1):
                 return present[asked]
-            willing = sorted(present.keys() - refused.keys())
             if willing:
                 return present[willing[0]]
             if present and for_ever:

@@ -329,3 +329,25 @@ async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it()
         assert told == [Evicted(old), Joined(member.incarnation)]
         payloads = [e.payload for e in events if isinstance(e, Delivered)]
         assert payloads == [b"told"]
+
+
+@simulated
+async def test_a_replacement_gets_in_although_the_member_it_asks_has_just_come_back_itself() -> (
+    None
+):
+    """Seen under `crdtcast chaos`: b, back from an eviction, let nobody in before its own join was stable, for which c
+    was lacking; and c's replacement asked b, and only b.
+    """
+    async with world("a", "b", "c", "d", "e") as group:
+        a = group.hosts["a"]
+        group.cut("b")
+        a.up.evict("b")
+        await members_are(a.up, "a", "c", "d", "e")
+        group.hosts["c"].die()
+        group.heal()
+        await members_are(a.up, "a", "b", "c", "d", "e")
+        new = await group.start("c", "b")
+        await new.join(replace=True)
+        for host in group.hosts.values():
+            await members_are(host.up, "a", "b", "c", "d", "e")
+            await host.ledger.settled()
