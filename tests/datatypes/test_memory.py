@@ -40,12 +40,12 @@ def compare_container(each: Container, size: int) -> None:
 
 @each_value
 def test_a_map_of_small_stable_values_takes_what_a_plain_dict_does(each: Content) -> None:
-    compare_map(each, 400)
+    compare_map(each, 200)
 
 
 @each_container
 def test_stable_elements_take_what_plain_ones_do(each: Container) -> None:
-    compare_container(each, 1000)
+    compare_container(each, 500)
 
 
 @pytest.mark.slow
