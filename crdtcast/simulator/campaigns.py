@@ -111,6 +111,18 @@ CAMPAIGNS: dict[str, Campaign] = {
         limits=Limits(joins=4, leaves=4, evictions=2),
         happens=("left", "joined", "deaths", "evictions"),
     ),
+    "regions": Campaign(
+        faults=replace(
+            Faults.named(("partition", "clock", "join", "evict")),
+            partition=15,
+            clock=6,
+            join=20,
+            evict=15,
+        ),
+        limits=Limits(joins=4, evictions=2),
+        pairs=1,
+        happens=("cuts", "joined", "evictions_refused"),
+    ),
     "force": Campaign(
         faults=Faults.named((*NETWORK, "restart", "evict", "force")),
         limits=Limits(evictions=2),

@@ -25,6 +25,8 @@ MAX_SPARES = 4
 STANDSTILL = 150
 """Rounds without any change after which a run is judged as it is."""
 EXCHANGES = 300
+RETURNS = 60
+"""How often members may be stopped and join again in a run before that counts as going on for ever."""
 
 
 class Drain:
@@ -119,6 +121,8 @@ class Drain:
         for machine in list(world.machines.values()):
             if (machine.stopped and not machine.ghost) or self.wants_in(machine):
                 self._let_in(machine, contacts)
+        if world.counts["stopped"] > RETURNS:
+            raise Failure("unrest", "members are told that they have ended, again and again")
         self._bury(active)
         outside = [m.name for m in world.machines.values() if self.wants_in(m)]
         state = [(m.name, sorted(m.running.victims), m.running.standing) for m in active], outside

@@ -31,6 +31,8 @@ CAUGHT = {
     "orphans-stay": ("two-evictions", 10),
     "undecided": ("restart", 10),
     "starts-silent": ("everything", 30),
+    "joiners-vote": ("regions", 15),
+    "any-contact": ("regions", 15),
     "sends-unsynced": ("restart", 10),
     "sends-all-again": ("restart", 10),
     "sends-the-same-again": ("return", 40),
@@ -39,9 +41,7 @@ CAUGHT = {
 
 # Rarer, or long: their runs stand still for a while.
 SLOWLY = {
-    "joiners-vote": ("everything", 500),
     "no-majority": ("force", 500),
-    "any-contact": ("everything", 500),
     "incomplete-rows": ("force", 500),
     "no-tombs": ("force", 500),
     "leaves-with-foreign": ("exodus", 500),
