@@ -198,7 +198,7 @@ class GroupMember(Broadcasting):
             self._entering.report_to(progress)
         replaces: tuple[str, ...] = (self.name,) if replace else ()
         if self._recording is not None:
-            resumed = await trio.to_thread.run_sync(self._recording.load)
+            resumed = await self._recording.load_aside()
             if self._resume(self._recording, resumed):
                 await self.ready()
                 return

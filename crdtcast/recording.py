@@ -109,6 +109,10 @@ class Recording:
             self._journal.close()
             raise
 
+    async def load_aside(self) -> Resumed | None:
+        """`load`, while everybody else goes on, if the journal may take long."""
+        return await trio.to_thread.run_sync(self.load) if self._journal.blocks else self.load()
+
     def _load(self) -> Resumed | None:
         found = self._journal.load()
         name, group = self._channel.name, self._channel.group
