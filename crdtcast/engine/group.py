@@ -272,10 +272,7 @@ class GroupEngine(Core):
 
     def fate(self, incarnation: str) -> int | Fate:
         """How many messages of a former incarnation the group has; a `Fate` if there is no such number."""
-        cut = self._membership.cut_of(incarnation)
-        if cut is not None:
-            return cut
-        return Fate.SETTLED if self._membership.is_past(incarnation) else Fate.MEMBER
+        return self._membership.fate(incarnation)
 
     def surrender(self) -> None:
         """By the operator's word, after a mutual forced eviction: the other side goes on, this incarnation ends."""

@@ -114,6 +114,13 @@ class Membership:
                 return 0
         return None
 
+    def fate(self, incarnation: str) -> int | Fate:
+        """How many messages of a former incarnation the group has; a `Fate` if there is no such number."""
+        cut = self.cut_of(incarnation)
+        if cut is not None:
+            return cut
+        return Fate.SETTLED if self.is_past(incarnation) else Fate.MEMBER
+
     def is_replaced(self, incarnation: str) -> bool:
         """Whether a delivered join replaces it."""
         return base_of(incarnation) in self.replaced

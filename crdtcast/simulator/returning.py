@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from crdtcast.engine.membership import Fate
+from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
 from crdtcast.incarnation import name_of
-from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.member import Letter, Machine, Phase
 
 if TYPE_CHECKING:
     from crdtcast.simulator.group_world import GroupWorld
@@ -161,8 +161,7 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     if not 0 <= which < len(machine.former):
         return False
     incarnation, saved = machine.former[which]
-    living = world.living()
-    if not living or any(m.running.fate(incarnation) is Fate.MEMBER for m in living):
+    if not world.living() or _is_member_somewhere(world, incarnation):
         return False
     name = f"{name_of(incarnation)}~{which}"
     double = world.machines.get(name)
@@ -173,6 +172,23 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     world.counts["ghosts_started"] += 1
     world.connect_all(name)
     return True
+
+
+def _is_member_somewhere(world: "GroupWorld", incarnation: str) -> bool:
+    """Whether anybody takes it for a member, or may do so again: after a crash, or with a state that is on its way."""
+    machines = [m for m in world.machines.values() if not m.ghost]
+    if any(m.up and m.running.fate(incarnation) is Fate.MEMBER for m in machines):
+        return True
+    if world.settling:  # nobody crashes any more
+        return False
+    saved = [(m.me, m.commits[-1].state) for m in machines if m.commits]
+    sent = [content for m in machines for _, content in m.held]
+    sent += [parcel.content for parcels in world.wires.flights.values() for parcel in parcels]
+    given = [content.admission for content in sent if isinstance(content, Letter)]
+    saved += [(admission.incarnation, admission.state) for admission in given]
+    return any(
+        Membership(me, state.vector, state).fate(incarnation) is Fate.MEMBER for me, state in saved
+    )
 
 
 def lay_to_rest(world: "GroupWorld", double: Machine) -> None:

@@ -212,6 +212,16 @@ class TestMembers:
         drain_and_judge(world)
         assert world.counts["ghosts_told"] == 1
 
+    def test_a_copy_is_no_ghost_before_its_end_is_durable(self):
+        world = world_after("bc", "torn c 1 / join c b / tick b")
+        old, host = world.machines["c"].former[0][0], world.machines["b"]
+        assert old not in host.running.members
+        assert not world.apply(("ghost", "c", 0))
+        assert world.apply(("crash", "b"))
+        assert old in host.running.members
+        drain_and_judge(world)
+        assert world.counts["ghosts_told"] == 1
+
 
 def _is(parcel):
     return getattr(parcel.content, "dot", None) is not None
@@ -329,6 +339,11 @@ def failures():
             "",
             "leave a / crash c / send b / leave b / join d c / sync c / leave c / net c d 0 / link b c"
             " / evict d b / tick b",
+        ),
+        "a copy of a life whose end was not durable yet": (
+            "abc",
+            "",
+            "torn c 1 / torn a 1 / evict b a / join c b / join a b / tick b / ghost c 0 / crash b",
         ),
         "whom a victim has let in since": (
             "abcdef",
