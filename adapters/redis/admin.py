@@ -175,6 +175,7 @@ class Admin:
         if isinstance(engine, GroupEngine):
             status["standing"] = engine.standing.value
             status["members"] = sorted(engine.members)
+            status["yielded"] = gateway.belonging.yielded if gateway.belonging else 0
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
         if (runtime := gateway.runtime) is not None:

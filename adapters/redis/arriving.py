@@ -59,14 +59,7 @@ class Writer:
         """Leave nothing of what was here but the fence, what is parked, and the marker that this is under way."""
         self._hiding.clear()
         ours = [metadata.STATE, metadata.STORE, metadata.OPAQUE, metadata.DAMAGED]
-        cursor: bytes = b"0"
-        while True:
-            ((cursor, names),) = await self._call_there(
-                [("SCAN", cursor, "MATCH", metadata.HIDDEN_PREFIX + b"*", "COUNT", 1000)]
-            )
-            ours += names
-            if cursor == b"0":
-                break
+        ours += await self._named(metadata.HIDDEN_PREFIX) + await self._named(metadata.TAKEN_PREFIX)
         others: list[Words] = [("DEL", *some) for some in _some(ours)]
         if self._parked is not None:
             others.append(("SET", metadata.PARKED, self._parked))
@@ -84,6 +77,17 @@ class Writer:
                 ("SELECT", 0),
             ]
         )
+
+    async def _named(self, prefix: bytes) -> list[bytes]:
+        names: list[bytes] = []
+        cursor: bytes = b"0"
+        while True:
+            ((cursor, some),) = await self._call_there(
+                [("SCAN", cursor, "MATCH", prefix + b"*", "COUNT", 1000)]
+            )
+            names += some
+            if cursor == b"0":
+                return names
 
     async def asking(self, base: str) -> None:
         """We are about to ask to be let in under this id; whoever goes on after a crash has to replace it."""

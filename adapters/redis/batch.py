@@ -44,6 +44,8 @@ class LocalBatch:
         self.plan = plan
         self.keyspace = keyspace
         self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
+        self.bounded = True
+        """Whether a message is closed when it is full; one that is sent again stays one."""
         self._incarnation = incarnation
         self._vector = vector
         self._timestamp = timestamp
@@ -71,12 +73,13 @@ class LocalBatch:
         listed.update(dict.fromkeys(members))
         return self.keyspace.add_members(key, members, self.tag, index, self.plan)
 
-    def remove_members(self, key: bytes, members: Sequence[bytes]) -> int | None:
-        """Remove members; returns the position of the native command, None if there is none."""
+    def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
+        """Remove members; returns the positions of the native commands whose replies count them."""
         self._count(len(members), sum(map(len, members)) + len(key))
         self._seal(key)
+        place = len(self._effects)
         self._effects.append(KillSlots(key, RedisType.SET, tuple(members)))
-        return self.keyspace.kill_members(key, members, self.tag, self.plan)
+        return self.keyspace.kill_members(key, members, self.tag, self.plan, place)
 
     def increment(self, key: bytes, delta: int) -> None:
         """Add to a number."""
@@ -92,8 +95,9 @@ class LocalBatch:
         """Remove a key; returns the position of the native DEL."""
         self._count(1, len(key))
         self._seal(key)
+        place = len(self._effects)
         self._effects.append(KillKey(key))
-        return self.keyspace.kill_key(key, self.tag, self.plan)
+        return self.keyspace.kill_key(key, self.tag, self.plan, place)
 
     def ask_key(self, key: bytes, name: str) -> None:
         """Ask member `name` to tell a set again."""
@@ -121,8 +125,10 @@ class LocalBatch:
         self._effects.append(ToldKey(key, name))
 
     def _count(self, operations: int, size: int) -> None:
-        if self._operations and (
-            self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES
+        if (
+            self.bounded
+            and self._operations
+            and (self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES)
         ):
             self.close()
         self._operations += operations

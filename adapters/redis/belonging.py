@@ -20,12 +20,12 @@ from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.inspection import Inspection, inspect
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.recovery import Way, decide_member
+from crdtcast.adapters.redis.recovery import Found, Way, decide_member
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.entering import Entering
-from crdtcast.exceptions import EndedError, LocalProtocolError, ServerError
+from crdtcast.exceptions import LocalProtocolError, ServerError
 from crdtcast.incarnation import name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
@@ -74,7 +74,11 @@ class Belonging:
         )
         self._giver = Giver(gateway, self.peers)
         self._returning = Returning(
-            committer, gateway.options.node.group, gateway.options.node.name
+            committer,
+            gateway.options.node.group,
+            gateway.options.node.name,
+            gateway.options.metadata_db,
+            logger,
         )
         self._evicted: GroupEngine | None = None
         self._entering: Entering | None = None
@@ -96,6 +100,11 @@ class Belonging:
         if engine is None:
             raise LocalProtocolError("this gateway is no member of its group yet")
         return engine
+
+    @property
+    def yielded(self) -> int:
+        """Removals of evicted incarnations that were not sent again, since start."""
+        return self._returning.yielded
 
     # Getting in
 
@@ -121,7 +130,8 @@ class Belonging:
             await gateway.claim(connection, inspection.fence, epoch, None)
             # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
             replaces = [node.name] if file is not None else list(self._options.replaces)
-            await self._enter(connection, [*replaces, *(inspection.found.joining or ())])
+            replaces += inspection.found.joining or ()
+            await self._enter(connection, replaces, inspection.found)
             self._evicted = None
             inspection = await inspect(connection, db)
         else:
@@ -156,14 +166,14 @@ class Belonging:
             membership=metadata.pack_membership(outline),
         )
 
-    async def _enter(self, connection: ServerConnection, replaces: list[str]) -> None:
+    async def _enter(self, connection: ServerConnection, replaces: list[str], found: Found) -> None:
         """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
         gateway = self._gateway
         node = gateway.options.node
         former, parked = [], None
         if self._evicted is not None:
             former = [self._evicted.me]
-            parked = self._returning.pack(self._returning.park(self._evicted))
+            parked = await self._returning.park(connection, self._evicted)
         writer = Writer(connection, gateway.options.metadata_db, former=former, parked=parked)
         arriving = Arriving(self.peers.channel, writer, self._tell_progress)
         self._entering = Entering(self.peers.channel, self._log, arriving)
@@ -173,7 +183,11 @@ class Belonging:
             self._entering = None
         assert arriving.ending is not None
         ending = arriving.ending
-        await writer.finish(ending, stored_state(node.group, node.name, entry, ending.clock), entry)
+        state = stored_state(node.group, node.name, entry, ending.clock)
+        gateway.write_file(
+            state, found
+        )  # first: it has said nothing yet, should this end in between
+        await writer.finish(ending, state, entry)
 
     def _tell_progress(self, received: int, total: int) -> None:
         now = trio.current_time()
@@ -236,27 +250,16 @@ class Belonging:
             return  # what it has come to is to be stored first
         self._standing = engine.standing
         if self._standing is Standing.LEFT:
-            self._gateway.write_file(left=True)
+            self._gateway.note(left=True)
             self.left.set()
         elif self._standing is Standing.EVICTED:
             self._was_evicted(engine)
 
     def _was_evicted(self, engine: GroupEngine) -> None:
         """Join again: the group's data takes the place of what is here, and what the group lacks is sent again."""
-        node = self._gateway.options.node
-        removals = self._returning.removals(engine)
-        if removals:
-            self._gateway.fatal(
-                EndedError(
-                    f"{engine.me} was evicted from group {node.group!r}, and {removals} of its messages "
-                    "that the group does not have remove something: whether that is still meant cannot "
-                    "be decided here. Look at its data at the server's own port; then empty the server "
-                    f"(FLUSHALL) and start with --join HOST:PORT, and write again what is missing"
-                )
-            )
-            return
         self._evicted = engine
-        text = f"{engine.me} was evicted from group {node.group!r}, and joins again"
+        group = self._gateway.options.node.group
+        text = f"{engine.me} was evicted from group {group!r}, and joins again"
         self._log.warning("%s", text)
         self._gateway.begin_anew(text)
 
@@ -270,7 +273,7 @@ class Belonging:
         kept = {name: address for name, address in known.items() if name in members}
         if kept != self._addresses:
             self._addresses = kept
-            self._gateway.write_file()
+            self._gateway.note()
 
     @property
     def addresses(self) -> dict[str, str]:

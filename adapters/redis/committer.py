@@ -534,8 +534,10 @@ class Committer:
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
         if commit.stable:
-            fields = metadata.forget_fields(tag.dot for tag in commit.stable)
-            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *fields)
+            dots = [tag.dot for tag in commit.stable]
+            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *metadata.forget_fields(dots))
+            if self.keyspace.aside is not None:
+                self.keyspace.aside.stable(dots, plan)
         self.state = StoredState(
             group=state.group,
             name=state.name,

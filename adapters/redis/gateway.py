@@ -20,6 +20,7 @@ import trio
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.admin import Admin
+from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.commands import registered_table
@@ -34,7 +35,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.recorder import Read, Recorder
-from crdtcast.adapters.redis.recovery import Durability, Identity, decide
+from crdtcast.adapters.redis.recovery import Durability, Found, Identity, decide
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
 from crdtcast.adapters.redis.session import ServerIdentity, Session
@@ -288,7 +289,7 @@ class Gateway:
         else:
             state, inspection = await self.belonging.identify(connection, inspection, epoch)
         self.inspection, self._state = inspection, state
-        self.write_file()
+        self.note()
         self._epoch, self._renew = epoch, False
         self._connection = connection
         self.durability.begin(inspection.found.durability)
@@ -311,14 +312,17 @@ class Gateway:
         answered = min((dot.counter for dot in self.committer.unsure), default=next_counter) - 1
         return found.vector.get(engine.me, 0) < answered
 
-    def write_file(self, *, left: bool = False) -> None:
-        """Note in the local file which incarnation goes on beside which server, or that it has left its group."""
+    def note(self, *, left: bool = False) -> None:
+        """Write the local file anew: addresses have changed, or it has left its group."""
         assert self.inspection is not None and self._state is not None
-        found = self.inspection.found
+        self.write_file(self._state, self.inspection.found, left=left)
+
+    def write_file(self, state: StoredState, found: Found, *, left: bool = False) -> None:
+        """Note in the local file which incarnation goes on beside which server."""
         LocalFile(
-            group=self._state.group,
-            name=self._state.name,
-            incarnation=self._state.incarnation,
+            group=state.group,
+            name=state.name,
+            incarnation=state.incarnation,
             run_id=found.run_id,
             role=found.role,
             durability=found.durability.value,
@@ -432,6 +436,9 @@ class Gateway:
         self.hlc.observe(state.clock)
         keyspace = Keyspace(self.options.metadata_db, self.options.node.name)
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
+        if self.belonging is not None:
+            keyspace.aside = Aside(self.options.metadata_db)
+            keyspace.aside.has_room = self.committer.refuse_growth is None
         self._replay(engine, keyspace, inspection.unstable)
         if isinstance(before, Engine) and isinstance(engine, Engine):
             self._keep_what_the_server_lost(before, engine)
@@ -501,6 +508,8 @@ class Gateway:
                 tag = engine.tag(message.dot)
                 for index, effect in enumerate(decoded):
                     keyspace.log.apply(effect, tag, index)
+                if keyspace.aside is not None and message.dot.origin == engine.me:
+                    keyspace.aside.found(message.dot, decoded)
 
     def _keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
         """The server came back with less than this process remembers: those messages are delivered to it again.
@@ -574,7 +583,19 @@ class Gateway:
                         "%s", problem or "the server has room again: writes are taken"
                     )
                     self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
+                    self._keep_aside(has_room=not full)
                 await trio.sleep(_MEMORY_SECONDS)
+
+    def _keep_aside(self, *, has_room: bool) -> None:
+        """What removals took away is the first to go."""
+        aside = self.committer.keyspace.aside
+        if aside is None:
+            return
+        if has_room:
+            aside.has_room = True
+        else:
+            self.committer.at_its_end(lambda commit: aside.make_room(commit.plan))
+            self.committer.kick()
 
     async def _probe_durability(self) -> None:
         while (

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.effects import (
     AskKey,
     Effect,
@@ -66,6 +67,8 @@ class Keyspace:
         """Sets that another member wants told again, and its name."""
         self.conflicts = 0
         """How often two types met under one key, since start."""
+        self.aside: Aside | None = None
+        """Where members come and go: what own removals take away is kept."""
         self._known: dict[bytes, Known] = {}
 
     # What the server holds
@@ -155,12 +158,14 @@ class Keyspace:
             plan.native(key, Expect.OK, b"SET", key, b"%d" % value)
         self._known[key] = value
 
-    def kill_key(self, key: bytes, tag: Tag, plan: Plan) -> int:
-        """The key is worth what of the log survives: nothing, for a local DEL.
+    def kill_key(self, key: bytes, tag: Tag, plan: Plan, own: int | None = None) -> int:
+        """The key is worth what of the log survives: nothing, for a local DEL; `own` is its place in its message.
 
         Returns the position in the plan of the DEL.
         """
         left = self.log.kill_key(key, tag)
+        if self.aside is not None and own is not None:
+            self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
         position = plan.native(key, Expect.INTEGER, b"DEL", key)
         if key in self.hidden:
             plan.metadata(Expect.INTEGER, b"DEL", hidden_key(RedisType.SET, key))
@@ -180,22 +185,28 @@ class Keyspace:
         return position
 
     def kill_members(
-        self, key: bytes, members: Iterable[bytes], tag: Tag, plan: Plan
-    ) -> int | None:
-        """Members of which no unseen add is left go.
+        self, key: bytes, members: Iterable[bytes], tag: Tag, plan: Plan, own: int | None = None
+    ) -> tuple[int, ...]:
+        """Members of which no unseen add is left go; `own` is the place of a local SREM in its message.
 
-        Returns the position in the plan of the native command that does it, None when there is nothing to do.
+        Returns the positions in the plan of the native commands that do it and count them.
         """
         gone = self.log.kill_members(key, members, tag)
         if not gone:
-            return None
+            return ()
         known = self._known[key]
+        aside = None if own is None else self.aside
         if key in self.hidden:
-            return plan.metadata(Expect.INTEGER, b"SREM", hidden_key(RedisType.SET, key), *gone)
+            hidden = hidden_key(RedisType.SET, key)
+            if aside is not None and own is not None:
+                return aside.hidden_members(hidden, gone, tag.dot, own, plan)
+            return (plan.metadata(Expect.INTEGER, b"SREM", hidden, *gone),)
         if known is Holds.SET or known is Holds.PERHAPS_SET:
             self._known[key] = Holds.PERHAPS_SET
-            return plan.native(key, Expect.INTEGER, b"SREM", key, *gone)
-        return None
+            if aside is not None and own is not None:
+                return aside.members(key, gone, tag.dot, own, plan)
+            return (plan.native(key, Expect.INTEGER, b"SREM", key, *gone),)
+        return ()
 
     def restore(self, key: bytes, plan: Plan) -> None:
         """Put back what a key is worth after somebody changed it past the gateway.

@@ -9,6 +9,7 @@
     foreign:KEY       what was found in the place of such a key, for a week
     opaque   hash, as `store`, of delivered messages that this program cannot read: kept until one can
     parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
+    taken:ORIGIN:COUNTER:PLACE   what an own removal took away that is not stable yet (`aside`)
     joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
 
 A quiet group holds `state`, `fence` and `durable` only.
@@ -34,7 +35,7 @@ GROUP_FORMAT = 2
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
 OPAQUE, DAMAGED, JOINING, PARKED = b"opaque", b"damaged", b"joining", b"parked"
-HIDDEN_PREFIX = b"hidden:"
+HIDDEN_PREFIX, TAKEN_PREFIX = b"hidden:", b"taken:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
 

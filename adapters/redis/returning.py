@@ -1,63 +1,134 @@
 """What an evicted gateway had acknowledged and the group does not have: sent again when it is back, in its order.
 
-Increments and added members mean the same whenever they come, so they go out as they were, under new dots that are
-noted in the transaction which holds them. A removal means what its region had seen then, which nobody can tell any
-more when the server has been filled from the group: a gateway that would have to send one again does not come back by
-itself.
-See `crdtcast.engine.reissue`.
+Before its server is emptied, its messages are put aside (`parked`), with what their removals took away. Once it is
+certain what the group has, they are compared (`rebasing`), and go out under new dots that are noted in the transaction
+which holds them. See `crdtcast.engine.reissue`.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.effects import AskKey, Inc, One, ToldKey, UnknownPayloadError
+from crdtcast.adapters.redis.aside import NOT_KEPT, taken_name
+from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
+from crdtcast.adapters.redis.effects import Inc, KillKey, KillSlots, One, UnknownPayloadError
+from crdtcast.adapters.redis.keyspace import Holds
 from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
 from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
+from crdtcast.tags import covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.committer import Commit, Committer
+    from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 
 _AT_ONCE = 64
 """Operations sent again in one commit."""
+_READ_AT_ONCE = 200
+_SHOWN = 10
 
 
 class Returning:
     """The parked operations of one gateway, as they are in its server."""
 
-    def __init__(self, committer: Committer, group: str, name: str) -> None:
+    def __init__(
+        self, committer: Committer, group: str, name: str, metadata_db: int, logger: logging.Logger
+    ) -> None:
         self._committer = committer
         self._group = group
         self._name = name
+        self._db = metadata_db
+        self._log = logger
         self.parked: Parked | None = None
+        self.yielded = 0
+        """Removals that were not sent again, since start."""
 
     def resume(self, raw: bytes | None) -> None:
         """Go on from what the server holds. Raises UnusableInputError, or ConfigurationError from a later program."""
         where = "the key 'parked' of the metadata database"
         self.parked = None if raw is None else unpack_saved(raw, where).parked
 
-    def pack(self, parked: Parked) -> bytes:
-        """The value of the key `parked`."""
+    def _pack(self, parked: Parked) -> bytes:
         return pack_saved(Saved(self._group, self._name, parked=parked))
 
-    def park(self, engine: GroupEngine) -> Parked:
-        """All that this incarnation, which has ended, may have to send again."""
-        return Parked.of(engine.state(), engine.me, self.parked)
+    # At the end of an incarnation
 
-    def removals(self, engine: GroupEngine) -> int:
-        """How many operations of it, which the group does not have for certain, are more than increments and adds."""
-        cut = engine.cut or 0
-        return sum(
-            not _is_additive(operation.payload)
-            for operation in self.park(engine).operations
-            if operation.dot.origin != engine.me or operation.dot.counter > cut
-        )
+    async def park(self, connection: ServerConnection, engine: GroupEngine) -> bytes:
+        """The value of the key `parked`: all that this incarnation, which has ended, may have to send again.
+
+        The connection is on database 0, where its data still is. Raises ServerError.
+        """
+        parked = Parked.of(engine.state(), engine.me, self.parked)
+        own = [operation for operation in parked.operations if operation.dot.origin == engine.me]
+        others = parked.operations[: len(parked.operations) - len(own)]
+        home = dict(engine.vector)
+        packed: list[ParkedOperation] = []
+        for start in range(0, len(own), _READ_AT_ONCE):
+            some = own[start : start + _READ_AT_ONCE]
+            for operation, taken in zip(some, await self._taken(connection, some), strict=True):
+                try:
+                    mine = Mine.of(operation.payload, taken, home)
+                except UnknownPayloadError as error:
+                    self._log.error("message %s is not sent again: %s", operation.dot, error)
+                    continue
+                packed.append(replace(operation, payload=mine.encode()))
+        return self._pack(replace(parked, operations=(*others, *packed)))
+
+    async def _taken(
+        self, connection: ServerConnection, operations: Sequence[ParkedOperation]
+    ) -> list[dict[int, Taken | None]]:
+        """What the removals of these took away, by place, but for what is there again: that was added unseen."""
+        removals = [
+            (number, place, effect.key)
+            for number, operation in enumerate(operations)
+            for place, effect in enumerate(_decoded(operation.payload))
+            if isinstance(effect, KillKey | KillSlots)
+        ]
+        found: list[dict[int, Taken | None]] = [{} for _ in operations]
+        for number, place, _ in removals:
+            found[number][place] = Taken()
+        names = [taken_name(operations[number].dot, place) for number, place, _ in removals]
+        types = await self._read(connection, [("TYPE", name) for name in names])
+        sizes = await self._read(connection, [("SCARD", name) for name in names])
+        room = [MAX_BYTES] * len(operations)
+        for (number, place, key), name, type_, size in zip(
+            removals, names, types, sizes, strict=True
+        ):
+            if type_ == b"string":
+                (value,) = await self._read(connection, [("GET", name)])
+                found[number][place] = None if value == NOT_KEPT else _number(value)
+            elif type_ == b"set":
+                members = None
+                if size <= MAX_OPERATIONS:
+                    members = await self._members(connection, name, key)
+                    room[number] -= sum(map(len, members))
+                fits = members is not None and room[number] >= 0
+                found[number][place] = Taken(None, tuple(members or ())) if fits else None
+            elif type_ != b"none":
+                found[number][place] = None
+        return found
+
+    async def _members(self, connection: ServerConnection, name: bytes, key: bytes) -> list[bytes]:
+        (taken,) = await self._read(connection, [("SMEMBERS", name)])
+        (present,) = await connection.call([("SMISMEMBER", key, *taken)])
+        if isinstance(present, Exception):
+            return list(taken)  # the key holds something else now
+        return [member for member, is_there in zip(taken, present, strict=True) if not is_there]
+
+    async def _read(self, connection: ServerConnection, commands: list[Words]) -> Replies:
+        """From the metadata database."""
+        replies = await connection.call([("SELECT", self._db), *commands, ("SELECT", 0)])
+        return replies[1:-1]
+
+    # In the one after it
 
     def prepared(self, commit: Commit, engine: GroupEngine) -> None:
         """A commit is about to be sent: it notes what has become known of earlier incarnations with it."""
@@ -75,8 +146,11 @@ class Returning:
             if self._own_tombs(engine):
                 self._committer.at_its_end(partial(self._settle, engine))
         elif parked.is_decided(engine):
-            if uncovered := parked.uncovered(engine)[:_AT_ONCE]:
-                for operation in uncovered:
+            uncovered = parked.uncovered(engine)
+            if not all(Mine.decode(operation.payload).rebased for operation in uncovered):
+                self._committer.at_its_end(partial(self._rebase, engine))
+            elif uncovered:
+                for operation in uncovered[:_AT_ONCE]:
                     self._send_again(operation)
             elif self._own_tombs(engine):
                 self._committer.at_its_end(partial(self._settle, engine))
@@ -86,34 +160,62 @@ class Returning:
     def _own_tombs(self, engine: GroupEngine) -> list[str]:
         return sorted(i for i in engine.tombs if name_of(i) == self._name)
 
-    def _send_again(self, operation: ParkedOperation) -> None:
-        _, decoded = effects.decode(operation.payload)
-        additive = [effect for effect in decoded if isinstance(effect, One | Inc)]
-        for effect in additive:  # so that all keys are looked up
-            self._committer.inside(effect.key, _nothing)
-        key = additive[0].key if additive else b""
-        self._committer.inside(key, partial(self._perform, operation, additive))
+    def _rebase(self, engine: GroupEngine, commit: Commit) -> None:
+        """Compare all that the group does not have, once, and note what is left of each."""
+        parked = self.parked
+        assert parked is not None
+        newest = parked.ended[-1]
 
-    def _perform(
-        self, operation: ParkedOperation, additive: list[One | Inc], batch: LocalBatch
-    ) -> None:
+        def when(operation: ParkedOperation) -> tuple[bool, int, int]:
+            """What the last incarnation had not sent again by its end, none of its own removals had seen."""
+            last = parked.copies.get(operation.dot, (operation.dot,))[-1]
+            return last.origin != newest, parked.ended.index(last.origin), last.counter
+
+        order = sorted(parked.uncovered(engine), key=when)
+        results, yielding = rebased([Mine.decode(operation.payload) for operation in order])
+        left = {
+            operation.dot: replace(operation, payload=mine.encode())
+            for operation, mine in zip(order, results, strict=True)
+        }
+        self._tell_yielding(yielding)
+        operations = tuple(left.get(o.dot, o) for o in parked.operations)
+        self._save(commit, replace(parked, operations=operations))
+
+    def _send_again(self, operation: ParkedOperation) -> None:
+        mine = Mine.decode(operation.payload)
+        for part in mine.parts:  # so that all keys are looked up
+            self._committer.inside(part.key, _nothing)
+        key = mine.parts[0].key if mine.parts else b""
+        self._committer.inside(key, partial(self._perform, operation, mine))
+
+    def _perform(self, operation: ParkedOperation, mine: Mine, batch: LocalBatch) -> None:
         parked = self.parked
         assert parked is not None
         batch.close()
         dot = batch.tag.dot
-        for effect in additive:
-            if isinstance(effect, Inc):
-                batch.increment(effect.key, effect.delta)
-            else:
-                batch.add_members(effect.key, effect.slots)
+        batch.bounded = False
+        yielding = [part for part in mine.parts if not _goes_out(part, mine, batch)]
         batch.close()
-        if batch.tag.dot == dot:  # it was a question that nobody waits for any more
+        batch.bounded = True
+        self._tell_yielding(yielding)
+        if batch.tag.dot == dot:  # nothing is left of it
             left = tuple(o for o in parked.operations if o.dot != operation.dot)
             parked = replace(parked, operations=left)
         else:
             parked = parked.reissued(operation, dot)
         self.parked = parked
-        batch.plan.metadata(Expect.OK, b"SET", metadata.PARKED, self.pack(parked))
+        batch.plan.metadata(Expect.OK, b"SET", metadata.PARKED, self._pack(parked))
+
+    def _tell_yielding(self, yielding: Iterable[object]) -> None:
+        shown = [str(part) for part in yielding]
+        if not shown:
+            return
+        self.yielded += len(shown)
+        self._log.warning(
+            "not sent again after the eviction, it yields to what the group has: %s%s",
+            ", ".join(shown[:_SHOWN]),
+            f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "",
+        )
 
     def _settle(self, engine: GroupEngine, commit: Commit) -> None:
         if engine.standing is not Standing.MEMBER:
@@ -129,15 +231,46 @@ class Returning:
 
     def _save(self, commit: Commit, parked: Parked) -> None:
         self.parked = parked
-        commit.plan.metadata(Expect.OK, b"SET", metadata.PARKED, self.pack(parked))
+        commit.plan.metadata(Expect.OK, b"SET", metadata.PARKED, self._pack(parked))
 
 
-def _is_additive(payload: bytes) -> bool:
+def _goes_out(part: One | Inc | Removal, mine: Mine, batch: LocalBatch) -> bool:
+    """Perform it, as far as the group has not written behind what it meant; whether nothing of it yields."""
+    match part:
+        case One(key, _, slots):
+            batch.add_members(key, slots)
+        case Inc(key, _, delta):
+            batch.increment(key, delta)
+        case Removal(key, _, Taken(number, members)):
+            known = batch.keyspace.known(key)
+            unseen = batch.keyspace.log.members(key)
+            seen = [
+                member
+                for member in members
+                if all(covers(mine.home, atom.dot) for atom in unseen.get(member, ()))
+            ]
+            if seen:
+                batch.remove_members(key, seen)
+            if number is not None and known is not Holds.NOTHING:
+                if known != number or key in batch.keyspace.hidden:
+                    return False
+                batch.kill_key(key)
+    return True
+
+
+def _number(value: object) -> Taken | None:
+    """A text that is no integer was not written by a client of ours."""
     try:
-        _, decoded = effects.decode(payload)
+        return Taken(int(str(value, "ascii")))  # type: ignore[call-overload]
+    except (ValueError, TypeError):
+        return None
+
+
+def _decoded(payload: bytes) -> list[effects.Effect]:
+    try:
+        return effects.decode(payload)[1]
     except UnknownPayloadError:
-        return False
-    return all(isinstance(effect, One | Inc | AskKey | ToldKey) for effect in decoded)
+        return []
 
 
 def _nothing(batch: LocalBatch) -> None:

@@ -33,9 +33,9 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     elif known is Holds.NOTHING:
         batch.plan.answer_with(request, 0)
     else:
-        position = batch.remove_members(key, members)
-        if position is None:
-            batch.plan.answer_with(request, 0)
+        positions = batch.remove_members(key, members)
+        if positions:
+            batch.plan.answer_from(request, *positions)
         else:
-            batch.plan.answer_from(request, position)
+            batch.plan.answer_with(request, 0)
     return True

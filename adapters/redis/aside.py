@@ -1,0 +1,86 @@
+"""What own removals take away, kept in the metadata database until they are stable: `taken:ORIGIN:COUNTER:PLACE`.
+
+Only where members come and go. A gateway that is evicted meanwhile, and has to send a removal again, compares this with
+what the group has by then (`rebasing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots
+from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.tags import Dot
+
+NOT_KEPT = b"?"
+"""In the place of a value for which there was no room."""
+
+
+def taken_name(dot: Dot, place: int) -> bytes:
+    """Where it is kept what the effect at that place of that message took away."""
+    return b"%s%s:%d" % (metadata.TAKEN_PREFIX, metadata.store_field(dot), place)
+
+
+class Aside:
+    """Which of them there are. It appends commands to plans that put them there, and away."""
+
+    def __init__(self, metadata_db: int) -> None:
+        self._db = b"%d" % metadata_db
+        self._names: dict[Dot, list[bytes]] = {}
+        self.has_room = True
+        """Otherwise it is only noted that something was taken away."""
+
+    def found(self, dot: Dot, effects: Iterable[Effect]) -> None:
+        """An own message that is not stable was read from the server."""
+        for place, effect in enumerate(effects):
+            if isinstance(effect, KillKey | KillSlots):
+                self._name(dot, place)
+
+    def key(self, key: bytes, dot: Dot, place: int, plan: Plan, *, hides: bool) -> None:
+        """A key is about to be deleted by the effect at that place of that own message. hides: another value, a set."""
+        name = self._name(dot, place)
+        if self.has_room and not hides:
+            command = b"COPY", key, name, b"DB", self._db, b"REPLACE"
+            plan.native(key, Expect.INTEGER, *command)
+        else:
+            plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+
+    def members(
+        self, key: bytes, members: Iterable[bytes], dot: Dot, place: int, plan: Plan
+    ) -> tuple[int, ...]:
+        """Take members out of a set of the clients. Positions of the commands whose replies count them."""
+        name = self._name(dot, place)
+        if not self.has_room:
+            plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+            return (plan.native(key, Expect.INTEGER, b"SREM", key, *members),)
+        places = [plan.native(key, Expect.INTEGER, b"SMOVE", key, name, m) for m in members]
+        plan.native(key, Expect.INTEGER, b"MOVE", name, self._db)
+        return tuple(places)
+
+    def hidden_members(
+        self, hidden: bytes, members: Iterable[bytes], dot: Dot, place: int, plan: Plan
+    ) -> tuple[int, ...]:
+        """The same for a set that another type hides, at that key of the metadata database."""
+        name = self._name(dot, place)
+        return tuple(
+            plan.metadata(Expect.INTEGER, b"SMOVE", hidden, name, member) for member in members
+        )
+
+    def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
+        """These messages will never be sent again."""
+        names = [name for dot in dots for name in self._names.pop(dot, ())]
+        if names:
+            plan.metadata(Expect.INTEGER, b"UNLINK", *names)
+
+    def make_room(self, plan: Plan) -> None:
+        """Keep no values, neither old nor new ones, until `has_room` is set again."""
+        self.has_room = False
+        for names in self._names.values():
+            for name in names:
+                plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+
+    def _name(self, dot: Dot, place: int) -> bytes:
+        name = taken_name(dot, place)
+        self._names.setdefault(dot, []).append(name)
+        return name
