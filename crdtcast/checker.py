@@ -24,9 +24,7 @@ class Kind(enum.Enum):
     DUPLICATE = "duplicate"  # delivered (or sent) a second time at one member
     CAUSAL = "causal"  # delivered before something of its past
     TAG = "tag"  # the tag's past is not what the sender had sent or delivered
-    UNSAFE_STABLE = (
-        "unsafe-stable"  # delivered after something concurrent was reported stable there
-    )
+    UNSAFE_STABLE = "unsafe-stable"  # something concurrent can still come when it is reported
     STABLE_ORDER = "stable-order"  # reported stable before something of its past
     STABLE_TWICE = "stable-twice"
     STABLE_UNDELIVERED = "stable-undelivered"
@@ -112,6 +110,7 @@ class Checker:
         self._past: list[int] = []
         self._past_vector: list[dict[str, int]] = []
         self._rolled_back: set[Dot] = set()
+        self._sent = 0  # a bit for each message that was not rolled back
         self._reissued: list[tuple[Dot, Dot]] = []
         self.findings: list[Finding] = []
 
@@ -126,6 +125,7 @@ class Checker:
         self._sender.append(member)
         self._past.append(view.known)
         self._past_vector.append(dict(view.vector))
+        self._sent |= 1 << index
         if tag is not None:
             self._check_tag(member, index, tag)
         view.add(index, dot)
@@ -149,8 +149,13 @@ class Checker:
             self._check_tag(member, index, tag)
         view.add(index, dot)
 
-    def stable(self, member: str, dot: Dot) -> None:
-        """The application at `member` was told that `dot` is stable."""
+    def stable(self, member: str, dot: Dot, members: Iterable[str] = ()) -> None:
+        """The application at `member` was told that `dot` is stable.
+
+        Nothing concurrent can be delivered there any more: so no such message is on its way by now, and each of
+        `members`, who may send later, has delivered `dot` (else the finding is at the one that has not). That need not
+        show at `member` itself, which may end before anything concurrent reaches it.
+        """
         view = self._views[member]
         index = self._index.get(dot)
         if index is None or not view.known >> index & 1:
@@ -161,7 +166,32 @@ class Checker:
             return
         if self._past[index] & ~view.stable:
             self._find(Kind.STABLE_ORDER, member, dot, self._past[index] & ~view.stable)
+        if to_come := self._to_come(view, index):
+            self._find(Kind.UNSAFE_STABLE, member, dot, to_come)
+        for other in members:
+            if other in self._views and not self.knows(other, dot):
+                self._find(Kind.UNSAFE_STABLE, other, dot)
         view.add_stable(index, dot)
+
+    def _to_come(self, view: _View, stable: int) -> int:
+        """Messages concurrent with a delivered one that can still be delivered there: not those beyond a cut."""
+        left = self._sent & ~view.known
+        found = 0
+        while left:
+            bit = left & -left
+            left ^= bit
+            index = bit.bit_length() - 1
+            if not self._past[index] >> stable & 1 and not self._is_void(view, index):
+                found |= bit
+        return found
+
+    def _is_void(self, view: _View, index: int) -> bool:
+        """Whether a message lies beyond a cut that was made there, or comes after such a one."""
+        dot, past = self._dots[index], self._past_vector[index]
+        return any(
+            past.get(origin, 0) > cut or (dot.origin == origin and dot.counter > cut)
+            for origin, cut in view.cuts.items()
+        )
 
     def joined(self, member: str, known: Iterable[Dot], stable: Iterable[Dot] = ()) -> None:
         """`member` starts with an application state in which these messages are applied (and stable)."""
@@ -212,6 +242,7 @@ class Checker:
         for stable, index, dot in view.log[position:]:
             if stable or self._sender[index] != member:
                 continue
+            self._sent &= ~(1 << index)
             if self._survive:
                 self._rolled_back.add(dot)
             else:

@@ -247,8 +247,9 @@ class GroupWorld:
         tags = machine.running.poll_stable()
         self.counts["stable"] += len(tags)
         if not machine.ghost:
+            members = machine.running.members
             for tag in tags:
-                self.checker.stable(machine.me, tag.dot)
+                self.checker.stable(machine.me, tag.dot, members)
                 self.observer.stable(machine, tag)
         return bool(tags)
 

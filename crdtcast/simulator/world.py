@@ -80,7 +80,7 @@ class World:
         elif verb == "stable":
             tags = host.engine.poll_stable()
             for tag in tags:
-                self.checker.stable(a, tag.dot)
+                self.checker.stable(a, tag.dot, self.names)
             self.counts["stable"] += len(tags)
             return bool(tags)
         elif verb == "tick":

@@ -30,12 +30,7 @@ CASES = {
     Kind.GHOST: [("delivered", "a", B1)],
     Kind.DUPLICATE: [("sent", "a", A1), ("delivered", "b", A1), ("delivered", "b", A1)],
     Kind.CAUSAL: [("sent", "a", A1), ("sent", "a", A2), ("delivered", "b", A2)],
-    Kind.UNSAFE_STABLE: [
-        ("sent", "a", A1),
-        ("sent", "b", B1),
-        ("stable", "b", B1),
-        ("delivered", "b", A1),
-    ],
+    Kind.UNSAFE_STABLE: [("sent", "a", A1), ("sent", "b", B1), ("stable", "b", B1)],
     Kind.STABLE_ORDER: [("sent", "a", A1), ("sent", "a", A2), ("stable", "a", A2)],
     Kind.STABLE_TWICE: [("sent", "a", A1), ("stable", "a", A1), ("stable", "a", A1)],
     Kind.STABLE_UNDELIVERED: [("sent", "a", A1), ("stable", "b", A1)],
@@ -49,6 +44,39 @@ def test_each_violation_is_found_at_its_member_and_message(kind):
     _, member, dot = CASES[kind][-1]
     assert (checker.findings[0].member, checker.findings[0].dot) == (member, dot)
     assert kind.value in str(checker.findings[0])
+
+
+def test_what_is_concurrent_with_something_stable_is_found_on_delivery_too():
+    checker = run(*CASES[Kind.UNSAFE_STABLE])
+    checker.delivered("b", A1)
+    assert [(f.kind, f.member, f.dot, f.others) for f in checker.findings] == [
+        (Kind.UNSAFE_STABLE, "b", B1, (A1,)),
+        (Kind.UNSAFE_STABLE, "b", A1, (B1,)),
+    ]
+
+
+def test_a_notice_is_wrong_while_a_member_has_not_delivered_that_message():
+    checker = run(("sent", "a", A1), ("delivered", "b", A1))
+    checker.stable("a", A1, "ab")
+    assert not checker.findings
+    checker.stable("b", A1, "abc")
+    assert [(f.kind, f.member, f.dot) for f in checker.findings] == [(Kind.UNSAFE_STABLE, "c", A1)]
+
+
+def test_a_notice_may_come_before_what_is_later_or_void_or_was_never_sent():
+    checker = run(("sent", "a", A1), ("delivered", "b", A1), ("sent", "b", B1))
+    checker.sent("c", C1)
+    checker.ended("a", "c", 0)
+    checker.joined_from("d", checker.snapshot("c"))
+    checker.sent("d", Dot("d", 1))  # comes after what is void at a
+    checker.stable("a", A1)
+    assert not checker.findings
+    checker.stable("b", A1)
+    assert [f.others for f in checker.findings] == [(C1, Dot("d", 1))]
+    checker = run(("sent", "a", A1), ("sent", "b", B1))
+    checker.rolled_back("b", 0)
+    checker.stable("a", A1)
+    assert not checker.findings
 
 
 def test_what_is_lost_and_what_stalls_shows_at_quiescence():
