@@ -23,7 +23,7 @@ from dataclasses import asdict
 
 from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.membership import Standing
+from crdtcast.engine.membership import Fate, Standing
 from crdtcast.engine.operations import How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
@@ -267,11 +267,22 @@ class GroupWorld:
             if machine.running.standing in (Standing.LEFT, Standing.EVICTED):
                 returning.lay_to_rest(self, machine)
         elif machine.running.standing is Standing.LEFT:
-            self.end_process(machine, cleanly=True)
-            machine.retire(())
-            machine.phase = Phase.LEFT
-            self.counts["left"] += 1
+            self._has_left(machine)
         return True
+
+    def _has_left(self, machine: Machine) -> None:
+        others = [
+            m
+            for m in self.machines.values()
+            if m is not machine and not m.ghost and (m.up or m.commits)
+        ]
+        if all(machine.running.fate(other.me) is not Fate.MEMBER for other in others):
+            # The group has ended with it, and its state is gone: who goes on was cut off from it.
+            self.ledger.loose.update(machine.application.applied)
+        self.end_process(machine, cleanly=True)
+        machine.retire(())
+        machine.phase = Phase.LEFT
+        self.counts["left"] += 1
 
     def _evict(self, machine: Machine, victim: str, *, force: bool) -> bool:
         target = self.machines.get(victim)

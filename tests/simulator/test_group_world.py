@@ -340,6 +340,12 @@ def failures():
             "leave a / crash c / send b / leave b / join d c / sync c / leave c / net c d 0 / link b c"
             " / evict d b / tick b",
         ),
+        "all have left, and whom they had evicted goes on": (
+            "abc",
+            "",
+            "evict b c / sync b / net b a 0 / net b a 0 / net b a 0 / send a / poll a / leave b / poll a"
+            " / leave a / crash c",
+        ),
         "a copy of a life whose end was not durable yet": (
             "abc",
             "",
