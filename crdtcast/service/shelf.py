@@ -5,7 +5,6 @@ What operations do to objects is `crdtcast.objects`; this file puts them on the 
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol
 
 import msgpack
@@ -17,6 +16,7 @@ from crdtcast.objects import Key, ObjectInfo, Objects, known_types
 from crdtcast.process import Process
 from crdtcast.replica import fresh_incarnation
 from crdtcast.service.comparison import UNKNOWN, Comparing
+from crdtcast.service.pasts import Pasts, Rebasing
 from crdtcast.tags import Dot, Tag
 
 _OPERATIONS = 0
@@ -47,6 +47,10 @@ class Shelf(Process):
         """Own operations that were not sent again after an eviction: see `reissue`."""
         self._site = Site(fresh_incarnation(name), self.clock)
         self.objects = Objects((), self._site)
+        self._pasts = Pasts(name)
+        self._home = Pasts(name)
+        """Of the incarnation before, which was evicted."""
+        self._rebasing: Rebasing | None = None
         self.comparing = Comparing(name, self._digests, self._say)
         self._logger = logger or logging.getLogger("crdtcast.node")
         self._member: Sender | None = None
@@ -90,9 +94,7 @@ class Shelf(Process):
         return self._member.tcbroadcast(msgpack.packb([kind, body]))
 
     def _say(self, message: list[Any]) -> None:
-        # Who cannot speak now, since it leaves or has to catch up, is silent in this comparison.
-        with suppress(LocalProtocolError):
-            self._send(_COMPARISON, message)
+        self._send(_COMPARISON, message)
 
     def _digests(self) -> dict[str, str]:
         return {
@@ -109,7 +111,9 @@ class Shelf(Process):
             if self._member is not None:
                 self.comparing.delivered(body)
             return
-        keys, wrong = self.objects.deliver(body if kind == _OPERATIONS else (), tag)
+        entries = body if kind == _OPERATIONS else []
+        self._pasts.delivers(entries, tag, self.objects)
+        keys, wrong = self.objects.deliver(entries, tag)
         for why in wrong if kind == _OPERATIONS else ["no operations"]:
             self.unreadable += 1
             # The same everywhere, so replicas still agree.
@@ -118,50 +122,53 @@ class Shelf(Process):
 
     def tcstable(self, tag: Tag) -> None:
         """See `Process`."""
-        self.objects.stable(tag)
+        self._pasts.stable(tag, self.objects.stable(tag), self.objects)
 
     def get_state(self) -> bytes:
         """See `Process`."""
         touched = [
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
         ]
-        packed: bytes = msgpack.packb([self.clock.latest, self.objects.packed(), touched])
+        pasts = [self.name, self._pasts.packed()] if self._pasts else []
+        packed: bytes = msgpack.packb([self.clock.latest, self.objects.packed(), touched, *pasts])
         return packed
 
     def set_state(self, state: bytes) -> None:
         """See `Process`. An empty state is that of a group which has said nothing yet."""
         self.objects = Objects((), self._site)
+        self._home, self._pasts, self._rebasing = self._pasts, Pasts(self.name), None
         self.comparing.forget()
         if not state:
             return
-        latest, packed, touched = msgpack.unpackb(state)
+        latest, packed, touched, *pasts = msgpack.unpackb(state)
         self.clock.observe(latest)
         self.unreadable += self.objects.load(packed, {})
         for origin, counter, keys in touched:
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
+        if (
+            pasts and pasts[0] == self.name
+        ):  # a former life of this node, whose messages are its own
+            self._pasts.load(pasts[1])
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
-        """What takes nothing away goes out as it was. The rest yields, with a line in the log: what it
-        would take away now may be what it has never seen.
+        """What its operations still mean behind all that the group has done: see
+        `crdtcast.datatypes.rebasing`. Those that take something away yield where the group has
+        changed it since, with a line in the log, or where nobody knows what it was: a large object.
         """
+        if self._rebasing is None or self._rebasing.incarnation != dot.origin:
+            self._rebasing = Rebasing(self._home, dot.origin, dot.counter, self.objects)
         kind, entries = _unpacked(payload)
         if kind != _OPERATIONS:
             return None
-        kept = [entry for entry in entries if self._is_additive(entry)]
+        issued: list[Any] = []
         for entry in entries:
-            if entry not in kept:
+            again = self._rebasing.again(entry)
+            if not again:
                 self.yielded += 1
                 self._logger.warning("not sent again after the eviction, it yields: %r", entry)
-        packed: bytes = msgpack.packb([_OPERATIONS, kept])
-        return packed if kept else None
-
-    def _is_additive(self, entry: list[Any]) -> bool:
-        match entry:
-            case [str(), str(type_name) | [str(type_name), int()], str(operation), *_]:
-                known = self.objects.type_named(type_name)
-                declared = None if known is None else known.OPERATIONS.get(operation)
-                return declared is not None and declared.additive
-        return False
+            issued += again
+        packed: bytes = msgpack.packb([_OPERATIONS, issued])
+        return packed if issued else None
 
 
 def _label(key: Key) -> str:

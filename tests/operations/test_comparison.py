@@ -145,10 +145,49 @@ async def test_a_joiner_and_one_who_comes_back_take_part_and_none_is_disturbed()
         c.shelf.delete("hits")
         present["a"].host.up.evict("c")
         await members_are(present["b"].host.up, "a", "b")
+        present["b"].shelf.perform("hits", "counter_pn", "increment", [10])
         world.heal()
-        await eventually(lambda: a.value("hits") == ("counter_pn", 8))
+        await eventually(lambda: a.value("hits") == ("counter_pn", 18))
         await eventually(lambda: host.up.parked is None)
         assert c.shelf.yielded == 1, "a deletion could take what it has never seen"
         await members_are(present["a"].host.up, *NAMES)
         outcome = await present["b"].compare("2")
         assert (outcome.equal, outcome.compared) == (True, 2)
+
+
+@simulated
+async def test_what_takes_something_away_is_sent_again_where_the_group_has_not_changed_it() -> None:
+    async with shops(*NAMES) as (world, present):
+        a, b, c = (present[name].shelf for name in NAMES)
+        for name in ("old", "kept", "done"):
+            a.perform(name, "register_lww", "assign", [name])
+        a.perform("cart", "set_aw", "add_all", [["tea", "milk", "bread"]])
+        a.perform("many", "set_aw", "add_all", [[f"{number:0100}" for number in range(200)]])
+        assert (await present["c"].compare("1")).equal
+        host = present["c"].host
+        world.cut("c")
+        c.perform("cart", "set_aw", "add", ["own"])
+        c.perform("cart", "set_aw", "remove", ["own"])
+        c.perform("cart", "set_aw", "remove", ["tea"])
+        c.perform("old", "register_lww", "assign", ["new"])
+        c.perform("old", "register_lww", "assign", ["newer"])
+        c.perform("kept", "register_lww", "assign", ["lost"])
+        c.perform("many", "set_aw", "remove", [f"{7:0100}"])
+        c.delete("done")
+        present["a"].host.up.evict("c")
+        await members_are(present["b"].host.up, "a", "b")
+        b.perform("cart", "set_aw", "add", ["own"])
+        b.perform("cart", "set_aw", "add", ["eggs"])
+        b.perform("kept", "register_lww", "assign", ["of b"])
+        world.heal()
+        await eventually(
+            lambda: [line.name for line in a.listing()] == ["cart", "kept", "many", "old"]
+        )
+        await eventually(lambda: host.up.parked is None)
+        for name in NAMES:
+            await present[name].host.up.wait_established()
+        assert (await present["b"].compare("2")).equal
+        assert sorted(a.value("cart")[1]) == ["bread", "eggs", "milk", "own"]
+        assert [a.value(name)[1] for name in ("old", "kept")] == ["newer", "of b"]
+        assert len(a.value("many")[1]) == 200, "of a large object nobody knows what it was"
+        assert c.yielded == 3

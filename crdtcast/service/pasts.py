@@ -1,0 +1,273 @@
+"""What objects were before own operations, until those are stable.
+
+A member that is evicted meanwhile, and comes back, compares it with what the group has by then, and sends again what an
+operation still means: see `crdtcast.datatypes.rebasing`, which this does one operation at a time.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence, Sized
+from contextlib import suppress
+from typing import Any
+
+import msgpack
+
+from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
+from crdtcast.incarnation import name_of
+from crdtcast.objects import CRDT, Effect, Forget, Held, Key, Objects, Settle, Step
+from crdtcast.tags import Dot, Tag, Vector
+
+MOST_BYTES = 2**12
+MOST_ELEMENTS = 100
+"""Of an object of which a copy is kept; of a larger one nothing is known, and its operations yield."""
+MOST_STEPS = 10_000
+
+
+class _AllBefore(dict[str, int]):
+    """The past of an operation that comes after everything."""
+
+    def get(self, origin: str, default: Any = None) -> Any:
+        return 1 << 62
+
+
+_ALL: Vector = _AllBefore()
+
+
+def is_additive(entry: Sequence[Any], objects: Objects) -> bool:
+    """Whether an operation of a message takes nothing away; not known of a type that is not."""
+    match entry:
+        case [str(), str(type_name) | [str(type_name), int()], str(operation), *_]:
+            known = objects.type_named(type_name)
+            declared = None if known is None else known.OPERATIONS.get(operation)
+            return declared is not None and declared.additive
+    return False
+
+
+def key_of(entry: Sequence[Any]) -> Key:
+    """The object that an operation, which is none on a whole name, is about."""
+    name, type_name, *_ = entry
+    return name, type_name if isinstance(type_name, str) else type_name[0]
+
+
+class Past:
+    """One object before an own operation, and everything that has happened to it since."""
+
+    def __init__(self, packed: list[Any]) -> None:
+        self._packed = packed
+        self._floor: Held | None = None  # restored when it is needed, which may be never
+        self.own: set[Dot] = set()
+        """Own operations among `steps` that are not stable."""
+        self.steps: deque[Step] = deque()
+
+    def settle(self, tag: Tag, objects: Objects) -> None:
+        """A message is stable: let the floor take what no own operation needs any more."""
+        self.own.discard(tag.dot)
+        self.steps.append(Settle(tag))
+        if not self.own:
+            return  # it is needed no more
+        while self.steps[0].tag.dot not in self.own:
+            if self._floor is None:
+                self._floor = _restored(self._packed, objects)
+            _take(self._floor, self.steps.popleft())
+
+    def floor(self) -> list[Any]:
+        """The object before `steps`, packed."""
+        return self._packed if self._floor is None else self._floor.packed()
+
+
+class Pasts:
+    """Those of one member's objects."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pasts: dict[Key, Past] = {}
+        self._large: set[Key] = set()
+
+    def __len__(self) -> int:
+        return len(self._pasts)
+
+    def delivers(self, entries: Iterable[Sequence[Any]], tag: Tag, objects: Objects) -> None:
+        """These operations are about to be applied."""
+        own = name_of(tag.dot.origin) == self._name
+        for index, entry in enumerate(entries):
+            match entry:
+                case [str(name), None]:
+                    step: Step = Forget(tag, index)
+                    keys = [held.key for held in objects if held.key[0] == name]
+                case [str(), str() | [str(), int()], *operation]:
+                    version = 1 if isinstance(entry[1], str) else entry[1][1]
+                    step = Effect(tag, index, version, operation)
+                    keys = [key_of(entry)]
+                case _:
+                    continue
+            for key in keys:
+                self._takes(key, step, objects, own=own)
+
+    def _takes(self, key: Key, step: Step, objects: Objects, *, own: bool) -> None:
+        past = self._pasts.get(key)
+        if past is None and own and key not in self._large:
+            packed = _packed(objects, key)
+            if packed is None:
+                self._large.add(key)
+            else:
+                past = self._pasts[key] = Past(packed)
+        if past is None:
+            return
+        past.steps.append(step)
+        if own:
+            past.own.add(step.tag.dot)
+        if len(past.steps) > MOST_STEPS:
+            del self._pasts[key]
+            self._large.add(key)  # what comes next would not know what was before
+
+    def stable(self, tag: Tag, keys: Iterable[Key], objects: Objects) -> None:
+        """A message that concerned these objects is stable."""
+        for key in keys:
+            past = self._pasts.get(key)
+            if past is None:
+                continue
+            past.settle(tag, objects)
+            if not past.own:
+                del self._pasts[key]
+
+    def before(self, key: Key, incarnation: str, counter: int, objects: Objects) -> Held | None:
+        """That object without the own operations from that counter on; None if that is not known."""
+        past = self._pasts.get(key)
+        if past is None or not any(step.tag.dot.origin == incarnation for step in past.steps):
+            return None
+        base = _restored(past.floor(), objects)
+        for step in past.steps:
+            dot = step.tag.dot
+            if dot.origin != incarnation or dot.counter < counter:
+                _take(base, step)
+        return base
+
+    def named(self, name: str) -> set[Key]:
+        """Those of that name."""
+        return {key for key in self._pasts if key[0] == name}
+
+    def packed(self) -> list[Any]:
+        """For `load`."""
+        packed = []
+        for _, past in sorted(self._pasts.items()):
+            steps = [step.packed() for step in past.steps]
+            packed.append([*past.floor()[:-1], steps])  # as a backlog
+        return packed
+
+    def load(self, packed: Iterable[Any]) -> None:
+        """Go on from what a former life of this member has packed; others' is no concern of it."""
+        for each in packed:
+            held = Held.unpacked(each)
+            past = self._pasts[held.key] = Past([*each[:-1], []])
+            past.steps.extend(held.backlog)
+            dots = {step.tag.dot for step in past.steps}
+            settled = {step.tag.dot for step in past.steps if isinstance(step, Settle)}
+            past.own = {dot for dot in dots - settled if name_of(dot.origin) == self._name}
+
+
+class Rebasing:
+    """What own operations of one ended incarnation still mean, one after the other.
+
+    pasts: as they were in the end. first: counter of the first of them that the group does not have.
+    """
+
+    def __init__(self, pasts: Pasts, incarnation: str, first: int, objects: Objects) -> None:
+        self._pasts = pasts
+        self.incarnation = incarnation
+        self._first = first
+        self._objects = objects
+        self._number = 0
+        self._known: dict[Key, tuple[Held, Held, Held] | None] = {}
+
+    def again(self, entry: list[Any]) -> list[list[Any]]:
+        """What to send instead of this operation; nothing if it yields."""
+        try:
+            if entry[1] is None:
+                return self._delete(entry)
+            return self._operate(entry)
+        except CrdtcastError:  # an operation, or an object, that this program does not understand
+            return []
+
+    def _operate(self, entry: list[Any]) -> list[list[Any]]:
+        key = key_of(entry)
+        additive = is_additive(entry, self._objects)
+        compared = self._compared(key)
+        if compared is None:
+            return [entry] if additive else []
+        base, at_home, theirs = (_understood(held) for held in compared)
+        _, _, *operation = entry
+        issued = type(base).rebase(operation, at_home, self._objects.crdt(key))
+        if not additive and not type(base).rebase(operation, base, theirs):
+            issued = []
+        compared[1].take(Effect(self._tag(), 0, type(base).VERSION, operation))
+        return [self._objects.entry(key, again) for again in issued]
+
+    def _delete(self, entry: list[Any]) -> list[list[Any]]:
+        """It takes all that its name means: only where that is what it was."""
+        name = entry[0]
+        present = {held.key for held in self._objects if held.key[0] == name}
+        keys = self._pasts.named(name) | present
+        outcomes = [self._still_is(key) for key in sorted(keys)]
+        for key in sorted(keys):
+            if (compared := self._compared(key)) is not None:
+                compared[1].take(Forget(self._tag(), 0))
+        return [entry] if present and all(outcomes) else []
+
+    def _still_is(self, key: Key) -> bool:
+        compared = self._compared(key)
+        if compared is None:
+            return False
+        base, at_home, theirs = map(_understood, compared)
+        return bool(base == theirs and at_home == self._objects.crdt(key))
+
+    def _compared(self, key: Key) -> tuple[Held, Held, Held] | None:
+        """Base, home so far, and theirs as they were when this was first asked."""
+        if key not in self._known:
+            base, home = (
+                self._pasts.before(key, self.incarnation, self._first, self._objects)
+                for _ in range(2)
+            )
+            theirs = _packed(self._objects, key)
+            found = None
+            if base is not None and home is not None and theirs is not None:
+                found = (base, home, _restored(theirs, self._objects))
+            self._known[key] = found
+        return self._known[key]
+
+    def _tag(self) -> Tag:
+        self._number += 1
+        return Tag(Dot("mine", self._number), (), _ALL)
+
+
+def _take(held: Held, step: Step) -> None:
+    with suppress(RemoteProtocolError):  # no operation: the object has skipped it, too
+        held.take(step)
+
+
+def _understood(held: Held) -> CRDT:
+    assert held.crdt is not None  # or `_copy` and `_restored` would have said so
+    return held.crdt
+
+
+def _packed(objects: Objects, key: Key) -> list[Any] | None:
+    """An object as it is; None if it is large, or not understood."""
+    held = objects.get(key)
+    if held is None:
+        if objects.type_named(key[1]) is None:
+            return None
+        held = Held(key)
+        held.crdt = objects.fresh(key)
+    crdt = held.crdt
+    if held.behind or crdt is None or crdt.log_size > MOST_ELEMENTS:
+        return None
+    if isinstance(crdt, Sized) and len(crdt) > MOST_ELEMENTS:
+        return None
+    packed = held.packed()
+    return packed if len(msgpack.packb(packed)) <= MOST_BYTES else None
+
+
+def _restored(packed: list[Any], objects: Objects) -> Held:
+    held = Held.unpacked(packed)
+    known = objects.type_named(held.key[1])
+    if known is not None:
+        held.understand(known, objects.site)
+    return held
