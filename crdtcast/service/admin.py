@@ -7,6 +7,7 @@ line that says what to do.
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from crdtcast.service.run import NodeProcess
 
 _GREETING_SECONDS = 5.0
+_FAREWELL_SECONDS = 1.0
 _SECONDS = 30.0
 """How long evictions, comparisons and waits take at most, unless the request says it."""
+_MOST_SECONDS = 365 * 86_400.0
 
 _LOOKS = frozenset({"status", "members", "objects", "get"})
 """Requests that change nothing."""
@@ -73,8 +76,12 @@ class Admin:
                 finally:
                     if self._ends:
                         self._process.stop()
-        except (RemoteProtocolError, trio.TooSlowError) as error:
+        except RemoteProtocolError as error:
             self._logger.warning("an operator's connection is closed: %s", error)
+            with trio.move_on_after(_FAREWELL_SECONDS), suppress(*STREAM_ERRORS):
+                await lines.send(_refused(str(error)))
+        except trio.TooSlowError:
+            self._logger.warning("an operator's connection is closed: it says nothing")
         except STREAM_ERRORS:
             pass
         finally:
@@ -247,5 +254,5 @@ def _text(asked: Asked, key: str, default: str | None = None) -> str:
 def _seconds(asked: Asked) -> float:
     value = asked.get("seconds", _SECONDS)
     if isinstance(value, (int, float)) and value >= 0:
-        return value
+        return min(value, _MOST_SECONDS)
     raise LocalProtocolError(f"seconds is {value!r}: give a number")

@@ -8,8 +8,11 @@ digests must be equal; one that somebody has touched is left for the next time.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+from crdtcast.exceptions import LocalProtocolError
 
 Digests = Mapping[str, str]
 """Object -> digest of its value, or `UNKNOWN`."""
@@ -55,7 +58,8 @@ class Comparing:
     """One member's part in all comparisons.
 
     digests: of the objects here, now. say: broadcasts a message of ours, which is delivered here, too,
-    before it returns.
+    before it returns. Whoever cannot say anything now is silent in the comparisons of others; its own
+    `ask` raises what `say` does.
     """
 
     def __init__(
@@ -72,6 +76,11 @@ class Comparing:
         """Begin a comparison among these members, this one included."""
         self._say(["ask", number, sorted(members)])
 
+    def _answer(self, message: list[Any]) -> None:
+        # Who cannot speak now, since it leaves, is full or has to catch up, is silent.
+        with suppress(LocalProtocolError):
+            self._say(message)
+
     def touched(self, objects: Iterable[str]) -> None:
         """Operations on these take effect here."""
         for each in self._rounds.values():
@@ -85,7 +94,7 @@ class Comparing:
                 self._rounds[number] = _Round(frozenset(members))
                 while len(self._rounds) > _MOST:
                     del self._rounds[next(iter(self._rounds))]
-                self._say(["tell", number, self._name, dict(self._digests())])
+                self._answer(["tell", number, self._name, dict(self._digests())])
             case ["tell", str(number), str(name), dict(digests)] if number in self._rounds:
                 self._rounds[number].told[name] = digests
                 self._confirm(number)
@@ -100,7 +109,7 @@ class Comparing:
         current = self._rounds[number]
         if not current.is_confirmed and current.told.keys() >= current.members:
             current.is_confirmed = True
-            self._say(["confirm", number, self._name, sorted(current.touched)])
+            self._answer(["confirm", number, self._name, sorted(current.touched)])
 
     def missing(self, number: str) -> frozenset[str]:
         """Who has not answered yet."""
@@ -111,10 +120,18 @@ class Comparing:
         return current.members - current.told.keys() or current.members - current.confirmed.keys()
 
     def end(self, number: str) -> Comparison:
-        """The outcome, as far as the answers are there. All others forget the comparison."""
-        current = self._rounds.get(number) or _Round(frozenset())
+        """The outcome, as far as the answers are there. All others forget the comparison.
+
+        LocalProtocolError: this member has forgotten it, since it goes on from another state.
+        """
+        current = self._rounds.get(number)
+        if current is None:
+            raise LocalProtocolError(
+                f"nothing was compared: {self._name!r} has come back from an eviction, or was asked too often "
+                "at once: ask again"
+            )
         missing = self.missing(number)
-        self._say(["done", number])
+        self._answer(["done", number])
         objects = {name for digests in current.told.values() for name in digests}
         if missing:
             return Comparison(len(objects), 0, 0, 0, {}, tuple(sorted(missing)))

@@ -53,6 +53,9 @@ class Lines:
         del self._buffer[: end + 1]
         try:
             value = json.loads(line)
+            if b"\\u" in line:
+                # Half of a surrogate pair is JSON and no text: nothing could be sent or logged with it.
+                json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError) as error:
             raise RemoteProtocolError(f"a line that is no JSON: {error}") from error
         if not isinstance(value, dict):
