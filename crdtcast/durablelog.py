@@ -1,5 +1,6 @@
 """The event log of a member with a journal: a line is written when what it tells of is durable, and before
-anything leaves that depends on it. So a log never knows less than the others, nor more than the journal.
+anything leaves that depends on it. Whoever starts again writes the lines for which the process before had no
+time. So a log never knows less than the others, nor more than the journal.
 """
 
 import time
@@ -11,7 +12,7 @@ from crdtcast.eventlog import EventLog
 from crdtcast.grouplog import GroupLog
 from crdtcast.journal.saved import Happened
 from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag
+from crdtcast.tags import Dot, Tag, covers
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember
@@ -29,12 +30,27 @@ class DurableLog:
         self._directory = directory
         self._log: EventLog | None = None
         self._told: GroupLog | None = None
+        self._incarnation = ""
 
-    def begun(self) -> None:
-        """The member has another engine; nothing has happened to it yet."""
+    def resumed(self, happened: Sequence[Happened]) -> None:
+        """Lines for what the log lacks of this."""
+        log, told = self._open()
+        if log.seq:
+            told.so_far()
+            self.taken(_untold(happened, log))
+            log.flush()
+
+    def begun(self, own: int) -> None:
+        """A START. What the engine has sent behind `own` is yet to be told."""
+        if self._log is None or self._told is None or self._incarnation != self._member.engine.me:
+            _, self._told = self._open()
+        self._told.start(own)
+
+    def _open(self) -> tuple[EventLog, GroupLog]:
         if self._log is not None:
             self._log.close()
         engine = self._member.engine
+        self._incarnation = engine.me
         self._log = EventLog(
             self._directory,
             group=self._member.group,
@@ -42,8 +58,8 @@ class DurableLog:
             incarnation=engine.me,
             clock_us=_wall_clock_us,
         )
-        self._told = GroupLog(engine, self._log)
-        self._told.start()
+        self._told = GroupLog(engine, self._log, told=self._log.members or None)
+        return self._log, self._told
 
     def taken(self, happened: Sequence[Happened]) -> None:
         """Lines for what is about to be synced."""
@@ -77,3 +93,15 @@ class DurableLog:
         parked = self._member.parked
         copies = {} if parked is None else parked.copies
         return next((first for first, again in copies.items() if dot in again), None)
+
+
+def _untold(happened: Sequence[Happened], log: EventLog) -> list[Happened]:
+    """What is behind the end of the log."""
+    rest: list[Happened] = []
+    for item in happened:
+        if not isinstance(item, Message):
+            if dots := tuple(dot for dot in item if not covers(log.told_stable, dot)):
+                rest.append(dots)
+        elif not covers(log.vector, item.dot):
+            rest.append(item)
+    return rest

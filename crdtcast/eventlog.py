@@ -52,8 +52,8 @@ class LogTail:
     log yet.
 
     `vector` covers what was logged as sent or delivered (and what START began from), `stable`
-    what was logged as stable. A node that restarts compares both with its own state and logs
-    again what its last commit had not logged. `torn` is the number of lines cut off.
+    what was logged as stable, `members` who was said to be one. A node that restarts compares them with
+    its own state and logs again what its last commit had not logged. `torn` is the number of lines cut off.
     """
 
     incarnation: str | None = None
@@ -61,6 +61,7 @@ class LogTail:
     vector: dict[str, int] = field(default_factory=dict)
     stable: dict[str, int] = field(default_factory=dict)
     torn: int = 0
+    members: tuple[str, ...] = ()
 
 
 class EventLog:
@@ -113,7 +114,7 @@ class EventLog:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             if tail is None:
-                tail = self.recover(self._directory, replica, group=group)
+                tail = self.recover(self._directory, replica, group=group, incarnation=incarnation)
         except OSError as error:
             if error.errno not in _REFUSALS:
                 raise ConfigurationError(
@@ -124,7 +125,7 @@ class EventLog:
         self._seq = tail.seq
         self._vector = dict(tail.vector)
         self._stable = dict(tail.stable)
-        self._members: list[str] = []
+        self._members = list(tail.members)
         self._heads: dict[str, str] = {}
         self._line_head = (
             f'{{"version":{SCHEMA_VERSION},"group":{json.dumps(group)},'
@@ -150,6 +151,16 @@ class EventLog:
     def vector(self) -> Vector:
         """What this log has told as sent or delivered, including what its START began from."""
         return self._vector
+
+    @property
+    def told_stable(self) -> Vector:
+        """What this log has told as stable."""
+        return self._stable
+
+    @property
+    def members(self) -> Sequence[str]:
+        """Whom this log has told to be members."""
+        return self._members
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -407,9 +418,16 @@ class EventLog:
     # --- restart --------------------------------------------------------------------------------
 
     @classmethod
-    def recover(cls, directory: Path | str, replica: str, *, group: str | None = None) -> LogTail:
-        """Seal what a crash left open, cut torn last lines off, and tell where the newest
-        incarnation's log ends.
+    def recover(
+        cls,
+        directory: Path | str,
+        replica: str,
+        *,
+        group: str | None = None,
+        incarnation: str | None = None,
+    ) -> LogTail:
+        """Seal what a crash left open, cut torn last lines off, and tell where the log of the
+        incarnation ends; by default of the newest one.
 
         Reads the last segment of that incarnation only. Any group if `group` is None.
 
@@ -419,8 +437,8 @@ class EventLog:
         torn = 0
         directory = Path(directory)
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            incarnation = _incarnation_of(path.name, replica, group)
-            if incarnation is None:
+            found = _incarnation_of(path.name, replica, group)
+            if found is None:
                 continue
             if path.name.endswith(OPEN):
                 torn += _cut_torn_lines(path)
@@ -430,14 +448,15 @@ class EventLog:
                 sealed = path.with_name(path.name.removesuffix(OPEN) + SEALED)
                 path.rename(sealed)
                 path = sealed
-            segments.setdefault(incarnation, []).append(path)
-        if not segments:
+            segments.setdefault(found, []).append(path)
+        wanted = incarnation or max(segments, default="")
+        if wanted not in segments:
             return LogTail(torn=torn)
-        newest = max(segments)
         seq = 0
         vector: dict[str, int] = {}
         stable: dict[str, int] = {}
-        for event in _events(max(segments[newest])):
+        members: set[str] = set()
+        for event in _events(max(segments[wanted])):
             seq = max(seq, event.seq)
             if event.kind in (Kind.SEND, Kind.DELIVER):
                 merge_into(vector, dict([event.dot]))
@@ -446,7 +465,12 @@ class EventLog:
             elif event.kind in (Kind.VIEW, Kind.START):
                 merge_into(vector, event.vector or {})
                 merge_into(stable, dict(event.deps or ()))
-        return LogTail(newest, seq, vector, stable, torn)
+                members = set(json.loads(event.op or "[]"))
+            elif event.kind == Kind.JOIN and event.member is not None:
+                members.add(event.member)
+            elif event.kind in (Kind.LEAVE, Kind.EVICT):
+                members.discard(event.dot.origin)
+        return LogTail(wanted, seq, vector, stable, torn, tuple(sorted(members)))
 
 
 def _opened(sealed: Path) -> Path:

@@ -17,13 +17,17 @@ class GroupLog:
 
     Each takes the tags that `GroupEngine.take_issued` has returned since: an operation of the
     engine's own has its SEND line, too, and what it changes follows it.
+
+    told: the members of which a log that goes on has told, if the engine may be ahead of it.
     """
 
-    def __init__(self, engine: GroupEngine, log: EventLog) -> None:
+    def __init__(
+        self, engine: GroupEngine, log: EventLog, told: Iterable[str] | None = None
+    ) -> None:
         self._engine = engine
         self._log = log
-        self._members = set(engine.members)
-        self._ended = set(engine.ended)
+        self._members = set(engine.members if told is None else told)
+        self._ended = set(engine.ended).difference(told or ())
 
     def start(self, own: int | None = None) -> None:
         """The engine was founded, has joined, or goes on after a restart. own: how many messages this

@@ -2,8 +2,8 @@
 engine knew when it was said is durable. Many changes share one sync, which runs in a thread.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,8 +37,14 @@ COMPACT_BYTES = 64 * 2**20
 class Observer(Protocol):
     """Follows what becomes durable; for event logs."""
 
-    def begun(self) -> None:
-        """The member has another engine."""
+    def resumed(self, happened: Sequence[Happened]) -> None:
+        """The journal of the member's former life has this, in the order in which it happened. What was told
+        of it was told in that order, but perhaps not all.
+        """
+        ...
+
+    def begun(self, own: int) -> None:
+        """The member has another engine, which goes on after its own message number `own`."""
         ...
 
     def taken(self, happened: Sequence[Happened]) -> None:
@@ -59,11 +65,13 @@ class Resumed:
     """What a journal says of its member's former life.
 
     saved: as it was at the end; the application's state is that of the last snapshot. since: what
-    has happened to the application after that. damage: see `crdtcast.journal.Recovered`.
+    has happened to the application after that. happened: to the member after that. damage: see
+    `crdtcast.journal.Recovered`.
     """
 
     saved: Saved
     since: Sequence[Told]
+    happened: Sequence[Happened]
     damage: str
 
 
@@ -84,6 +92,8 @@ class Recording:
         self._compact_at = compact_bytes
         self._observer = None if observer is None else observer(member)
         self._asked: tuple[str, ...] = ()
+        self._resumed: Resumed | None = None
+        self._kept = ""  # the incarnation whose state the journal holds
         self._changes: Changes | None = None
         self._snapshot_due = True
         self._snapshot_bytes = 0
@@ -134,9 +144,14 @@ class Recording:
         for record in found.records:
             folding.add(unpack_batch(record, where))
         now = folding.result()
-        since = Tagging(saved.state).replay(folding.happened)
+        since = list(Tagging(saved.state).replay(folding.happened))
         self._asked = now.life.asked
-        return Resumed(now, list(since), found.damage)
+        self._kept = now.incarnation
+        happened = [item for item in folding.happened if not isinstance(item, Mapping)]
+        resumed = Resumed(now, since, happened, found.damage)
+        if self._observer is not None:
+            self._resumed = resumed
+        return resumed
 
     def close(self) -> None:
         """It is not used any more, or never was. (While it runs, it closes itself.)"""
@@ -170,10 +185,19 @@ class Recording:
         """The member has another engine, or none of its own any more: all of it is to be written."""
         self._changes = None
         self._snapshot_due = True
-        if self._observer is not None and not self._member.is_over:
-            self._observer.begun()
+        if self._observer is not None:
+            self._tell_beginning(self._observer)
         self.start()
         self.wake()
+
+    def _tell_beginning(self, observer: Observer) -> None:
+        resumed, self._resumed = self._resumed, None
+        own = 0
+        if resumed is not None and resumed.saved.incarnation:
+            observer.resumed(resumed.happened)
+            own = resumed.saved.state.counter
+        if not self._member.is_over:
+            observer.begun(own)
 
     def is_member(self) -> None:
         """It was let in: what it has asked before is settled."""
@@ -233,20 +257,20 @@ class Recording:
 
     async def _commit(self) -> None:
         """One sync, and all that waits for it."""
-        work = self._to_write()
+        steps = self._to_write()
         engine = self._channel.engine
         effects = [] if engine is None else engine.take_outbox()
         later, self._later = self._later, []
         waiting, self._waiting = self._waiting, []
-        if work is not None:
-            try:
+        try:
+            for work in steps:
                 await self._do(work)
-            except JournalError as error:
-                self._failure = error
-                self._waiting += waiting
-                raise
-            if self._observer is not None:
-                self._observer.synced()
+                if self._observer is not None:
+                    self._observer.synced()
+        except JournalError as error:
+            self._failure = error
+            self._waiting += waiting
+            raise
         if self._channel.engine is engine:
             self._channel.send_effects(effects)
         for send in later:
@@ -262,34 +286,55 @@ class Recording:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(work)
 
-    def _to_write(self) -> Callable[[], None] | None:
+    def _to_write(self) -> Sequence[Callable[[], None]]:
+        """What is to be done, one after the other. All of it is as of now."""
         member = self._member
         # What is not stable would be in the snapshot, too, and nothing gained.
         held = 0 if member.is_outside else 2 * member.engine.held_bytes
         limit = max(self._compact_at, 2 * self._snapshot_bytes, held)
         if self._snapshot_due or self._journal.grown > limit:
-            return partial(self._write_snapshot, self._snapshot())
+            return self._rewrite()
         if self._changes is None:
-            return None
+            return ()
         batch = self._changes.take(member.parked, self._life())
         if batch.is_empty:
-            return None
-        self._tell(batch.happened)
-        return partial(self._write_batch, batch)
+            return ()
+        if self._observer is not None:
+            self._observer.taken(batch.happened)
+        return (partial(self._write_batch, batch),)
 
-    def _snapshot(self) -> Saved:
+    def _rewrite(self) -> Sequence[Callable[[], None]]:
+        """A snapshot. It keeps no order, so an observer has to have been told of everything before, or whoever
+        starts from this journal has to be able to tell it.
+        """
+        saved, happened = self._snapshot()
+        write = partial(self._write_snapshot, saved)
+        goes_on, self._kept = saved.incarnation == self._kept, saved.incarnation
+        if self._observer is None:
+            return (write,)
+        self._observer.taken(happened)
+        if not goes_on:
+            self._observer.synced()  # without this snapshot nobody starts as this incarnation
+        if not goes_on or not happened:
+            return (write,)
+        outline = replace(saved.state, unstable=())
+        batch = Batch(happened, outline.context, outline, saved.life, (saved.parked,))
+        return partial(self._write_batch, batch), write
+
+    def _snapshot(self) -> tuple[Saved, Sequence[Happened]]:
+        """All of the member, and what has happened since that was last written."""
         member, channel = self._member, self._channel
         self._snapshot_due = False
         life = self._life()
         if member.is_outside:
-            return Saved(channel.group, channel.name, life=life)
+            return Saved(channel.group, channel.name, life=life), ()
         # First, as it may let the application say something.
         application = None if member.witness else member.application_state()
         engine = member.engine
         assert isinstance(engine, NotingEngine)
-        self._tell(engine.take_happened())
+        happened = engine.take_happened()
         self._changes = Changes(engine, member.parked, life)
-        return Saved(
+        saved = Saved(
             channel.group,
             channel.name,
             channel.founding,
@@ -300,15 +345,12 @@ class Recording:
             member.parked,
             life,
         )
+        return saved, happened
 
     def _life(self) -> Life:
         known = self._channel.shared.known.items()
         addresses = {name: format_address(address) for name, address in known}
         return Life(self._member.is_over, self._asked, addresses)
-
-    def _tell(self, happened: Sequence[Happened]) -> None:
-        if self._observer is not None:
-            self._observer.taken(happened)
 
     def _write_batch(self, batch: Batch) -> None:
         self._journal.append([pack_batch(batch)])

@@ -195,9 +195,14 @@ def test_recovery_cuts_torn_lines_and_a_restarted_node_goes_on(tmp_path: Path, t
     assert reader.torn == len(torn.splitlines())
 
     tail = EventLog.recover(tmp_path, "a")
-    assert tail == LogTail(ME, log.seq, {OTHER: 8, ME: 1}, {OTHER: 7}, len(torn.splitlines()))
+    members = ("a", "b")
+    assert tail == LogTail(
+        ME, log.seq, {OTHER: 8, ME: 1}, {OTHER: 7}, len(torn.splitlines()), members
+    )
     assert (tmp_path / names(tmp_path)[-1]).read_bytes() == whole
-    assert EventLog.recover(tmp_path, "a") == LogTail(ME, log.seq, tail.vector, tail.stable)
+    assert EventLog.recover(tmp_path, "a") == LogTail(
+        ME, log.seq, tail.vector, tail.stable, members=members
+    )
 
     again = opened(tmp_path)
     again.start({OTHER: 9, ME: 1}, ["a", "b"])
@@ -215,6 +220,20 @@ def test_a_new_incarnation_counts_from_one_and_is_the_newest(tmp_path: Path) -> 
     tail = EventLog.recover(tmp_path, "a", group="g")
     assert (tail.incarnation, tail.seq, tail.vector) == ("a.000000000002", 2, {ME: 5})
     assert all(name.endswith(".jsonl") for name in names(tmp_path))
+    older = EventLog.recover(tmp_path, "a", group="g", incarnation=ME)
+    assert (older.incarnation, older.vector) == (ME, {ME: 5})
+    assert EventLog.recover(tmp_path, "a", group="g", incarnation="a.3") == LogTail()
+
+
+def test_the_tail_knows_who_is_a_member(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.start({}, [ME, OTHER, "c.1"])
+    log.send(Tag(Dot(ME, 1), ()))
+    log.joined("d.1", Dot(ME, 1))
+    log.evicted(OTHER, 4)
+    log.left(Dot("c.1", 2))
+    log.flush()
+    assert EventLog.recover(tmp_path, "a").members == (ME, "d.1")
 
 
 def test_logs_of_others_are_left_alone(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def check_logs(
     groups = _groups(found)
     counts = Counter[str](groups=len(groups))
     counts_of: dict[str, Counter[str]] = {}
-    notes = [f"{path} holds no events" for path in found.foreign]
+    notes = [f"{path} tells of no events" for path in found.foreign]
     for name, logs in groups.items():
         definition = Definition(logs, group=name, live=live)
         merge = Merge(logs, definition, progress)

@@ -13,7 +13,6 @@ from crdtcast.logcheck.reading import GZIP, events_of
 from crdtcast.logcheck.runs import Segments, runs
 
 _ENDINGS = (SEALED, OPEN, SEALED + GZIP, OPEN + GZIP)
-_BEFORE_START = 20  # lines looked at for a log's START
 
 
 class Line(NamedTuple):
@@ -63,7 +62,7 @@ class Log:
 @dataclass(frozen=True, slots=True)
 class Found:
     """What there is: the logs by group, and by run where several of it lie side by side; and files
-    that look like logs and hold no event.
+    that look like logs and tell of no event.
     """
 
     groups: dict[tuple[str, str], list[Log]]
@@ -91,20 +90,28 @@ def find_logs(locations: Iterable[Path]) -> Found:
         present = named.setdefault(first.group, {})
         present.setdefault(first.incarnation, []).append((first.seq, path))
         firsts[path] = first
-    if not named:
-        where = ", ".join(map(str, locations))
-        what = f"none of the lines of {foreign[0].name} is an event" if foreign else "no *.jsonl"
-        raise UnusableInputError(f"no event logs in {where}: {what}")
     groups: dict[tuple[str, str], list[Log]] = {}
     for group, everything in sorted(named.items()):
         for run, incarnations in runs(everything).items():
-            groups[group, run] = logs = []
+            logs = []
             for incarnation, segments in sorted(incarnations.items()):
                 paths = [path for _, path in sorted(segments)]
                 first = firsts[paths[0]]
                 log = Log(group, first.replica, incarnation, first, paths)
-                log.start = _start(log)
+                told = next(
+                    (line.event for line in log.lines() if line.event.kind != Kind.VIEW), None
+                )
+                if told is None:  # it ended before its START was written
+                    foreign += paths
+                    continue
+                log.start = told if told.kind == Kind.START else None
                 logs.append(log)
+            if logs:
+                groups[group, run] = logs
+    if not groups:
+        where = ", ".join(map(str, locations))
+        what = f"{foreign[0].name} tells of no event" if foreign else "no *.jsonl"
+        raise UnusableInputError(f"no event logs in {where}: {what}")
     return Found(groups, tuple(foreign))
 
 
@@ -120,12 +127,3 @@ def _files(locations: list[Path]) -> Iterator[Path]:
                 raise UnusableInputError(f"no event logs: {location} is not there")
         except OSError as error:
             raise UnusableInputError(f"cannot read event logs in {location}: {error}") from error
-
-
-def _start(log: Log) -> Event | None:
-    for count, line in enumerate(log.lines()):
-        if line.event.kind == Kind.START:
-            return line.event
-        if line.event.kind != Kind.VIEW or count > _BEFORE_START:
-            break
-    return None

@@ -24,7 +24,7 @@ def test_a_join_is_told_before_what_the_joiner_says(tmp_path: Path) -> None:
     a, b = (GroupEngine.found(me, founders) for me in founders)
     member: Any = SimpleNamespace(engine=b, name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
-    log.begun()
+    log.begun(0)
 
     admission = a.admit(new_incarnation("c", 3, 0))
     c = GroupEngine(admission.incarnation, admission.state)

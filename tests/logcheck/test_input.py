@@ -133,8 +133,8 @@ EVENT = line(next(iter(right_logs().values()))[0])
         (None, "is not there"),
         ({}, "no event logs in"),
         ({"notes.txt": "hello\n"}, "no *.jsonl"),
-        ({"x.jsonl": "not json\n"}, "none of the lines of x.jsonl is an event"),
-        ({"x.jsonl": '{"some":"other"}\n'}, "none of the lines of x.jsonl is an event"),
+        ({"x.jsonl": "not json\n"}, "x.jsonl tells of no event"),
+        ({"x.jsonl": '{"some":"other"}\n'}, "x.jsonl tells of no event"),
         ({"x.jsonl.gz": "not gzip\n"}, "cannot read"),
         (
             {"x.jsonl": EVENT.replace('"version":1', f'"version":{SCHEMA_VERSION + 1}') + "\n"},
@@ -165,7 +165,7 @@ def test_a_foreign_file_among_logs_is_noted_and_alone_is_unusable(tmp_path: Path
     foreign = tmp_path / "metrics.jsonl"
     foreign.write_text('{"cpu":1}\n')
     result = run(tmp_path)
-    assert result.exit_code == 0 and "metrics.jsonl holds no events" in result.stderr
+    assert result.exit_code == 0 and "metrics.jsonl tells of no events" in result.stderr
     result = run(foreign)
     assert result.exit_code == 2 and "is no event log" in result.stderr
 

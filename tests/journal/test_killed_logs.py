@@ -1,0 +1,165 @@
+"""A member is killed at any moment of a sync: before it, or behind it with none, a part or all of the lines of its
+event log written. It goes on from its journal, and the logs of all are right.
+"""
+
+import itertools
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from crdtcast import GroupMember
+from crdtcast.durablelog import DurableLog
+from crdtcast.journal.saved import Happened
+from crdtcast.logcheck.check import check_logs
+from tests.journal.test_members import Country, country
+from tests.node.group_support import members_are
+from tests.node.network import eventually, simulated
+
+
+class Watched(DurableLog):
+    """The log of b, or of another member, which is never killed."""
+
+    def __init__(self, member: GroupMember, directory: Path, fate: "Fate") -> None:
+        super().__init__(member, directory)
+        self._fate = fate if member.name == "b" else None
+        self._is_dead = False
+
+    def taken(self, happened: Sequence[Happened]) -> None:
+        self._may_end(0.0)
+        if not self._is_dead:
+            super().taken(happened)
+
+    def synced(self) -> None:
+        self._may_end(0.0)
+        self._may_end(0.6)
+        if not self._is_dead:
+            super().synced()
+        self._may_end(1.0)
+
+    def _may_end(self, share: float) -> None:
+        """Perhaps be killed now. Of the lines that wait that share is written, the last one torn."""
+        if self._fate is None or self._is_dead or not self._fate.comes():
+            return
+        self._is_dead = True
+        if (log := self._log) is not None:
+            lines = "".join(log._buffer)
+            log._buffer = [lines[: int(share * len(lines))]]
+            log._buffered = len(log._buffer[0])
+            log.flush()
+            log.abandon()
+        self._fate.kill()
+
+
+class Fate:
+    """Kills b at its step number `at`, and in its next life at `again`; it has four steps in each sync."""
+
+    def __init__(self, group: Country, at: int, again: int) -> None:
+        self._group = group
+        self._steps = [at, again]
+        self.life = trio.CancelScope()
+
+    def comes(self) -> bool:
+        """Whether the next step is the last one."""
+        if not self._steps:
+            return False
+        self._steps[0] -= 1
+        return self._steps[0] == 0
+
+    def kill(self) -> None:
+        self._steps.pop(0)
+        self._group.power_off("b", outcome=-1)
+        self.life.cancel()
+
+    def spare(self) -> None:
+        """It lives, whatever was planned."""
+        self._steps.clear()
+
+
+async def write(group: Country, name: str) -> None:
+    """Ten messages, if it may."""
+    member = group.up(name)
+    for number in range(10):
+        if member.standing.value == "member":
+            member.tcbroadcast(b"%d" % number)
+        await trio.sleep(0.04)
+
+
+async def lives_of_b(group: Country, fate: Fate, logs: Path, *, evicted: bool) -> int:
+    """How many it had, until it was not killed any more."""
+    for number in itertools.count(1):
+        with trio.CancelScope() as fate.life:
+            await group.power_on("b", event_logs=logs)
+            await write(group, "b")
+            await members_are(group.up("b"), *group.hosts)
+            await trio.sleep(1)
+        if not fate.life.cancelled_caught:
+            fate.spare()
+            return number
+        if evicted and "b" in group.up("a").members:
+            group.up("a").evict("b")
+            await members_are(group.up("a"), *(group.hosts.keys() - {"b"}))
+    raise AssertionError
+
+
+def run(logs: Path, at: int, again: int, *, evicted: bool, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many lives b had. It goes through joins, evictions by it and of others, and snapshots."""
+    lives = 0
+
+    async def course() -> None:
+        nonlocal lives
+        async with country() as group:
+            fate = Fate(group, at, again)
+            opened = partial(Watched, fate=fate)
+            monkeypatch.setattr("crdtcast.groups.DurableLog", opened)
+            for name in "ace":  # who is dead is outvoted by those who have long been there
+                await group.power_on(name, event_logs=logs)
+            await group.up("a").wait_established()
+
+            async def b() -> None:
+                nonlocal lives
+                lives = await lives_of_b(group, fate, logs, evicted=evicted)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(b)
+                nursery.start_soon(write, group, "a")
+                nursery.start_soon(write, group, "c")
+                await group.power_on("d", event_logs=logs)
+                group.power_off("c", outcome=-1)
+                group.up("a").evict("c")
+                await group.power_on("c", event_logs=logs)
+            await eventually(lambda: is_calm(group), 600)
+
+    simulated(course)()
+    return lives
+
+
+def is_calm(group: Country) -> bool:
+    members = [host.up for host in group.hosts.values()]
+    return all(
+        m.engine.quiet and m.parked is None and len(m.members) == len(members) for m in members
+    )
+
+
+@pytest.mark.parametrize(
+    ("evicted", "stride"),
+    [
+        (False, 31),
+        (True, 37),
+        pytest.param(False, 1, marks=pytest.mark.slow),
+        pytest.param(True, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_logs_are_right_wherever_a_member_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evicted: bool, stride: int
+) -> None:
+    for at in itertools.count(stride, stride):
+        logs = tmp_path / str(at)
+        lives = run(logs, at, at % 11 + 1, evicted=evicted, monkeypatch=monkeypatch)
+        violations = check_logs([logs]).violations
+        assert not violations, f"killed at step {at}: {violations[0]}"
+        if lives == 1:
+            assert at > 2 * stride
+            return
