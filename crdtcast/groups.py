@@ -136,6 +136,7 @@ class GroupLinks:
         *,
         process: Process | None = None,
         replace: bool = False,
+        replaces: Iterable[str] = (),
         witness: bool = False,
         progress: Callable[[int, int], None] | None = None,
         journal: AnyJournal | None = None,
@@ -148,7 +149,8 @@ class GroupLinks:
         process: gets the group's state, by `set_state` and what has happened since, and takes all
             events. Without one, what was before is not told.
         replace: take the place of a member of the same name, which is evicted: an earlier life of
-            this process.
+            this process. replaces: of these members, by name or incarnation id: they are lost, by the
+            operator's word, and are evicted with the join. One that is alive is not replaced.
         witness: vote and store, but hold no state: for the third place beside two regions.
         progress: called with the bytes of the state that are here, and of how many.
         journal: the path of a directory, or a `crdtcast.journal.Journal`: what this member has sent,
@@ -174,7 +176,7 @@ class GroupLinks:
         )
         self._opened[name] = member
         try:
-            await member.join(replace=replace, progress=progress)
+            await member.join(replace=replace, replaces=replaces, progress=progress)
         except BaseException:
             member.channel.close()
             raise
@@ -242,6 +244,7 @@ async def open_group(
     group: str = "default",
     process: Process | None = None,
     replace: bool = False,
+    replaces: Iterable[str] = (),
     witness: bool = False,
     progress: Callable[[int, int], None] | None = None,
     journal: AnyJournal | None = None,
@@ -288,6 +291,7 @@ async def open_group(
                 group,
                 process=process,
                 replace=replace,
+                replaces=replaces,
                 witness=witness,
                 progress=progress,
                 journal=journal,

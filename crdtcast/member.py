@@ -6,7 +6,7 @@ With a journal (`crdtcast.recording`) it survives its process.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -177,12 +177,20 @@ class GroupMember(Broadcasting):
         alone = GroupEngine.found(self.channel.founding, [])
         self._begin(self._engine_type(alone.me, alone.state()))
 
-    async def join(self, *, replace: bool = False, progress: Progress | None = None) -> None:
+    async def join(
+        self,
+        *,
+        replace: bool = False,
+        replaces: Iterable[str] = (),
+        progress: Progress | None = None,
+    ) -> None:
         """Join the group through any of its members that is linked; return when this is a member. With
         a journal that holds a former life, go on from that.
 
         replace: take the place of a member of the same name, which is evicted: an earlier life of
-            this node. progress: called with the bytes that are copied, and of how many.
+            this node. replaces: of these members, by name or incarnation id, which are lost, by the
+            operator's word; one that is alive is not replaced. progress: called with the bytes that
+            are copied, and of how many.
 
         Raises HandshakeError if no member lets this one in, with the reason; EndedError if it has
         left, or its links are closed; what the process raises when it is given the group's state:
@@ -196,7 +204,7 @@ class GroupMember(Broadcasting):
             )
         if progress is not None:
             self._entering.report_to(progress)
-        replaces: tuple[str, ...] = (self.name,) if replace else ()
+        lost = (*((self.name,) if replace else ()), *replaces)
         if self._recording is not None:
             resumed = await self._recording.load_aside()
             if self._resume(self._recording, resumed):
@@ -208,10 +216,10 @@ class GroupMember(Broadcasting):
                     f"the journal of {self.name!r} in group {self.group!r} is empty: say found=True, for "
                     "the first member of a new group, or join='host:port', the address of any member"
                 )
-            replaces += self._recording.asked
+            lost += self._recording.asked
         with self._join_scope:
             await self._become(
-                *await self._entering.enter(replaces, self.witness, copies=self._copies)
+                *await self._entering.enter(lost, self.witness, copies=self._copies)
             )
         if self._closed:
             raise self._is_over()

@@ -204,7 +204,7 @@ class GroupEngine(Core):
             ):
                 raise HandshakeError(
                     f"the group has a member of the name {name_of(base)} already ({member}): take another name,"
-                    " or join as the replacement of that one"
+                    f" or join as the replacement of that one (replace=True; --replaces {name_of(base)})"
                 )
         if not membership.is_established(self.me, self._stability.stable):
             raise NotReadyError(f"{self.me} has just joined itself and cannot let others in yet")
