@@ -24,7 +24,8 @@ class Campaign:
 
     witnesses: how many a part of the groups has. pairs: how many of the groups, of 1, are founded by two only, so that
         one that is evicted leaves no majority. calm: rounds in the middle of a run in which nothing goes wrong, so
-        that the second half meets members that have just come back. happens: counters that each rise at least once in
+        that the second half meets members that have just come back; and as many while a joiner fetches a copy, so that
+        what is sent meanwhile is stable before the copy is completed. happens: counters that each rise at least once in
         ten runs.
     """
 
@@ -98,6 +99,12 @@ CAMPAIGNS: dict[str, Campaign] = {
         limits=Limits(evictions=2, torn=3),
         calm=12,
         happens=("restarts_returning", "torn", "evictions", "reissued"),
+    ),
+    "copies": Campaign(
+        faults=replace(Faults.named(("loss", "partition", "restart", "join", "leave")), join=15),
+        limits=Limits(joins=5, leaves=1),
+        calm=8,
+        happens=("bulk_joins", "joined", "restarts"),
     ),
     "exodus": Campaign(
         faults=replace(

@@ -226,6 +226,9 @@ class GroupScheduler:
             yield ("replace", fresh[0], self.chance.choice(dead), self.chance.choice(contacts))
         elif self.chance.random() < 0.4:
             yield ("copy", fresh[0], self.chance.choice(contacts))
+            if self.calm:
+                yield ("send", self.chance.choice(contacts))
+                yield ("calm", self.calm)
         else:
             yield ("join", name, self.chance.choice(contacts))
 

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-from crdtcast.engine import Durability
 from crdtcast.engine.membership import Standing
 from crdtcast.simulator import Schedule, run_schedule, shrink
 from crdtcast.simulator.campaign import run_group_seed
@@ -19,27 +18,9 @@ from crdtcast.simulator.verdict import drain_and_judge
 
 from .group_traces import replay_group
 from .traces import Trace, load
+from .written import actions, play
 
 EVERYTHING = CAMPAIGNS["everything"]
-
-
-def actions(text):
-    """`send a / crash b`: actions, numbers as numbers."""
-    return tuple(
-        tuple(int(word) if word.isdigit() else word for word in action.split())
-        for action in text.split(" / ")
-    )
-
-
-def play(founders, text, witnesses=""):
-    schedule = Schedule(
-        tuple(founders),
-        Durability.IMMEDIATE,
-        actions(text),
-        dynamic=True,
-        witnesses=tuple(witnesses),
-    )
-    return run_schedule(schedule)
 
 
 def world_after(founders, text, witnesses=""):
