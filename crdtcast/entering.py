@@ -76,6 +76,7 @@ class Entering:
                 self._channel.founding = entry.founding
                 return copy, entry
             except HandshakeError as error:
+                self._joining.asked = False  # it has said that it did not let us in
                 refused[link.name] = str(error)
                 self._logger.info("%s does not let us in: %s", link.name, error)
             except NotReadyError as error:
