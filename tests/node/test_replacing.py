@@ -1,0 +1,46 @@
+"""A new machine in the place of one that is lost, by the operator's word at the joiner."""
+
+import pytest
+
+from crdtcast import HandshakeError
+from tests.node.group_support import members_are, world
+from tests.node.network import eventually, simulated
+
+
+@simulated
+async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        await a.up.wait_established()
+        b.up.tcbroadcast(b"said before")
+        await a.ledger.has(b"said before")
+        late = await group.start("d", "a")
+        with pytest.raises(HandshakeError, match="b is alive, says a: stop it before another node"):
+            await late.join(replaces=["b"])
+        with pytest.raises(HandshakeError, match="x is no member, so nobody can take its place"):
+            await late.join(replaces=["x"])
+        with pytest.raises(HandshakeError, match="a is alive, says a"):
+            await late.join(replaces=["a"])
+        b.die()
+        await eventually(lambda: "b" not in a.up.links())
+        # No majority is needed: whoever takes b's place stands for it.
+        await late.join(replaces=["b"])
+        for host in (a, late):
+            await members_are(host.up, "a", "d")
+            await host.ledger.has(b"said before")
+            await host.ledger.settled()
+
+
+@simulated
+async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        await a.up.wait_established()
+        b.die()
+        c.die()
+        await eventually(lambda: not a.up.links().keys() & {"b", "c"})
+        late = await group.start("d", "a")
+        await late.join(replaces=["b", c.up.incarnation], replace=True)
+        for host in (a, late):
+            await members_are(host.up, "a", "d")
+        await a.up.wait_stable(a.up.tcbroadcast(b"x"))
