@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from crdtcast.engine import Standing
 from crdtcast.exceptions import LocalProtocolError, NotReadyError, RemoteProtocolError
 from crdtcast.group_state import Entry, Happened, pack_entry
-from crdtcast.incarnation import base_of, name_of
+from crdtcast.hosting import TOO_OLD, Guest, Hosting
 from crdtcast.link import Link
+from crdtcast.replacing import whose_place
 from crdtcast.tags import Vector
-from crdtcast.wire_groups import PART_BYTES, Admit, Copy, Fetch, InGroup, Offer, Part, Unable
+from crdtcast.wire_groups import InGroup, Unable
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember
@@ -22,55 +23,38 @@ if TYPE_CHECKING:
 MOST_NOTED = 64 * 2**20
 """Bytes of payload noted for one joiner; one that takes longer has to copy again."""
 _NOTE_OVERHEAD = 200
-_FRAME_ROOM = 1024
 
 
-class _Guest:
+class _Guest(Guest):
     """One joiner: the copy it was given, as of `vector`, and what has happened since then."""
 
-    def __init__(self, vector: Vector) -> None:
+    def __init__(self, link: Link, vector: Vector) -> None:
+        super().__init__(link)
         self.vector = vector
         self.since: list[Happened] = []
         self.noted = 0
-        self.serial = 0
-        self.offered = b""
+        self.lapsed = False
+        """Too much has happened since: it has to copy again."""
 
 
-class Contact:
+class Contact(Hosting[_Guest]):
     """Answers joiners on behalf of one member. `answer` sends a frame on a link."""
 
     def __init__(self, member: "GroupMember", answer: Callable[[Link, InGroup], None]) -> None:
+        super().__init__(answer)
         self._member = member
-        self._answer = answer
-        self._guests: dict[Link, _Guest] = {}
-
-    def asked(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came."""
-        match frame:
-            case Copy():
-                self._copy(link)
-            case Admit(base, replaces, witness):
-                self._admit(link, base, replaces, witness)
-            case Fetch(serial, offset):
-                self._fetch(link, serial, offset)
-            case _:
-                raise RemoteProtocolError(f"a {type(frame).__name__}, which nobody has asked for")
-
-    def gone(self, link: Link) -> None:
-        """The joiner has it all, or the link with it is gone."""
-        self._guests.pop(link, None)
-
-    def clear(self) -> None:
-        """This member has changed its identity: nothing that was begun goes on."""
-        self._guests.clear()
 
     def happened(self, happened: Happened) -> None:
         """Something happens to the application."""
-        for link, guest in list(self._guests.items()):
+        for guest in self.guests():
+            if guest.lapsed:
+                continue
             guest.since.append(happened)
             guest.noted += _NOTE_OVERHEAD + len(happened.payload or b"")
             if guest.noted > MOST_NOTED:
-                del self._guests[link]
+                guest.lapsed = True
+                guest.since.clear()
+                guest.serial += 1  # what it has not fetched yet is worth nothing any more
 
     @property
     def is_busy(self) -> bool:
@@ -99,16 +83,14 @@ class Contact:
             )
             self._answer(link, Unable(False, text))
             return
-        guest = self._guests[link] = _Guest(dict(engine.vector))
-        self._offer(link, guest, state)
+        self._offer(self._receive(_Guest(link, dict(engine.vector))), state)
 
     def _admit(self, link: Link, base: str, replaces: tuple[str, ...], witness: bool) -> None:
-        if name_of(base) != link.name:
-            raise RemoteProtocolError(f"{link.name} wants to join as {base}, a name of others")
-        guest = self._guests.get(link)
+        guest = self._guest(link)
+        if guest is not None and guest.lapsed:
+            self._answer(link, TOO_OLD)
+            return
         engine = self._member.engine
-        named = [r for r in replaces if "." in r]
-        named += [m for m in engine.members if name_of(m) in replaces and base_of(m) != base]
         try:
             # What is reported stable has to have reached the application that is copied.
             self._member.settle()
@@ -120,7 +102,7 @@ class Contact:
                 base,
                 covered=None if guest is None else guest.vector,
                 copied_from=engine.me,
-                replaces=named,
+                replaces=whose_place(engine, base, replaces, self._member.channel.here),
                 witness=witness,
             )
         except NotReadyError as error:
@@ -130,30 +112,17 @@ class Contact:
             self._answer(link, Unable(False, str(error)))
             return
         if guest is None:
-            guest = self._guests[link] = _Guest({})
+            guest = self._receive(_Guest(link, {}))
         entry = Entry(
             admission.incarnation,
             self._member.channel.founding,
             admission.state,
             tuple(guest.since),
         )
-        self._offer(link, guest, pack_entry(entry))
+        self._offer(guest, pack_entry(entry))
 
     def _process_failed(self, link: Link, error: Exception) -> None:
         """The failure of this member's own application, not of the joiner."""
         text = f"the process of {self._member.incarnation} fails: ask another member"
         self._answer(link, Unable(False, text))
         self._member.process_failed(error)
-
-    def _offer(self, link: Link, guest: _Guest, offered: bytes) -> None:
-        guest.serial += 1
-        guest.offered = offered
-        self._answer(link, Offer(guest.serial, len(offered)))
-
-    def _fetch(self, link: Link, serial: int, offset: int) -> None:
-        guest = self._guests.get(link)
-        if guest is None or guest.serial != serial:
-            self._answer(link, Unable(True, "this copy is too old by now: begin again"))
-            return
-        size = min(PART_BYTES, link.peer.max_frame - _FRAME_ROOM)
-        self._answer(link, Part(serial, offset, guest.offered[offset : offset + size]))

@@ -16,6 +16,7 @@ from crdtcast.wire_groups import InGroup
 _AGAIN = 0.05
 _LONGEST = 2.0
 _LOOK_AGAIN = 0.2
+_WAIT_FOR_SOURCE = 5.0
 
 
 async def _note_nothing(base: str) -> None:
@@ -101,6 +102,8 @@ class Entering:
         """
         shared, group = self._channel.shared, self._channel.group
         began: float | None = None
+        source = self._joining.source
+        waits_until = trio.current_time() + _WAIT_FOR_SOURCE
         while True:
             present = {
                 link.name: link
@@ -112,6 +115,12 @@ class Entering:
             )
             if asked in willing and (asked != unready or len(willing) == 1):
                 return present[asked]
+            if source in willing:
+                return present[source]
+            if source and source not in refused and trio.current_time() < waits_until:
+                with trio.move_on_after(_LOOK_AGAIN):
+                    await shared.news()
+                continue
             if willing:
                 return present[willing[0]]
             if present and for_ever:

@@ -5,7 +5,7 @@ has happened meanwhile. One attempt, with one contact; whoever calls decides wha
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import trio
 
@@ -33,6 +33,14 @@ class ContactLostError(Exception):
     """The link with the contact is gone, or it does not answer. Whether it has let us in is open."""
 
 
+class _Partial(NamedTuple):
+    """What is here of a copy, of the process that offered it."""
+
+    process: bytes
+    offer: Offer
+    copied: bytearray
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What to ask for: see `crdtcast.wire_groups.Admit`. copies: whether there is an application."""
@@ -53,7 +61,10 @@ class Joining:
         self.progress: Progress = _unseen
         self.asked = False
         """Whether the contact was asked to let us in, so that it may have."""
+        self.source = ""
+        """Whom a part of a copy is from that is not complete: it is worth waiting for."""
         self._channel = channel
+        self._partial: _Partial | None = None
         self._link: Link | None = None
         self._frames: deque[InGroup] = deque()
         self._reported = (0, 1)
@@ -77,12 +88,22 @@ class Joining:
         """
         self._link, self.asked = link, False
         self._frames.clear()
-        copy = b""
-        if wish.copies:
-            copy = await self._fetch(await self._ask(Copy()), self._report)
+        copy = await self._copy(link) if wish.copies else b""
         self.asked = True
         offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
-        return copy, unpack_entry(await self._fetch(offer))
+        return copy, unpack_entry(await self._fetch(offer, bytearray()))
+
+    async def _copy(self, link: Link) -> bytes:
+        """All of it, from where the link with the same process broke before."""
+        partial = self._partial
+        if partial is None or partial.process != link.peer.process:
+            partial = _Partial(link.peer.process, await self._ask(Copy()), bytearray())
+        self._partial, self.source = None, ""
+        try:
+            return await self._fetch(partial.offer, partial.copied, self._report)
+        except ContactLostError:
+            self._partial, self.source = partial, link.name
+            raise
 
     def _say(self, frame: InGroup) -> None:
         if self._link is None:
@@ -118,8 +139,8 @@ class Joining:
             self._reported = received, size
             self.progress(received, size)
 
-    async def _fetch(self, offer: Offer, report: Progress = _unseen) -> bytes:
-        copied = bytearray()
+    async def _fetch(self, offer: Offer, copied: bytearray, report: Progress = _unseen) -> bytes:
+        """What is offered, of which this is here already."""
         asked: deque[int] = deque()  # offsets, of which the first is the next to come
         step = 0
         silences = 0

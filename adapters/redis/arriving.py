@@ -11,12 +11,13 @@ from typing import TypeVar
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
-from crdtcast.adapters.redis.slices import FORGET, Ending, Row, Slice, commands_for
+from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
 from crdtcast.channel import Channel
 from crdtcast.exceptions import NotReadyError, ServerError
 from crdtcast.group_state import Entry, unpack_entry
+from crdtcast.hosting import FORGET
 from crdtcast.incarnation import name_of
-from crdtcast.joining import Joining, Wish
+from crdtcast.joining import ContactLostError, Joining, Wish
 from crdtcast.link import Link
 from crdtcast.wire_groups import Admit, Copy, Fetch
 
@@ -152,7 +153,7 @@ class Arriving(Joining):
         self.ending: Ending | None = None
         self._writer = writer
         self._told = told
-        self._source: Link | None = None
+        self._process = b""
         self._place = 0
         self._keys = 0
 
@@ -160,15 +161,20 @@ class Arriving(Joining):
         """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
         self._link, self.asked, self.ending = link, False, None
         self._frames.clear()
-        if link is not self._source:
-            self._source = link
+        if link.peer.process != self._process:  # otherwise it goes on where the link broke
+            self._process = link.peer.process
             self._begin_anew()
-        while not await self._next_slice():
-            pass
-        await self._writer.asking(wish.base)
-        self.asked = True
-        offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
-        self.ending = Ending.decode(await self._fetch(offer))
+        self.source = ""
+        try:
+            while not await self._next_slice():
+                pass
+            await self._writer.asking(wish.base)
+            self.asked = True
+            offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
+            self.ending = Ending.decode(await self._fetch(offer, bytearray()))
+        except ContactLostError:
+            self.source = link.name
+            raise
         return b"", unpack_entry(self.ending.entry)
 
     def _begin_anew(self) -> None:
@@ -178,10 +184,12 @@ class Arriving(Joining):
 
     async def _next_slice(self) -> bool:
         """Whether enough is here to ask to be let in."""
-        slice_ = Slice.decode(await self._fetch(await self._ask(Copy())))
+        slice_ = Slice.decode(await self._fetch(await self._ask(Copy()), bytearray()))
         if slice_.place == 0:
             self._place = self._keys = 0
             await self._writer.begin()
+        elif slice_.place == self._place - 1:
+            return slice_.done  # it came, but the contact could not know that
         elif slice_.place != self._place:
             self._begin_anew()
             raise NotReadyError("a slice of the copy is missing")

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.adapters.redis.recorder import Read
-from crdtcast.adapters.redis.slices import FORGET, Ending, Row, Slice, opaque_read, reads_of
+from crdtcast.adapters.redis.slices import Ending, Row, Slice, opaque_read, reads_of
 from crdtcast.engine import GroupEngine
-from crdtcast.exceptions import CrdtcastError, NotReadyError, RemoteProtocolError, ServerError
+from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, pack_entry
-from crdtcast.incarnation import base_of, name_of
+from crdtcast.hosting import Guest, Hosting
 from crdtcast.link import Link
-from crdtcast.wire_groups import PART_BYTES, Admit, Copy, Fetch, InGroup, Offer, Part, Unable
+from crdtcast.replacing import whose_place
+from crdtcast.wire_groups import Unable
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.committer import Commit
@@ -33,7 +34,6 @@ _FEW_KEYS = 500
 """So many keys may be left for the admission itself."""
 _ROUNDS = 5
 """Rounds over the keys that change while they are copied; if there are still many then, the admission takes longer."""
-_FRAME_ROOM = 1024
 
 
 class Pending:
@@ -60,10 +60,11 @@ class Pending:
             self.done.set()
 
 
-class _Guest:
-    """One joiner: how far the copy for it has come, and what is offered to it."""
+class _Guest(Guest):
+    """One joiner: how far the copy for it has come."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
         self.total: int | None = None
         self.cursor: bytes | None = b"0"
         """Of the SCAN; None when that is over."""
@@ -73,63 +74,26 @@ class _Guest:
         self.rounds = 0
         self.place = 0
         self.busy = False
-        self.serial = 0
-        self.offered = b""
+        self.offered_on: Link | None = None
+        """Where the last slice went: on another link it is offered again."""
+        self.admitted_with: set[bytes] = set()
+        """Keys that went with an admission, which may not have come through."""
 
 
-class Giver:
+class Giver(Hosting[_Guest]):
     """Answers joiners on behalf of one gateway."""
 
     def __init__(self, gateway: Gateway, peers: GroupPeers) -> None:
+        super().__init__(lambda link, frame: peers.channel.send_to([link.name], frame))
         self._gateway = gateway
         self._peers = peers
-        self._guests: dict[Link, _Guest] = {}
-
-    def asked(self, link: Link, frame: InGroup) -> None:
-        """A frame of the dialogue came. Raises RemoteProtocolError for what nobody may ask."""
-        match frame:
-            case Copy():
-                self._copy(link)
-            case Admit(base, replaces, witness):
-                self._admit(link, base, replaces, witness)
-            case Fetch(serial, offset):
-                self._fetch(link, serial, offset)
-            case _:
-                raise RemoteProtocolError(f"a {type(frame).__name__}, which nobody has asked for")
-
-    def gone(self, link: Link) -> None:
-        """The joiner has it all, or the link with it is gone."""
-        self._guests.pop(link, None)
-
-    def clear(self) -> None:
-        """What was read of the server is worth nothing any more: nothing that was begun goes on."""
-        self._guests.clear()
 
     def committed(self, commit: Commit) -> None:
         """The keys of this commit have other values now."""
-        if self._guests:
+        if guests := list(self.guests()):
             touched = _touched(commit)
-            for guest in self._guests.values():
+            for guest in guests:
                 guest.dirty |= touched
-
-    def _answer(self, link: Link, frame: InGroup) -> None:
-        self._peers.channel.send_to([link.name], frame)
-
-    def _offer(self, link: Link, guest: _Guest, offered: bytes) -> None:
-        guest.serial += 1
-        guest.offered = offered
-        self._answer(link, Offer(guest.serial, len(offered)))
-
-    def _fetch(self, link: Link, serial: int, offset: int) -> None:
-        if serial == FORGET:
-            self._guests.pop(link, None)
-            return
-        guest = self._guests.get(link)
-        if guest is None or guest.serial != serial:
-            self._answer(link, Unable(True, "this copy is too old by now: begin again"))
-            return
-        size = min(PART_BYTES, link.peer.max_frame - _FRAME_ROOM)
-        self._answer(link, Part(serial, offset, guest.offered[offset : offset + size]))
 
     def _why_not(self) -> Unable | None:
         """What stands against giving anything away now."""
@@ -148,20 +112,26 @@ class Giver:
         if refusal is not None:
             self._answer(link, refusal)
             return
-        guest = self._guests.setdefault(link, _Guest())
-        if not guest.busy:
+        guest = self._guest(link) or self._receive(_Guest(link))
+        guest.dirty |= guest.admitted_with
+        guest.admitted_with = set()
+        if guest.offered_on not in (None, link):
+            guest.offered_on = link
+            self._offer(guest, guest.offered)
+        elif not guest.busy:
             guest.busy = True
-            self._gateway.spawn(partial(self._next_slice, link, guest))
+            self._gateway.spawn(partial(self._next_slice, guest))
 
-    async def _next_slice(self, link: Link, guest: _Guest) -> None:
+    async def _next_slice(self, guest: _Guest) -> None:
         try:
             slice_ = await self._slice(guest)
             guest.busy = False
-            if self._guests.get(link) is guest:
-                self._offer(link, guest, slice_.encode())
+            if self._is_here(guest):
+                guest.offered_on = guest.link
+                self._offer(guest, slice_.encode())
         except ServerError as error:
-            self._guests.pop(link, None)
-            self._answer(link, Unable(True, str(error)))
+            self._dismiss(guest)
+            self._answer(guest.link, Unable(True, str(error)))
 
     async def _slice(self, guest: _Guest) -> Slice:
         if guest.total is None:
@@ -207,23 +177,18 @@ class Giver:
     # The admission
 
     def _admit(self, link: Link, base: str, replaces: tuple[str, ...], witness: bool) -> None:
-        if name_of(base) != link.name:
-            raise RemoteProtocolError(f"{link.name} wants to join as {base}, a name of others")
         if (refusal := self._why_not()) is not None:
             self._answer(link, refusal)
             return
-        guest = self._guests.get(link)
+        guest = self._guest(link)
         if guest is None or guest.busy or not self._is_enough(guest):
             self._answer(link, Unable(True, "copy the keys first"))
             return
-        self._gateway.committer.at_its_end(
-            partial(self._let_in, link, guest, base, replaces, witness)
-        )
+        self._gateway.committer.at_its_end(partial(self._let_in, guest, base, replaces, witness))
         self._gateway.committer.kick()
 
     def _let_in(
         self,
-        link: Link,
         guest: _Guest,
         base: str,
         replaces: tuple[str, ...],
@@ -231,17 +196,16 @@ class Giver:
         commit: Commit,
     ) -> None:
         """The end of a commit: the group has the joiner from here on, with all that this commit holds."""
-        if self._guests.get(link) is not guest:
+        if not self._is_here(guest):
             return
         committer = self._gateway.committer
         engine = committer.engine
         assert isinstance(engine, GroupEngine)
-        named = [r for r in replaces if "." in r]
-        named += [m for m in engine.members if name_of(m) in replaces and base_of(m) != base]
         try:
+            named = whose_place(engine, base, replaces, self._peers.channel.here)
             admission = engine.admit(base, replaces=named, witness=witness)
         except CrdtcastError as error:
-            self._answer(link, Unable(isinstance(error, NotReadyError), str(error)))
+            self._answer(guest.link, Unable(isinstance(error, NotReadyError), str(error)))
             return
         packed = pack_entry(
             Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
@@ -249,7 +213,8 @@ class Giver:
         rows: list[Row] = []
         opaque: dict[bytes, bytes] = {}
         db = self._gateway.options.metadata_db
-        keys, guest.dirty = sorted(guest.dirty | _touched(commit)), set()
+        keys = sorted(guest.dirty | guest.admitted_with | _touched(commit))
+        guest.dirty, guest.admitted_with, guest.offered_on = set(), set(keys), None
         reads = [
             *reads_of(keys, committer.keyspace.hidden, db, rows.append),
             *opaque_read(db, opaque.update),
@@ -261,12 +226,12 @@ class Giver:
         async def give() -> None:
             await pending.done.wait()
             if pending.lost:
-                self._guests.pop(link, None)
-                self._answer(link, Unable(True, "the connection with the server broke"))
+                self._dismiss(guest)
+                self._answer(guest.link, Unable(True, "the connection with the server broke"))
                 return
             await self._peers.gate.wait_synced(committer.commits)
-            if self._guests.get(link) is guest:
-                self._offer(link, guest, Ending(packed, clock, opaque, rows).encode())
+            if self._is_here(guest):
+                self._offer(guest, Ending(packed, clock, opaque, rows).encode())
 
         self._gateway.spawn(give)
 

@@ -21,8 +21,6 @@ from crdtcast.exceptions import RemoteProtocolError
 
 _FORMAT = "crdtcast keys 1"
 _MEMBERS_AT_ONCE = 5_000
-FORGET = 0
-"""The serial of a `Fetch` that asks for nothing: what was begun for us shall begin anew."""
 
 _pack: Callable[[object], bytes] = msgpack.packb
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.arriving import Writer
+from crdtcast.adapters.redis.belonging import Belonging
 from crdtcast.adapters.redis.durability import Mark
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
@@ -129,6 +131,38 @@ def test_half_of_a_copy_is_made_anew(tmp_path: Path) -> None:
             client.call("SELECT", "15")
             keys = client.call("KEYS", "*")
             assert isinstance(keys, list) and set(keys) == {b"fence", b"state"}
+
+
+def test_a_copy_goes_on_where_the_link_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    begun: list[Writer] = []
+    tell, begin = Belonging._tell_progress, Writer.begin
+
+    def breaks(belonging: Belonging, received: int, total: int) -> None:
+        told.append(received)
+        tell(belonging, received, total)
+        if len(told) in (2, 4):
+            assert received < total
+            town.call("a", "INCR", "meanwhile")
+            belonging.peers.shared.links().up["a"].close("broken")
+
+    async def counted(writer: Writer) -> None:
+        begun.append(writer)
+        await begin(writer)
+
+    monkeypatch.setattr(Belonging, "_tell_progress", breaks)
+    monkeypatch.setattr(Writer, "begin", counted)
+    with Town(tmp_path) as town:
+        town.start("a")
+        with town.running["a"].client() as client:
+            client.pipeline([("SADD", f"s{key}", "base") for key in range(6000)])
+        town.start("b", "a")
+        assert len(begun) == 1, "the copy began anew"
+        assert told == sorted(told) and told[-1] < 6100
+        town.wait_equal("a", "b")
+        assert town.call("b", "GET", "meanwhile") == b"2"
 
 
 def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:

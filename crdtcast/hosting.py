@@ -1,0 +1,124 @@
+"""A member's side of the dialogue by which others join: what each of them is offered, until it is in.
+
+A joiner whose link breaks is known for a while by its process, and goes on where it was on its next link.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+import trio
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import name_of
+from crdtcast.link import Link
+from crdtcast.wire_groups import PART_BYTES, Admit, Copy, Fetch, InGroup, Offer, Part, Unable
+
+KEPT_SECONDS = 60.0
+"""So long a joiner without a link is waited for."""
+FORGET = 0
+"""The serial of a `Fetch` that asks for nothing: what was begun for us shall begin anew."""
+TOO_OLD = Unable(True, "this copy is too old by now: begin again")
+_FRAME_ROOM = 1024
+
+
+class Guest:
+    """One joiner, on the link that it was last heard on."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.left_at: float | None = None
+        """When that link broke."""
+        self.serial = 0
+        self.offered = b""
+
+
+G = TypeVar("G", bound=Guest)
+
+
+class Hosting(ABC, Generic[G]):
+    """Answers joiners on behalf of one member. answer: sends a frame on a link."""
+
+    def __init__(self, answer: Callable[[Link, InGroup], None]) -> None:
+        self._answer = answer
+        self._guests: dict[bytes, G] = {}
+
+    def asked(self, link: Link, frame: InGroup) -> None:
+        """A frame of the dialogue came. Raises RemoteProtocolError for what nobody may ask."""
+        match frame:
+            case Copy():
+                self._copy(link)
+            case Admit(base, replaces, witness):
+                if name_of(base) != link.name:
+                    raise RemoteProtocolError(
+                        f"{link.name} wants to join as {base}, a name of others"
+                    )
+                self._admit(link, base, replaces, witness)
+            case Fetch(serial, offset):
+                self._fetch(link, serial, offset)
+            case _:
+                raise RemoteProtocolError(f"a {type(frame).__name__}, which nobody has asked for")
+
+    def gone(self, link: Link) -> None:
+        """The joiner has it all, or the link with it is gone."""
+        guest = self._guests.get(link.peer.process)
+        if guest is None or guest.link is not link:
+            return
+        if link.closed is None:
+            self._dismiss(guest)
+        else:
+            guest.left_at = trio.current_time()
+
+    def clear(self) -> None:
+        """This member goes on from something else: nothing that was begun is worth anything."""
+        self._guests.clear()
+
+    def guests(self) -> Iterator[G]:
+        """Who is in the dialogue, or may come back to it."""
+        for guest in list(self._guests.values()):
+            if guest.left_at is not None and trio.current_time() - guest.left_at > KEPT_SECONDS:
+                self._dismiss(guest)
+            else:
+                yield guest
+
+    def _guest(self, link: Link) -> G | None:
+        """The joiner at the other end of this link, if it is known."""
+        guest = self._guests.get(link.peer.process)
+        if guest is not None:
+            guest.link, guest.left_at = link, None
+        return guest
+
+    def _receive(self, guest: G) -> G:
+        self._guests[guest.link.peer.process] = guest
+        return guest
+
+    def _dismiss(self, guest: G) -> None:
+        self._guests.pop(guest.link.peer.process, None)
+
+    def _is_here(self, guest: G) -> bool:
+        """Whether it is still the one who was given this."""
+        return self._guests.get(guest.link.peer.process) is guest
+
+    def _offer(self, guest: G, offered: bytes) -> None:
+        guest.serial += 1
+        guest.offered = offered
+        self._answer(guest.link, Offer(guest.serial, len(offered)))
+
+    def _fetch(self, link: Link, serial: int, offset: int) -> None:
+        guest = self._guest(link)
+        if serial == FORGET:
+            if guest is not None:
+                self._dismiss(guest)
+        elif guest is None or guest.serial != serial:
+            self._answer(link, TOO_OLD)
+        else:
+            size = min(PART_BYTES, link.peer.max_frame - _FRAME_ROOM)
+            self._answer(link, Part(serial, offset, guest.offered[offset : offset + size]))
+
+    @abstractmethod
+    def _copy(self, link: Link) -> None:
+        """It wants a copy, or the next piece of one."""
+
+    @abstractmethod
+    def _admit(self, link: Link, base: str, replaces: tuple[str, ...], witness: bool) -> None:
+        """It wants to be let in."""

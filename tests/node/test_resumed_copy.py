@@ -1,0 +1,72 @@
+"""A joiner whose link with its contact breaks goes on where it was."""
+
+from typing import Any
+
+import pytest
+
+from crdtcast import contact
+from tests.node.group_support import Host, members_are, world
+from tests.node.network import simulated
+
+
+def breaks_at(late: Host, shares: list[int], *at: int, more: Any = None) -> None:
+    """Close the link with the contact when so many parts are here."""
+
+    def note(received: int, size: int) -> bool:
+        shares.append(received)
+        if len(shares) in at:
+            assert 0 < received < size
+            late.node.links().up["a"].close("broken")
+            if more is not None:
+                more()
+        return False
+
+    late.on_copied = note
+
+
+@simulated
+async def test_a_copy_goes_on_where_the_link_broke() -> None:
+    async with world("a", "b") as group:
+        hosts = list(group.hosts.values())
+        a, b = (host.up for host in hosts)
+        payloads = [bytes([n]) * 50_000 for n in range(40)]
+        for payload in payloads:
+            a.tcbroadcast(payload)
+        await hosts[1].ledger.has(*payloads)
+        ledgers = [host.ledger for host in hosts]
+        given: list[str] = []
+        for ledger, name in zip(ledgers, "ab", strict=True):
+            plain = ledger.get_state
+
+            def get_state(name: str = name, plain: Any = plain) -> bytes:
+                given.append(name)
+                return bytes(plain())
+
+            ledger.get_state = get_state  # type: ignore[method-assign]
+        late = await group.start("c", "a", max_frame=64 * 1024)
+        shares: list[int] = []
+        breaks_at(late, shares, 10, 20, more=lambda: b.tcbroadcast(b"meanwhile"))
+        await late.join()
+        assert given == ["a"], "the copy began anew"
+        assert shares == sorted(set(shares)), "parts were fetched twice"
+        await late.ledger.has(*payloads, b"meanwhile")
+        assert len(late.ledger.entries) == 42
+        for host in group.hosts.values():
+            await members_are(host.up, "a", "b", "c")
+
+
+@simulated
+async def test_one_for_whom_too_much_has_happened_copies_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contact, "MOST_NOTED", 1000)
+    async with world("a") as group:
+        a = group.hosts["a"]
+        for n in range(40):
+            a.up.tcbroadcast(bytes([n]) * 50_000)
+        late = await group.start("c", "a", max_frame=64 * 1024)
+        shares: list[int] = []
+        breaks_at(late, shares, 10, more=lambda: a.up.tcbroadcast(b"m" * 1000))
+        await late.join()
+        await late.ledger.has(b"m" * 1000)
+        assert len(late.ledger.entries) == 41
