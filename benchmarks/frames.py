@@ -35,10 +35,10 @@ def compare(what: str, frame: Message | Digest, rounds: int, *forms: Form) -> No
     for form in forms:
         encoder, decoder = Encoder(), FrameDecoder()
         decoder.numbered, decoder.zstd = form
-        encoded = encoder.encoding(frame).in_form(form).frame
+        encoded = next(encoder.pieces([frame], form)).stream
         if form.numbered:
             decoder.feed(b"".join(map(encode, encoder.numbering.names(0))))
-        out = best(lambda: encoder.encoding(frame).in_form(form), rounds)  # noqa: B023
+        out = best(lambda: next(encoder.pieces([frame], form)), rounds)  # noqa: B023
         back = best(lambda: decoder.feed(encoded), rounds)  # noqa: B023
         ids = "numbered" if form.numbered else "spelled"
         print(

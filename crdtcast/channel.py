@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from crdtcast.driving import Driving
+from crdtcast.driving import Driving, runs
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
@@ -133,22 +133,24 @@ class Channel(Driving):
         """Queue what the engine has wanted sent."""
         if self.closed:
             return
-        for effect in effects:
-            if effect.to is None:
+        for to, kind, messages in runs(effects):
+            if to is None:
                 names = list(self.here)
             else:
-                name = name_of(effect.to)
-                names = [name] if self.here.get(name) == effect.to else []
-            message = effect.message
+                name = name_of(to)
+                names = [name] if self.here.get(name) == to else []
             if names:
-                self.send_to(names, message.loaded() if type(message) is Spilled else message)
+                self._send(names, kind, messages)
 
     def send_to(self, names: list[str], frame: InGroup) -> None:
         """Queue a frame for those of these names that are linked."""
-        up = self.shared.links().up
+        self._send(names, FrameKind.GROUPED, [frame])
+
+    def _send(self, names: list[str], kind: FrameKind, frames: list[InGroup]) -> None:
+        up, number = self.shared.links().up, self.number
         links = [link for name in names if (link := up.get(name)) is not None]
-        kind = _KINDS.get(type(frame), FrameKind.GROUPED)
-        self.shared.send(links, kind, Grouped(self.number, frame))
+        frames = [frame.loaded() if type(frame) is Spilled else frame for frame in frames]
+        self.shared.send(links, kind, [Grouped(number, frame) for frame in frames])
 
     # Peers
 
@@ -274,6 +276,3 @@ def _other_founding(name: str, founding: str, own: Channel) -> str:
 
 def _nothing_of_it(link: Link) -> None:
     pass
-
-
-_KINDS: dict[type, FrameKind] = {Message: FrameKind.MESSAGE, Digest: FrameKind.DIGEST}

@@ -1,10 +1,15 @@
 """Cuts a stream of bytes into frames. Sans-I/O; the counterpart of `encoder.py`."""
 
+import struct
+import sys
+
 from crdtcast import compression
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.numbering import KnownNames
 from crdtcast.wire import MAX_FRAME, PREFIX, Frame, decode
 from crdtcast.wire_values import Named
+
+_length = struct.Struct(">I").unpack_from
 
 
 class FrameDecoder:
@@ -35,10 +40,10 @@ class FrameDecoder:
         self.push(received)
         return self.drain()
 
-    def drain(self) -> list[Frame]:
-        """All complete frames that were pushed and not yet taken."""
-        frames = []
-        while (frame := self._next()) is not None:
+    def drain(self, most: int = sys.maxsize) -> list[Frame]:
+        """All complete frames that were pushed and not yet taken, or the first `most` of them."""
+        frames: list[Frame] = []
+        while len(frames) < most and (frame := self._next()) is not None:
             if type(frame) is Named:
                 self._learn(frame)
             else:
@@ -77,21 +82,23 @@ class FrameDecoder:
     def _next(self) -> Frame | None:
         if self._failed is not None:
             raise RemoteProtocolError(self._failed)
+        chunk = self._chunk
         start = self._at + PREFIX
-        if start > len(self._chunk):
+        if start > len(chunk):
             self._keep(PREFIX)
             return None
-        length = int.from_bytes(self._chunk[self._at : start], "big")
+        (length,) = _length(chunk, self._at)
         if not 0 < length <= self.limit:
             raise self._fail(
                 f"a frame that claims {length:,} bytes, where 1 to {self.limit:,} are allowed: "
                 "not a crdtcast peer, or one with another max_frame"
             )
-        if start + length > len(self._chunk):
+        end = start + length
+        if end > len(chunk):
             self._keep(PREFIX + length)
             return None
-        self._at = start + length
-        body = self._chunk[start : self._at]
+        self._at = end
+        body = chunk[start:end]
         try:
             if self.zstd and body[:4] == compression.MAGIC:
                 body = compression.decompressed(body, self.limit)

@@ -3,14 +3,31 @@ application.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
 
 from crdtcast.engine.core import Core
+from crdtcast.messages import Digest, Message, Transmit
+from crdtcast.spilling import Spilled
 from crdtcast.ticking import Ticking
+from crdtcast.wire_values import FrameKind
+
+_KINDS = {Message: FrameKind.MESSAGE, Spilled: FrameKind.MESSAGE, Digest: FrameKind.DIGEST}
 
 
 def no_work() -> None:
     """An application that is not there yet."""
+
+
+def runs(effects: Iterable[Transmit]) -> Iterator[tuple[str | None, FrameKind, list[Any]]]:
+    """Effects, in order; what follows each other for one receiver and is of one kind, together."""
+    for (to, kind), together in groupby(effects, _receiver_and_kind):
+        yield to, kind, [message for _, message in together]
+
+
+def _receiver_and_kind(effect: Transmit) -> tuple[str | None, FrameKind]:
+    return effect[0], _KINDS.get(type(effect[1]), FrameKind.GROUPED)
 
 
 class Driving(ABC):

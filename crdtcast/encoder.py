@@ -1,10 +1,17 @@
 """What one node sends, as bytes: each frame once for all links that understand the same. Sans-I/O."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, NoReturn
 
 from crdtcast import compression
+from crdtcast.exceptions import LocalProtocolError
 from crdtcast.numbering import Numbering
-from crdtcast.wire import MAX_FRAME, Frame, encode_body, framed
+from crdtcast.wire import MAX_FRAME, Frame, encode_body, length_of
+
+PIECE_BYTES = 32 * 1024
+"""Frames are put together up to about so many bytes. A frame that is longer goes alone: not every peer may
+take it, and no other frame is to be dropped with it.
+"""
 
 
 class Form(NamedTuple):
@@ -16,11 +23,18 @@ class Form(NamedTuple):
     zstd: bool = False
 
 
-class Encoded(NamedTuple):
-    """A frame's bytes, and the length that its body has when it is not compressed."""
+class Piece(NamedTuple):
+    """Frames one behind the other, as bytes. longest: bytes of the longest body, before it was
+    compressed.
+    """
 
-    frame: bytes
-    length: int
+    stream: bytes
+    frames: int
+    longest: int
+
+
+def _raise(error: LocalProtocolError) -> NoReturn:
+    raise error
 
 
 class Encoder:
@@ -31,37 +45,42 @@ class Encoder:
         self.numbering = Numbering()
         self.compressor = compression.Compressor() if compression.available() else None
 
-    def encoding(self, frame: Frame) -> "Encoding":
-        """`frame` in whatever forms are asked for; only until the next frame is begun."""
-        self.numbering.begin_frame()
-        return Encoding(self, frame)
-
-
-class Encoding:
-    """One frame. Each form of it is made once."""
-
-    def __init__(self, encoder: Encoder, frame: Frame) -> None:
-        self._encoder = encoder
-        self._frame = frame
-        self._bodies: dict[bool, bytes] = {}
-        self._made: dict[Form, Encoded] = {}
-
-    def in_form(self, form: Form) -> Encoded:
-        """The bytes for a link. LocalProtocolError if the frame is longer than may be sent."""
-        made = self._made.get(form)
-        if made is None:
-            made = self._made[form] = self._make(form)
-        return made
-
-    def _make(self, form: Form) -> Encoded:
-        body = self._bodies.get(form.numbered)
-        if body is None:
-            encoder = self._encoder
-            numbers = encoder.numbering if form.numbered else None
-            body = encode_body(self._frame, encoder.max_frame, numbers)
-            self._bodies[form.numbered] = body
-        length = len(body)
-        compressor = self._encoder.compressor
-        if form.zstd and compressor is not None and length >= compression.WORTHWHILE:
-            body = compressor.compressed(body)
-        return Encoded(framed(body), length)
+    def pieces(
+        self,
+        frames: Iterable[Frame],
+        form: Form,
+        refused: Callable[[LocalProtocolError], object] = _raise,
+    ) -> Iterator[Piece]:
+        """The bytes of these frames, in order. Each piece is to be sent, and what its numbers stand for
+        told before, when the next one is asked for. refused: takes the error for each frame that is longer
+        than may be sent; the others go on.
+        """
+        numbering, most = self.numbering, self.max_frame
+        numbers = numbering if form.numbered else None
+        compressor = self.compressor if form.zstd else None
+        made: list[bytes] = []
+        size = longest = 0
+        for frame in frames:
+            if numbering.is_full:
+                if made:
+                    yield Piece(b"".join(made), len(made) // 2, longest)
+                    made, size, longest = [], 0, 0
+                numbering.begin_anew()
+            try:
+                body = encode_body(frame, most, numbers)
+            except LocalProtocolError as error:
+                refused(error)
+                continue
+            length = len(body)
+            if made and size + length > PIECE_BYTES:
+                yield Piece(b"".join(made), len(made) // 2, longest)
+                made, size, longest = [], 0, 0
+            if compressor is not None and length >= compression.WORTHWHILE:
+                body = compressor.compressed(body)
+            made.append(length_of(body))
+            made.append(body)
+            size += length
+            if length > longest:
+                longest = length
+        if made:
+            yield Piece(b"".join(made), len(made) // 2, longest)

@@ -120,18 +120,18 @@ class Endpoint(LinkHost):
             self._failure = error
         self._scope.cancel()
 
-    def send(self, links: Sequence[Link], kind: FrameKind, frame: Frame) -> None:
-        """Queue a frame on some links, and say so if one drops it, or if it is too long."""
-        if not links:
-            return
-        encoding = self._encoder.encoding(frame)
-        try:
-            for link in links:
-                encoded, length = encoding.in_form(link.form)
-                if not (self._tell_numbers(link) and link.offer(kind, encoded, length)):
-                    self._dropped(link)
-        except LocalProtocolError as error:
-            self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
+    def send(self, links: Sequence[Link], kind: FrameKind, frames: Sequence[Frame]) -> None:
+        """Queue frames of one kind on some links, and say so if one drops some, or if one is too long."""
+        forms = {link.form for link in links}
+        for form in forms:
+            alike = links if len(forms) == 1 else [link for link in links if link.form == form]
+            for piece in self._encoder.pieces(frames, form, self._too_long):
+                for link in alike:
+                    if not (self._tell_numbers(link) and link.offer(kind, *piece)):
+                        self._dropped(link)
+
+    def _too_long(self, error: LocalProtocolError) -> None:
+        self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))
 
     def _tell_numbers(self, link: Link) -> bool:
         """Before a peer meets numbers it must know what they stand for."""

@@ -106,18 +106,18 @@ class Link:
         self._writing = False
         self._scope = trio.CancelScope()
 
-    def offer(self, kind: FrameKind, frame: bytes, length: int = 0) -> bool:
-        """Queue an encoded frame; False if it was dropped (the queue is full, or the peer takes no
-        such length). length: of its body before it was compressed.
+    def offer(self, kind: FrameKind, stream: bytes, frames: int = 1, longest: int = 0) -> bool:
+        """Queue encoded frames; False if they were dropped (the queue is full, or the peer takes no
+        body of the `longest` length, in bytes).
         """
         if self.closed is not None:
             return False
-        # 4: the length itself does not count.
-        if max(length, len(frame) - 4) > self.peer.max_frame or not self.queue.offer(frame):
-            self.traffic.dropped_frames += 1
+        traffic = self.traffic
+        if longest > self.peer.max_frame or not self.queue.offer(stream):
+            traffic.dropped_frames += frames
             return False
-        self.traffic.sent_frames[kind] += 1
-        self.traffic.sent_bytes[kind] += len(frame)
+        traffic.sent_frames[kind] += frames
+        traffic.sent_bytes[kind] += len(stream)
         return True
 
     def close(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What members of a group send each other, and what an engine hands to its surroundings. Plain frozen values."""
+"""What members of a group send each other, and what an engine hands to its surroundings. Plain values."""
 
 import enum
 from collections.abc import Mapping
@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from crdtcast.tags import Dot, Tag, Vector
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Message:
-    """One causal broadcast: its dot, its reduced context and an opaque payload.
+    """One causal broadcast: its dot, its reduced context and an opaque payload. To be read only; not frozen, because
+    making a frozen one takes three times as long, and this is once per message.
 
     `kind` is 0 for an application's message; other numbers are for membership operations. A kind this program does
     not know is stored, delivered and repaired like any other.
@@ -67,8 +68,7 @@ class Ended:
     cut: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Transmit:
+class Transmit(NamedTuple):
     """Effect: send `message` to the member `to` (an incarnation id), or to every other member if None."""
 
     to: str | None

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from crdtcast.driving import Driving, no_work
+from crdtcast.driving import Driving, no_work, runs
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
 from crdtcast.engine.core import Core
@@ -26,7 +26,7 @@ from crdtcast.links import Connect
 from crdtcast.messages import Digest, Message
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
-from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal
+from crdtcast.wire import Frame, Hello, KeepAlive, Refusal
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 
@@ -99,19 +99,17 @@ class Node(Endpoint, Driving):
         """(For `Driving`.)"""
         if self._ended or self._links is None:
             return
-        for effect in self.engine.take_outbox():
-            self._transmit(effect.to, effect.message)
+        for to, kind, messages in runs(self.engine.take_outbox()):
+            self.send(self._reached(to), kind, messages)
 
-    def _transmit(self, to: str | None, message: Message | Digest) -> None:
+    def _reached(self, to: str | None) -> list[Link]:
+        """The links with an incarnation, or with everybody."""
         assert self._links is not None
         up = self._links.up
         if to is None:
-            links = list(up.values())
-        else:
-            link = up.get(to.rpartition(".")[0])
-            links = [link] if link is not None and link.incarnation == to else []
-        kind = FrameKind.MESSAGE if type(message) is Message else FrameKind.DIGEST
-        self.send(links, kind, message)
+            return list(up.values())
+        link = up.get(to.rpartition(".")[0])
+        return [link] if link is not None and link.incarnation == to else []
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
         """Go on with another engine: state was read again, or a new incarnation begun. All links

@@ -34,12 +34,18 @@ class Numbering(dict[str, int]):
         self._in_order.append(incarnation)
         return number
 
-    def begin_frame(self) -> None:
-        """To be called before each frame: the numbers in one frame must all be good at once."""
-        if len(self._in_order) >= RENEWAL:
-            self.oldest = self.following
-            self.clear()
-            self._in_order.clear()
+    @property
+    def is_full(self) -> bool:
+        """Whether to `begin_anew` before the next frame: the numbers in one frame must all be good at
+        once.
+        """
+        return len(self._in_order) >= RENEWAL
+
+    def begin_anew(self) -> None:
+        """All numbers are over. Frames that use them must have been queued by now."""
+        self.oldest = self.following
+        self.clear()
+        self._in_order.clear()
 
     def names(self, told: int) -> Iterator[Named]:
         """What a peer must hear that was told of all numbers below `told`."""

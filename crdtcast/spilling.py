@@ -43,7 +43,7 @@ class _Place:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Spilled(Message):
     """A message whose payload is on disk, and empty here."""
 

@@ -131,9 +131,14 @@ _unpack: Callable[..., Any] = partial(
 _MAX_ELEMENTS = 2 * MAX_ORIGINS + 16
 
 
+def length_of(body: bytes) -> bytes:
+    """What goes in front of a frame's body."""
+    return len(body).to_bytes(PREFIX, "big")
+
+
 def framed(body: bytes) -> bytes:
     """A frame's body with its length in front."""
-    return len(body).to_bytes(PREFIX, "big") + body
+    return length_of(body) + body
 
 
 KEEPALIVE_FRAME = framed(_pack([int(FrameKind.KEEPALIVE)]))
@@ -150,8 +155,10 @@ def encode(frame: Frame, max_frame: int = MAX_FRAME) -> bytes:
 def encode_body(frame: Frame, max_frame: int = MAX_FRAME, numbers: Numbers | None = None) -> bytes:
     """The same without a length. numbers: for incarnation ids; without them they are spelled out."""
     # Messages first, and without a match: this is the hot path.
-    if type(frame) is Message:  # noqa: SIM108 (mypy narrows no conditional expression)
+    if type(frame) is Message:
         fields = message_fields(frame, numbers)
+    elif type(frame) is Grouped:
+        fields = wire_groups.grouped_fields(frame, numbers)
     else:
         fields = _fields_of(frame, numbers)
     body = _pack(fields)
@@ -167,8 +174,8 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
     match frame:
         case Digest():
             return digest_fields(frame, numbers)
-        case Grouped() | Here() | Apart() | Known():
-            return wire_groups.fields_of(frame, numbers)
+        case Here() | Apart() | Known():
+            return wire_groups.fields_of(frame)
         case Named():
             return named_fields(frame)
         case Hello():

@@ -8,7 +8,7 @@ side has costs nothing: nobody sends to a process that has not said it is there.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
@@ -111,8 +111,7 @@ class Part:
 InGroup: TypeAlias = Message | Digest | Ended | Copy | Admit | Offer | Unable | Fetch | Part
 
 
-@dataclass(frozen=True, slots=True)
-class Grouped:
+class Grouped(NamedTuple):
     """`frame` belongs to the sender's group `number`."""
 
     number: int
@@ -122,11 +121,15 @@ class Grouped:
 GroupFrame: TypeAlias = Here | Apart | Known | Grouped
 
 
-def fields_of(frame: GroupFrame, numbers: Numbers | None = None) -> list[object]:
-    """A frame as a list that begins with its kind."""
+def grouped_fields(grouped: Grouped, numbers: Numbers | None = None) -> list[object]:
+    """What belongs to a group, as a list that begins with its kind."""
+    number, frame = grouped
+    return [9, number, *inner_fields(frame, numbers)]
+
+
+def fields_of(frame: Here | Apart | Known) -> list[object]:
+    """The same for other frames."""
     match frame:
-        case Grouped(number, inner):
-            return [int(FrameKind.GROUPED), number, *inner_fields(inner, numbers)]
         case Here(number, group, incarnation, founding):
             return [int(FrameKind.HERE), number, group, incarnation, founding]
         case Apart(group, reason, text):

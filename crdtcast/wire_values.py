@@ -131,9 +131,7 @@ def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
     if type(payload) is not bytes or type(kind) is not int or not 0 <= kind < 256:
         raise RemoteProtocolError("a message frame with a payload or kind of the wrong type")
     if type(fields[1]) is int:
-        numbers, counters = [fields[1], *fields[5::2]], [fields[2], *fields[6::2]]
-        dot, *context = _read_numbered(numbers, counters, names)
-        return Message(dot, tuple(context), payload, kind)
+        return Message(*_read_numbered(fields, names), payload, kind)
     pairs = zip(fields[5::2], fields[6::2], strict=True)
     context = [read_dot(origin, counter) for origin, counter in pairs]
     return Message(read_dot(fields[1], fields[2]), tuple(context), payload, kind)
@@ -142,19 +140,34 @@ def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
 _new = tuple.__new__
 
 
-def _read_numbered(numbers: list[Any], counters: list[Any], names: Names) -> list[Dot]:
-    for counter in counters:
-        if type(counter) is not int or not 0 < counter <= MAX_COUNTER:
-            raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
-    # This is the hot path: ids were checked when their numbers were told.
-    return [_new(Dot, pair) for pair in zip(_ids(numbers, names), counters, strict=True)]
+def _read_numbered(fields: list[Any], names: Names) -> tuple[Dot, tuple[Dot, ...]]:
+    """Dot and context. This is the hot path: ids were checked when their numbers were told."""
+    counter = fields[2]
+    if type(counter) is not int or not 0 < counter <= MAX_COUNTER:
+        raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
+    context: list[Dot] = []
+    try:
+        dot = _new(Dot, (names[fields[1]], counter))
+        if len(fields) > 5:
+            rest = iter(fields[5:])
+            for number, counter in zip(rest, rest, strict=True):
+                if type(counter) is not int or not 0 < counter <= MAX_COUNTER:
+                    raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
+                context.append(_new(Dot, (names[number], counter)))
+    except (KeyError, TypeError):
+        raise _unknown_number() from None
+    return dot, tuple(context)
+
+
+def _unknown_number() -> RemoteProtocolError:
+    return RemoteProtocolError("numbers that no incarnation has been told for")
 
 
 def _ids(numbers: list[Any], names: Names) -> list[str]:
     try:
         return [names[number] for number in numbers]
     except (KeyError, TypeError):
-        raise RemoteProtocolError("numbers that no incarnation has been told for") from None
+        raise _unknown_number() from None
 
 
 _DECLARED = len(DigestKind)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from crdtcast import compression, numbering
 from crdtcast.decoder import FrameDecoder
-from crdtcast.encoder import Encoder, Form
+from crdtcast.encoder import PIECE_BYTES, Encoder, Form
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.numbering import KnownNames, Numbering
+from crdtcast.options import MIN_FRAME
 from crdtcast.tags import Dot
 from crdtcast.wire import Frame, encode
 from crdtcast.wire_groups import Grouped
@@ -59,16 +60,31 @@ class Link:
         return self.decoder.feed(stream)
 
 
-def send(encoder: Encoder, links: list[Link], frame: Frame) -> None:
-    encoding = encoder.encoding(frame)
+def send(encoder: Encoder, links: list[Link], sent: list[Frame]) -> None:
     for link in links:
-        assert link.receive(encoder, encoding.in_form(link.form).frame) == [frame]
+        received: list[Frame] = []
+        for piece in encoder.pieces(sent, link.form):
+            frames = link.receive(encoder, piece.stream)
+            assert len(frames) == piece.frames
+            received += frames
+        assert received == sent
 
 
-@given(st.lists(st.one_of(frames, st.sampled_from(FORMS)), max_size=20), st.sampled_from([2, 4096]))
+def encoded(frame: Frame, form: Form, encoder: Encoder | None = None) -> bytes:
+    """A frame alone."""
+    (piece,) = (encoder or Encoder()).pieces([frame], form)
+    return piece.stream
+
+
+@given(
+    st.lists(
+        st.one_of(st.lists(frames, min_size=1, max_size=5), st.sampled_from(FORMS)), max_size=8
+    ),
+    st.sampled_from([2, 4096]),
+)
 @settings(deadline=None)
 def test_every_link_gets_every_frame_though_links_begin_at_any_time(
-    steps: list[Frame | Form], renewal: int
+    steps: list[list[Frame] | Form], renewal: int
 ) -> None:
     """With a renewal after two ids nearly every frame begins anew."""
     encoder = Encoder()
@@ -88,7 +104,8 @@ def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
     seen: dict[int, str] = {}
     told = 0
     for life in range(3 * numbering.RENEWAL):
-        numbers.begin_frame()
+        if numbers.is_full:
+            numbers.begin_anew()
         incarnation = f"n.{life:x}"
         assert seen.setdefault(numbers[incarnation], incarnation) == incarnation
         for named in numbers.names(told):
@@ -102,7 +119,8 @@ def test_a_number_is_never_given_twice_and_old_ones_are_forgotten() -> None:
 def test_a_newcomer_hears_of_those_in_use_only() -> None:
     numbers = Numbering()
     for life in range(numbering.RENEWAL + 10):
-        numbers.begin_frame()
+        if numbers.is_full:
+            numbers.begin_anew()
         numbers[f"n.{life:x}"]
     assert [named.first for named in numbers.names(0)] == [numbering.RENEWAL]
 
@@ -116,11 +134,11 @@ def test_a_newcomer_hears_of_those_in_use_only() -> None:
     ],
 )
 def test_numbers_that_stand_for_nobody_are_refused(frame: Frame) -> None:
-    encoded, _ = Encoder().encoding(frame).in_form(Form(numbered=True))
+    stream = encoded(frame, Form(numbered=True))
     decoder = FrameDecoder()
     decoder.numbered = True
     with pytest.raises(RemoteProtocolError, match="numbers that no incarnation has been told for"):
-        decoder.feed(encoded)
+        decoder.feed(stream)
 
 
 scalars = st.one_of(
@@ -169,8 +187,7 @@ def test_a_peer_cannot_fill_our_memory_with_names() -> None:
 def test_numbers_save_most_of_a_message() -> None:
     names = [f"member{n}.0006400000abcdef{n:x}" for n in range(32)]
     message = Message(Dot(names[0], 999), tuple(Dot(name, 999) for name in names[1:]), bytes(64))
-    encoding = Encoder().encoding(message)
-    spelled, numbered = (len(encoding.in_form(Form(numbered=n)).frame) for n in (False, True))
+    spelled, numbered = (len(encoded(message, Form(numbered=n))) for n in (False, True))
     assert numbered < spelled / 4
 
 
@@ -178,7 +195,23 @@ def test_a_frame_above_the_limit_is_not_sent_in_any_form() -> None:
     message = Message(Dot("a.1", 1), (), bytes(20_000))
     for form in FORMS:
         with pytest.raises(LocalProtocolError, match="limited to 10,000 bytes"):
-            Encoder(10_000).encoding(message).in_form(form)
+            encoded(message, form, Encoder(10_000))
+
+
+def test_a_frame_above_the_limit_keeps_no_other_one_back() -> None:
+    short, long = (Message(Dot("a.1", 1), (), bytes(n)) for n in (10, 20_000))
+    refused: list[LocalProtocolError] = []
+    pieces = Encoder(10_000).pieces([short, long, short], Form(), refused.append)
+    assert [piece.frames for piece in pieces] == [2]
+    assert len(refused) == 1
+
+
+def test_a_long_frame_goes_alone_since_not_every_peer_may_take_it() -> None:
+    short, long = (Message(Dot("a.1", 1), (), bytes(n)) for n in (10, PIECE_BYTES + 1))
+    pieces = list(Encoder().pieces([short, short, long, short], Form(zstd=True)))
+    assert [piece.frames for piece in pieces] == [2, 1, 1]
+    assert [piece.longest > PIECE_BYTES for piece in pieces] == [False, True, False]
+    assert PIECE_BYTES <= MIN_FRAME, "what may be put together, every peer must take"
 
 
 def test_without_the_package_nothing_is_compressed_or_offered(
@@ -193,10 +226,12 @@ def test_short_frames_and_those_that_gain_little_stay_as_they_are() -> None:
 
     noise = random.Random(7).randbytes(20_000)
     for payload, gains in [(bytes(3000), False), (bytes(20_000), True), (noise, False)]:
-        encoding = Encoder().encoding(Message(Dot("a.1", 1), (), payload))
-        plain, packed = (encoding.in_form(Form(zstd=zstd)) for zstd in (False, True))
-        assert packed.length == plain.length == len(plain.frame) - 4
-        assert (len(packed.frame) < len(plain.frame) / 2) is gains
+        message = Message(Dot("a.1", 1), (), payload)
+        (plain,), (packed,) = (
+            Encoder().pieces([message], Form(zstd=zstd)) for zstd in (False, True)
+        )
+        assert packed.longest == plain.longest == len(plain.stream) - 4
+        assert (len(packed.stream) < len(plain.stream) / 2) is gains
         assert gains or packed == plain
 
 
@@ -232,7 +267,7 @@ def test_a_flipped_byte_of_a_compressed_frame_is_a_frame_or_a_protocol_error(
     at: int, value: int
 ) -> None:
     message = Message(Dot("a.1", 1), (), b"abcdefgh" * 1000)
-    body = bytearray(Encoder().encoding(message).in_form(Form(zstd=True)).frame[4:])
+    body = bytearray(encoded(message, Form(zstd=True))[4:])
     body[at % len(body)] = value
     decoder = FrameDecoder()
     decoder.zstd = True

@@ -197,7 +197,13 @@ class Pasts:
 
     def context(self) -> tuple[Dot, ...]:
         """The reduced context: the maximal dots, in the order of delivery."""
-        return (*self.old_heads, *[stored.message.dot for stored in self.of_bits(self.heads)])
+        heads, window = self.heads, self.window
+        dots = []
+        while heads:  # mostly few, and at the end of a long window
+            place = heads.bit_length() - 1
+            heads ^= 1 << place
+            dots.append(window[place][2].dot)
+        return (*self.old_heads, *dots[::-1])
 
     def of_bits(self, bits: int) -> Iterable[Stored]:
         """The messages of these bits, in the order of delivery."""
