@@ -1,0 +1,79 @@
+"""Whether a contact lets a joiner in, and what it gives to it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from crdtcast.engine.membership import GroupState, Membership
+from crdtcast.exceptions import HandshakeError, NotReadyError
+from crdtcast.incarnation import base_of, name_of, valid_incarnation
+from crdtcast.tags import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What a contact gives to a joiner: its id, and the state of the group at that instant."""
+
+    incarnation: str
+    state: GroupState
+
+
+def check_contact(membership: Membership, *, over: bool) -> None:
+    """HandshakeError if this member lets nobody in: it is about to go, or has no state to give."""
+    me = membership.members.get(membership.me)
+    if over or me is None or membership.me in membership.evictions:
+        raise HandshakeError(f"{membership.me} is about to leave the group: ask another member")
+    if me.witness:
+        raise HandshakeError(f"{membership.me} is a witness without a state to give: ask another")
+
+
+def asked_before(membership: Membership, base: str) -> str | None:
+    """The member that was let in under this base already. HandshakeError if it has ended, or if it is no base."""
+    if not valid_incarnation(base) or base_of(base) != base:
+        raise HandshakeError(f"{base!r} is no base of an incarnation id")
+    known = membership.incarnation(base)
+    if base in membership.replaced or (known is not None and known not in membership.members):
+        raise HandshakeError(f"{base} has ended in this group: join under a fresh id")
+    return known
+
+
+def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -> None:
+    """HandshakeError if it would replace what it must not, or takes the name of a member that it does not replace."""
+    if base in replaced or base_of(membership.me) in replaced:
+        raise HandshakeError(f"{base} cannot replace itself, nor the member that lets it in")
+    for member in membership.members:
+        if (
+            name_of(member) == name_of(base)
+            and base_of(member) not in replaced
+            and not membership.is_replaced(member)
+        ):
+            raise HandshakeError(
+                f"the group has a member of the name {name_of(base)} already ({member}): take another name,"
+                f" or join as the replacement of that one (replace=True; --replaces {name_of(base)})"
+            )
+
+
+def check_copy(
+    membership: Membership, delivered: Vector, copied: Vector, source: str | None
+) -> None:
+    """Whether a copy of the application's state with the vector `copied`, from the member `source`, can be completed.
+
+    HandshakeError if it may hold what was cut off, NotReadyError if this member has not delivered all of it yet.
+    """
+    for origin, counter in copied.items():
+        known = delivered.get(origin)
+        forgotten = known is None and membership.is_past(origin)
+        if forgotten:
+            # All of it is delivered here. That the copy has no more is certain if its source still is a member: it has
+            # delivered the sweep, and would have ended with that.
+            cut = membership.cut_of(origin)
+            void = counter > cut if cut is not None else source not in membership.members
+        else:
+            void = origin in membership.ended and counter > membership.ended[origin].counter
+        if counter and void:
+            raise HandshakeError(
+                f"the copy may hold messages of {origin} that were cut off: fetch it again from a member"
+            )
+        if not forgotten and counter > (known or 0):
+            raise NotReadyError(
+                f"{membership.me} has not delivered yet what the joiner has a copy of"
+            )

@@ -1,0 +1,300 @@
+"""Whom one member of a changing group listens to, what it takes from whom, and whom it tells that they have ended.
+
+Nothing is taken from a victim itself, nor from what has ended; a leaver still hands over what it has, and waits for
+acknowledgements. What the operations do that arrive here is `crdtcast.engine.changes`.
+"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from crdtcast.engine.checks import check_group_digest, check_incarnation, check_message
+from crdtcast.engine.core import Core
+from crdtcast.engine.leaving import Farewell
+from crdtcast.engine.membership import GroupState, Membership, Standing
+from crdtcast.engine.operations import How, decode
+from crdtcast.engine.peer import Peer
+from crdtcast.engine.swept import SweptRows
+from crdtcast.engine.vouching import Vouching
+from crdtcast.exceptions import ConfigurationError, HandshakeError, RemoteProtocolError
+from crdtcast.incarnation import valid_incarnation
+from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit
+from crdtcast.tags import Vector
+
+
+class Reception(Core):
+    """Links, messages and digests of one member. me, state: see `GroupEngine`."""
+
+    stability_type: ClassVar[type[SweptRows]] = SweptRows
+    membership_type: ClassVar[type[Membership]] = Membership
+    vouching_type: ClassVar[type[Vouching]] = Vouching
+    farewell_type: ClassVar[type[Farewell]] = Farewell
+
+    _stability: SweptRows
+
+    def __init__(self, me: str, state: GroupState) -> None:
+        super().__init__(me)
+        self._membership = self.membership_type(me, self.vector, state)
+        if not valid_incarnation(me) or me not in {*self._membership.members, *state.ended}:
+            raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
+        self._restore(state)
+        self._dropped = state.dropped
+        self._told: Vector | None = None
+        self._strangers: dict[str, Peer] = {}
+        self._farewell: Farewell | None = None
+        self._evicted = False
+        self._left = False
+        self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
+        self._cut: int | None = None
+        self._ghosts = self._frozen_ignored = 0
+        for incarnation in self._membership.members:
+            if incarnation != me:
+                self._peers[incarnation] = Peer(incarnation)
+        for victim in self._membership.evictions.keys() & self._peers.keys():
+            self._peers[victim].frozen = True
+        self._vouching = self.vouching_type(self._membership, self.vector, self._inbox.messages)
+        self._stability = self.stability_type(
+            self.vector, self._peers, self.stable, self._membership
+        )
+        if me in self._membership.ended:
+            self._say_farewell(alone=not self._peers)
+
+    # What this incarnation is
+
+    @property
+    def standing(self) -> Standing:
+        """What this incarnation is, as far as it knows."""
+        if self._left:
+            return Standing.LEFT
+        if self._evicted:
+            return Standing.EVICTED
+        if self._farewell is not None:
+            return Standing.LEAVING
+        disputed = self._disputed & self._membership.tombs.keys()
+        return Standing.DISPUTED if disputed else Standing.MEMBER
+
+    @property
+    def _over(self) -> bool:
+        return self._left or self._evicted
+
+    def _has_ended(self, cut: int | None) -> None:
+        """This incarnation is told its end: of its leave, if that counts; otherwise it was cut off."""
+        if self._farewell is not None and (cut is None or cut >= self.vector[self.me]):
+            self._left = True
+        else:
+            self._become_evicted(cut)
+
+    def _become_evicted(self, cut: int | None) -> None:
+        self._evicted = True
+        self._cut = cut
+
+    # Links
+
+    def connected(self, peer: str) -> None:
+        """A link with this incarnation is up: a member or joiner is told our vector, an ended one that it has ended."""
+        if peer == self.me:
+            raise HandshakeError(f"{peer} is this node itself: its own address is a peer's")
+        check_incarnation(peer)
+        if self._over or self._tell_ended(peer):
+            return
+        known = self._peers.get(peer)
+        if known is None:
+            known = self._strangers.setdefault(peer, Peer(peer))
+        self._link_up(known)
+
+    def disconnected(self, peer: str) -> None:
+        """The link with this incarnation is gone; what was sent on it may be lost."""
+        known = self._peers.get(peer)
+        if known is None:
+            known = self._strangers.pop(peer, None)
+        if known is not None:
+            self._link_down(known)
+
+    def _tell_ended(self, peer: str) -> bool:
+        """Whether this incarnation has ended; it is told so then, now and whenever it comes again."""
+        membership = self._membership
+        if self._has_left(peer) or not (peer in membership.ended or membership.is_past(peer)):
+            return False
+        self._outbox.append(Transmit(peer, Ended(peer, membership.cut_of(peer))))
+        self._ghosts += 1
+        return True
+
+    def _has_left(self, incarnation: str) -> bool:
+        cut = self._membership.ended.get(incarnation)
+        return cut is not None and cut.how is How.LEFT
+
+    # Receiving
+
+    def receive(self, sender: str, message: Message | Digest | Ended) -> None:
+        """Take what the incarnation `sender` sent. Deliveries and notices then come from `poll` and `poll_stable`.
+
+        Raises RemoteProtocolError for what no member may send, and RolledBackError if the peer remembers more of this
+        incarnation than it does itself; the state is unchanged then.
+        """
+        if self._over:
+            return
+        if type(message) is Message:
+            if self._listens_to(sender):
+                self._receive_checked(sender, message)
+        elif type(message) is Digest:
+            self._receive_digest(sender, message)
+        elif type(message) is Ended:
+            if message.incarnation == self.me:
+                self._receive_ended(sender, message.cut)
+        else:
+            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+
+    def _listens_to(self, sender: str) -> bool:
+        """Nothing is taken from a victim itself, nor from what has ended (but a leaver hands over what it has)."""
+        if sender in self._membership.evictions:
+            self._frozen_ignored += 1
+            return False
+        if sender in self._peers:
+            return True
+        check_incarnation(sender)
+        if self._tell_ended(sender):
+            self._stale += 1
+            return False
+        return True
+
+    def _receive_checked(self, sender: str, message: Message) -> None:
+        try:
+            if message.kind:
+                decode(message.kind, message.payload)
+            self._receive_message(message)
+        except TypeError:
+            raise RemoteProtocolError(f"{sender} sent {message.dot}, which is ill-typed") from None
+        if self._vouching.bound:
+            self._vouching.consider([message])
+
+    def _receive_early(self, message: Message) -> None:
+        check_message(message, self.vector, self.me, check_incarnation)
+        origin = message.dot.origin
+        if origin in self._membership.ended or self._membership.is_past(origin):
+            self._stale += 1
+        else:
+            self._inbox.add(message)
+
+    def _receive_ended(self, sender: str, cut: int | None) -> None:
+        """Somebody has told that this incarnation has ended."""
+        tomb = self._membership.tombs.get(sender)
+        if tomb is not None and tomb.how is How.FORCED:
+            self._disputed.add(sender)  # the operator decides
+        else:
+            self._has_ended(cut)
+
+    def _receive_digest(self, sender: str, digest: Digest) -> None:
+        weight = check_group_digest(sender, digest, self.vector, self.me)
+        membership = self._membership
+        peer = self._peers.get(sender)
+        if peer is None:
+            check_incarnation(sender)
+            if self._tell_ended(sender):
+                self._stale += 1
+                return
+            peer = self._strangers.setdefault(sender, Peer(sender))
+        self._digests_in += 1
+        if sender in membership.evictions or sender not in membership.members:
+            # Its row is not taken, but it is answered and repaired.
+            if digest.kind is DigestKind.ASK:
+                self._answer(sender, digest)
+            if self._store.size and not self._has_left(sender):
+                self._repair(peer, digest.vector)
+        else:
+            self._take_digest(peer, digest, weight)
+        if self._farewell is not None:
+            self._farewell.heard(sender, digest, membership.members)
+            self._look_at_farewell()
+
+    def _answer(self, to: str, asked: Digest) -> None:
+        """A reply that says, too, what has ended here of what the asker knows."""
+        membership = self._membership
+        ended = {
+            incarnation: membership.cut_of(incarnation)
+            for incarnation in asked.vector
+            if incarnation in membership.ended or membership.is_past(incarnation)
+        }
+        self._tell(to, DigestKind.REPLY, ended)
+
+    def _to_tell(self) -> Vector:
+        if self._told is None:
+            self._told = dict(self.vector)
+        return self._told
+
+    def _vector_changed(self) -> None:
+        self._told = None
+
+    def _lacking(self, vector: Vector) -> list[str]:
+        if self._membership.swept:
+            vector = self._stability.completed(vector)
+        return super()._lacking(vector)
+
+    def has_deliverable(self) -> bool:
+        """Whether `poll` would return something."""
+        if self._over or (self._farewell is not None and self._tick > self._farewell.takes_until):
+            return False
+        inbox, membership, vouching = self._inbox, self._membership, self._vouching
+        if vouching.held:
+            inbox.ready.extend(vouching.released())
+        while inbox.has_deliverable():
+            message = inbox.ready[0]
+            origin, counter = message.dot
+            bound = vouching.bound.get(origin)
+            if bound is None:
+                if origin in membership.members:
+                    return True
+                cut = membership.ended.get(origin)
+                if cut is not None and counter <= cut.counter:
+                    return True
+                self._purged += 1
+            elif counter <= bound:
+                return True
+            else:
+                vouching.held[origin] = message
+            inbox.ready.popleft()
+        return False
+
+    # Waiting for acknowledgements of all that a leaver has
+
+    def _say_farewell(self, alone: bool) -> None:
+        self._farewell = self.farewell_type(self.me, alone, self._tick)
+        self._look_at_farewell()
+
+    def _look_at_farewell(self) -> None:
+        assert self._farewell is not None
+        if self._farewell.is_done(self._membership.members, self._lacking):
+            self._left = True
+
+    def _ask(self) -> None:
+        super()._ask()
+        if self._farewell is None:
+            return
+        # All it knows, not only those it waits for: somebody has to tell that one of these has ended.
+        if self._tick >= self._farewell.ask_at:
+            self._farewell.asked(self._tick)
+            for peer in (*self._peers.values(), *self._strangers.values()):
+                if peer.linked:
+                    self._tell(peer.incarnation, DigestKind.ASK)
+
+    # What a restart needs
+
+    def state(self) -> GroupState:
+        """What a restart of this incarnation needs, or a joiner, as of now."""
+        return replace(self.outline(), unstable=super().state().unstable)
+
+    def outline(self) -> GroupState:
+        """`state` without the unstable messages, for a journal that keeps those one by one. Costs the members only."""
+        membership = self._membership
+        return GroupState(
+            counter=self.vector[self.me],
+            vector=dict(self.vector),
+            context=self.context,
+            stable=dict(self.stable),
+            members=tuple(membership.members.values()),
+            replaced=dict(membership.replaced),
+            ended=dict(membership.ended),
+            evictions={x: dict(reports) for x, reports in membership.evictions.items()},
+            forced=frozenset(membership.forced),
+            swept=dict(membership.swept),
+            tombs=dict(membership.tombs),
+            dropped=self._dropped,
+        )
