@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.objects import Key, Objects
+from crdtcast.objects import Key, Objects, checked_name
 from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
@@ -98,13 +98,13 @@ class Batch:
     def object(self, name: str, crdt_type: type[PureOpCRDT[Any]]) -> BatchObject:
         """The object called `name`, to add operations for it to the batch."""
         self._replica.require(crdt_type)
-        return BatchObject(self, name, crdt_type)
+        return BatchObject(self, checked_name(name), crdt_type)
 
     def delete(self, name: str) -> None:
         """Delete the object called `name`, as `Replica.delete`; operations that follow make it
         anew.
         """
-        self._append(_Item((name, ""), None))
+        self._append(_Item((checked_name(name), ""), None))
 
     def append(self, key: Key, operation: str, args: tuple[Any, ...]) -> None:
         """(For objects of the batch.)"""

@@ -9,6 +9,7 @@ its object, and takes effect when this program knows it.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isabstract
 from typing import Any, TypeAlias
 
 import msgpack
@@ -17,6 +18,7 @@ from crdtcast import datatypes
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.maps import NestedMap
 from crdtcast.datatypes.sequence import Positions
+from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,
@@ -40,6 +42,29 @@ def known_types() -> dict[str, type[CRDT]]:
         for crdt in exported
         if isinstance(crdt, type) and issubclass(crdt, PureOpCRDT) and hasattr(crdt, "TYPE")
     }
+
+
+def checked_name(name: str) -> str:
+    """The name of an object; InvalidOperationError if it could not travel."""
+    try:
+        checked: str = datatypes.text(name)
+    except ValueError as refusal:
+        raise InvalidOperationError(f"no name for an object: {refusal}") from refusal
+    return checked
+
+
+def check_data_type(crdt_type: type[CRDT]) -> None:
+    """Raise LocalProtocolError for what objects cannot be of."""
+    if (
+        not isinstance(crdt_type, type)
+        or not issubclass(crdt_type, PureOpCRDT)
+        or not hasattr(crdt_type, "TYPE")
+        or isabstract(crdt_type)
+    ):
+        raise LocalProtocolError(
+            f"{shown(crdt_type)} is no data type: give a class of crdtcast.datatypes, or a subclass "
+            "of PureOpCRDT with a TYPE and all of its abstract methods"
+        )
 
 
 # What happens to an object, kept for later where it cannot be understood now.
@@ -260,7 +285,10 @@ class Objects:
         """Message -> objects that are to be told when it is stable."""
         self.stamp = 0
         """Of lists that were deleted: those that come after them go on counting from it."""
-        self._types = known_types() | {crdt.TYPE: crdt for crdt in types}
+        self._types = known_types()
+        for crdt_type in types:
+            check_data_type(crdt_type)
+            self._types[crdt_type.TYPE] = crdt_type
         self._names: dict[str, dict[str, Held]] = {}
 
     # Types
@@ -339,7 +367,7 @@ class Objects:
         found = self.visible_type(name)
         if found is not None and found != type_name:
             raise TypeClashError(
-                f"{name!r} is a {found} here, not a {type_name}: use another name, or delete it",
+                f"{shown(name)} is a {found} here, not a {type_name}: use another name, or delete it",
                 name=name,
                 wanted=type_name,
                 found=found,
@@ -363,7 +391,7 @@ class Objects:
             return self.fresh(key)
         if held.crdt is None:
             raise LocalProtocolError(
-                f"{key[0]!r} is a {key[1]} in version {held.version}, of which this program knows "
+                f"{shown(key[0])} is a {key[1]} in version {held.version}, of which this program knows "
                 "nothing: upgrade it"
             )
         return held.crdt
@@ -386,12 +414,13 @@ class Objects:
         self, key: Key, operation: str, args: Sequence[Any], after: Sequence[Sequence[Any]] = ()
     ) -> list[Any]:
         """What to send for an operation; raises InvalidOperationError, TypeClashError."""
+        checked_name(key[0])
         self.check_type(key)
         held = self._find(key)
         crdt = self.crdt(key)
         if held is not None and held.unread and type(crdt).permit is not PureOpCRDT.permit:
             raise InvalidOperationError(
-                f"{key[0]!r} has {held.unread} operations of a newer program, so that this one "
+                f"{shown(key[0])} has {held.unread} operations of a newer program, so that this one "
                 f"cannot tell whether {operation} is allowed: upgrade it"
             )
         return crdt.prepare(operation, *args, after=after)

@@ -24,6 +24,7 @@ from crdtcast import statefile
 from crdtcast.batches import Batch
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.datatypes.canonical import digest_of
+from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
 from crdtcast.eventlog import EventLog
@@ -31,7 +32,16 @@ from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, Super
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import new_incarnation
 from crdtcast.node import Node, running
-from crdtcast.objects import Key, ObjectInfo, Objects, known_types, packed, unpacked
+from crdtcast.objects import (
+    Key,
+    ObjectInfo,
+    Objects,
+    check_data_type,
+    checked_name,
+    known_types,
+    packed,
+    unpacked,
+)
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.peers import LinkStatus
 from crdtcast.sessions import Token, token
@@ -206,12 +216,15 @@ class Replica:
         Raises TypeClashError if the name has another type.
         """
         self.require(crdt_type)
-        key = (name, crdt_type.TYPE)
+        key = (checked_name(name), crdt_type.TYPE)
         self.held.check_type(key)
         return Handle(self, key)
 
     def require(self, crdt_type: type[PureOpCRDT[Any]]) -> None:
-        """Know the type from now on. LocalProtocolError if its name stands for another class."""
+        """Know the type from now on. LocalProtocolError if its name stands for another class, or it
+        is no data type.
+        """
+        check_data_type(crdt_type)
         if self.held.type_named(crdt_type.TYPE) is None:
             self.upgrade(crdt_type)
         elif not self.held.knows(crdt_type):
@@ -227,6 +240,7 @@ class Replica:
         because it was not understood takes effect.
         """
         for crdt_type in types:
+            check_data_type(crdt_type)
             try:
                 skipped = self.held.learn(crdt_type)
             except BaseException:
@@ -248,7 +262,7 @@ class Replica:
         """Delete the object called `name`: all operations on it, of whatever type, that have been
         seen here. Operations that are concurrent with the deletion survive it, everywhere.
         """
-        tag = self.commit([[name, None]])
+        tag = self.commit([[checked_name(name), None]])
         await trio.lowlevel.checkpoint()
         return tag
 
@@ -306,6 +320,10 @@ class Replica:
         That may be never, if the replica that gave the token has crashed before it sent all of it
         to anybody: use `trio.fail_after`. LocalProtocolError for a token of another group.
         """
+        if not isinstance(token, Token):
+            raise LocalProtocolError(
+                f"{shown(token)} is no token: `Token.parse` makes one of the text of one"
+            )
         if token.group != self.node.options.group:
             raise LocalProtocolError(
                 f"a token of group {token.group!r} at a replica of group "
@@ -330,7 +348,7 @@ class Replica:
         payload = packed(entries)
         if len(payload) > self.node.max_payload:
             raise InvalidOperationError(
-                f"{entries[0][0]!r}: a message of {len(payload):,} bytes; at most "
+                f"{shown(entries[0][0])}: a message of {len(payload):,} bytes; at most "
                 f"{self.node.max_payload:,} fit into a frame"
             )
         tag = self.engine.send(payload)

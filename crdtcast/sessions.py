@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgpack
 
+from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Dot, Vector, covers
 
@@ -47,6 +48,8 @@ class Token:
     def parse(cls, text: str) -> "Token":
         """The inverse of `str`. UnusableInputError for anything else: it may come from outside."""
         try:
+            if not isinstance(text, str):
+                raise ValueError(f"a {type(text).__name__}")
             packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars="-_", validate=True)
             version, group, dots = msgpack.unpackb(packed)
             if version != _FORMAT or not isinstance(group, str):
@@ -56,7 +59,7 @@ class Token:
                 raise ValueError("dots that are none")
         except (ValueError, TypeError, binascii.Error, msgpack.UnpackException) as error:
             raise UnusableInputError(
-                f"{text[:60]!r} is no session token ({error}): send what a replica gave"
+                f"{shown(text)} is no session token ({error}): send what a replica gave"
             ) from error
         return token(group, named)
 

@@ -160,6 +160,19 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
         return [self._located().owner]
 
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """Amounts of one kind between the same owners become one; if their sum fits, else more."""
+        summed: list[list[Any]] = []
+        last: dict[tuple[Any, ...], list[Any]] = {}
+        for name, amount, *owners in operations:
+            alike = last.get((name, *owners))
+            if alike is not None and alike[1] + amount <= MAX_INTEGER:
+                alike[1] += amount
+                continue
+            last[name, *owners] = [name, amount, *owners]
+            summed.append(last[name, *owners])
+        return summed
+
     def arrival(self, operation: Arrived) -> Arrival:
         return Arrival(leaves=_deltas(operation.name, operation.args))
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.shown import shown
 
 
 class EWFlag(PureOpCRDT[bool]):
@@ -128,5 +129,5 @@ class DWFlag(PureOpCRDT[bool]):
 
 def _boolean(dumped: Any) -> bool:
     if type(dumped) is not bool:
-        raise ValueError(f"{dumped!r} is no boolean")
+        raise ValueError(f"{shown(dumped)} is no boolean")
     return dumped

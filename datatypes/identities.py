@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from crdtcast.datatypes.shown import shown
+
 Identity: TypeAlias = tuple[str, int, int, int]
 """Of an element: origin and counter of the message that inserted it, the operation's index in the
 message, the element's place in the operation.
@@ -40,7 +42,7 @@ def _natural_numbers(value: Any, length: int) -> None:
         or type(value[0]) is not str
         or any(type(number) is not int or number < 0 for number in value[1:])
     ):
-        raise ValueError(f"{ascii(value)[:60]} is no identity of {length} parts")
+        raise ValueError(f"{shown(value)} is no identity of {length} parts")
 
 
 def identities(runs: Iterable[Sequence[Any]]) -> Iterator[Identity]:

@@ -17,11 +17,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.memory import Memory
-from crdtcast.datatypes.operations import Operation, element, text
+from crdtcast.datatypes.operations import MAX_DEPTH, Operation, element, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.datatypes.sets import Element
+from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
 from crdtcast.tags import Dot, Tag
 
@@ -56,8 +57,19 @@ def type_name(value: Any) -> Any:
 def nested(value: Any) -> Any:
     """An operation on a value: [name, argument, ...]."""
     if type(value) not in (list, tuple) or not value or type(value[0]) is not str:
-        raise ValueError(f"{ascii(value)[:60]} is no operation: give [name, argument, ...]")
+        raise ValueError(f"{shown(value)} is no operation: give [name, argument, ...]")
+    _check_depth(value)
     return list(value)
+
+
+def _check_depth(operation: Any) -> None:
+    """Before anything follows it down: an operation off the wire may nest deeper than Python calls."""
+    level = [operation]
+    for _ in range(MAX_DEPTH):
+        level = [part for outer in level for part in outer if type(part) in (list, tuple)]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _updates(value: Any) -> Any:
@@ -74,7 +86,7 @@ def _removals(value: Any) -> Any:
 
 def _parts(value: Any, *checks: Any) -> list[Any]:
     if type(value) not in (list, tuple) or len(value) != len(checks):
-        raise ValueError(f"{ascii(value)[:60]} has not {len(checks)} parts")
+        raise ValueError(f"{shown(value)} has not {len(checks)} parts")
     return [check(part) for check, part in zip(checks, value, strict=True)]
 
 
@@ -282,7 +294,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         found = cls if name == cls.TYPE else cls.TYPES.get(name) or catalogue().get(name)
         if found is None:
             raise InvalidOperationError(
-                f"{cls.TYPE} knows no type {name!r}: it would be in TYPES of a subclass"
+                f"{cls.TYPE} knows no type {shown(name)}: it would be in TYPES of a subclass"
             )
         return found
 

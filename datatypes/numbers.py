@@ -8,13 +8,23 @@ clears its slot first, so what is stable is only ever shown, extended or wiped.
 import math
 import re
 from collections.abc import Collection, Hashable, Sequence
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, Inexact, Rounded
+from decimal import (
+    MAX_EMAX,
+    MAX_PREC,
+    MIN_EMIN,
+    Context,
+    Decimal,
+    Inexact,
+    InvalidOperation,
+    Rounded,
+)
 from typing import Any, ClassVar, Final, TypeVar
 
 from crdtcast.datatypes.canonical import plain
 from crdtcast.datatypes.operations import Operation, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.shown import shown
 
 V = TypeVar("V")
 
@@ -61,9 +71,7 @@ def _finite(value: Any) -> Decimal:
     else:
         number = value if kind is Decimal else None
     if number is None or not number.is_finite():
-        raise ValueError(
-            f"{ascii(value)[:60]} is no finite decimal number of at most {DIGITS} digits"
-        )
+        raise ValueError(f"{shown(value)} is no finite decimal number of at most {DIGITS} digits")
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     significant = "".join(map(str, digits)).strip("0")
@@ -72,9 +80,20 @@ def _finite(value: Any) -> Decimal:
         len(significant) > DIGITS or exponent + trailing < -EXPONENT or number.adjusted() > EXPONENT
     ):
         raise ValueError(
-            f"{ascii(value)[:60]} has more than {DIGITS} digits, or some further than {EXPONENT} "
+            f"{shown(value)} has more than {DIGITS} digits, or some further than {EXPONENT} "
             "from the point"
         )
+    return number
+
+
+def loaded(dumped: Any) -> Decimal:
+    """A number out of a snapshot: a sum, so of any length."""
+    try:
+        number = Decimal(dumped) if type(dumped) is str else Decimal("NaN")
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if number.is_nan():
+        raise ValueError(f"{shown(dumped)} is no number")
     return number
 
 
@@ -219,4 +238,4 @@ class Number(NumberSlots[Decimal | None]):
         return None if number is None else plain(number)
 
     def load_stable(self, dumped: Any, version: int) -> None:
-        self.show(None, None if dumped is None else Decimal(dumped))
+        self.show(None, None if dumped is None else loaded(dumped))

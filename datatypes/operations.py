@@ -10,6 +10,8 @@ surrogates).
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from crdtcast.datatypes.shown import shown
+
 Check: TypeAlias = Callable[[Any], Any]
 """Takes one argument, gives what is sent for it, or raises ValueError with the reason. Must
 accept its own result.
@@ -106,7 +108,7 @@ def _exact(value: Any, depth: int) -> Any:
             _encodable(value)
     elif kind is int:
         if not MIN_INTEGER <= value <= _MAX_UNSIGNED:
-            raise ValueError(f"integer {_short(value)} is beyond 64 bits; send it as text or bytes")
+            raise ValueError(f"integer {shown(value)} is beyond 64 bits; send it as text or bytes")
     elif kind is float:
         if value != value:
             raise ValueError("NaN is not equal to itself, so no two replicas could agree on it")
@@ -118,7 +120,7 @@ def _exact(value: Any, depth: int) -> Any:
         return {_exact_key(key): _exact(item, depth + 1) for key, item in value.items()}
     elif kind is not bytes and kind is not bool and value is not None:
         raise ValueError(
-            f"{_short(value)} is a {kind.__name__}, which would not arrive as one; "
+            f"{shown(value)} is a {kind.__name__}, which would not arrive as one; "
             "use None, bool, int, float, str, bytes, list or dict"
         )
     return value
@@ -128,9 +130,7 @@ def _exact_key(key: Any) -> Any:
     if type(key) is str:
         _encodable(key)
     elif type(key) is not bytes:
-        raise ValueError(
-            f"dictionary key {_short(key)} is a {type(key).__name__}; use str or bytes"
-        )
+        raise ValueError(f"dictionary key {shown(key)} is a {type(key).__name__}; use str or bytes")
     return key
 
 
@@ -147,16 +147,16 @@ def element(value: Any) -> Any:
     elif kind is int:
         return integer(value)
     elif kind is not bytes:
-        raise ValueError(f"{_short(value)} is a {kind.__name__}; an element is a str, bytes or int")
+        raise ValueError(f"{shown(value)} is a {kind.__name__}; an element is a str, bytes or int")
     return value
 
 
 def integer(value: Any) -> Any:
     """A signed 64-bit integer; a bool is none."""
     if type(value) is not int:
-        raise ValueError(f"{_short(value)} is a {type(value).__name__}, not an int")
+        raise ValueError(f"{shown(value)} is a {type(value).__name__}, not an int")
     if not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise ValueError(f"integer {_short(value)} is beyond signed 64 bits")
+        raise ValueError(f"integer {shown(value)} is beyond signed 64 bits")
     return value
 
 
@@ -177,7 +177,7 @@ def positive(value: Any) -> Any:
 def text(value: Any) -> Any:
     """A str that UTF-8 can encode."""
     if type(value) is not str:
-        raise ValueError(f"{_short(value)} is a {type(value).__name__}, not a str")
+        raise ValueError(f"{shown(value)} is a {type(value).__name__}, not a str")
     _encodable(value)
     return value
 
@@ -198,7 +198,7 @@ def collection_of(check: Check) -> Check:
         kind = type(value)
         if kind not in (list, tuple, set, frozenset):
             raise ValueError(
-                f"{_short(value)} is a {kind.__name__}, not a list, tuple, set or frozenset"
+                f"{shown(value)} is a {kind.__name__}, not a list, tuple, set or frozenset"
             )
         checked = [check(item) for item in value]
         if kind is set or kind is frozenset:
@@ -216,11 +216,4 @@ def _encodable(value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"{_short(value)} is not valid Unicode: {error.reason}") from error
-
-
-def _short(value: Any) -> str:
-    if type(value) is int and value.bit_length() > 256:
-        return f"of {value.bit_length()} bits"
-    shown = ascii(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+        raise ValueError(f"{shown(value)} is not valid Unicode: {error.reason}") from error

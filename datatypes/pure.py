@@ -17,6 +17,7 @@ from crdtcast.datatypes.memory import Memory, occupied
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
 from crdtcast.datatypes.retained import Retained
+from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, RemoteProtocolError
 from crdtcast.tags import Dot, Tag, Vector, covers, dominates
@@ -210,10 +211,12 @@ class PureOpCRDT(ABC, Generic[V]):
         Raises InvalidOperationError for an unknown name, arguments of the wrong number or type,
         such as would not arrive as they are, or what `permit` refuses.
         """
-        declared = self.OPERATIONS.get(name)
+        declared = self.OPERATIONS.get(name) if type(name) is str else None
         if declared is None:
             known = ", ".join(sorted(self.OPERATIONS))
-            raise InvalidOperationError(f"{self.TYPE} has no operation {name!r}; it has {known}")
+            raise InvalidOperationError(
+                f"{self.TYPE} has no operation {shown(name)}; it has {known}"
+            )
         try:
             checked = declared.check(args)
         except ValueError as refusal:
@@ -383,6 +386,8 @@ class PureOpCRDT(ABC, Generic[V]):
             for entry in taken.entries:
                 restored.log.add(entry)
                 restored.reentered(entry)
+            if taken.entries:
+                restored.value  # noqa: B018  # contents of the log that are none show here
         return restored
 
     # ---- for types ----------------------------------------------------------------------------
@@ -440,11 +445,11 @@ class PureOpCRDT(ABC, Generic[V]):
             name, *args = operation
             declared = self.OPERATIONS.get(name)
             if declared is None or declared.sent_as is not None:
-                raise ValueError(f"unknown operation {name!r}")
+                raise ValueError(f"unknown operation {shown(name)}")
             return name, declared.check_arrived(args)
         except (TypeError, ValueError) as error:
             raise RemoteProtocolError(
-                f"{self.TYPE} cannot apply {ascii(operation)[:200]}: {error}; "
+                f"{self.TYPE} cannot apply {shown(operation, 200)}: {error}; "
                 "the sender's program is newer or wrong"
             ) from error
 

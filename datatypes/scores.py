@@ -5,15 +5,17 @@ Each member is a number of its own (crdtcast.datatypes.numbers); a counted tree 
 
 from collections.abc import Hashable, Iterator, Sequence
 from decimal import Decimal
+from operator import index as as_index
 from typing import Any, ClassVar, cast
 
 from crdtcast.datatypes.canonical import canonical, plain
-from crdtcast.datatypes.numbers import NumberSlots, decimal, score
+from crdtcast.datatypes.numbers import NumberSlots, decimal, loaded, score
 from crdtcast.datatypes.operations import Operation, element, natural
 from crdtcast.datatypes.ordered import CountedTree
 from crdtcast.datatypes.polog import EVERYTHING, Everything
 from crdtcast.datatypes.pure import SLIGHT
 from crdtcast.datatypes.sets import Element
+from crdtcast.datatypes.shown import shown
 
 
 class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
@@ -93,9 +95,10 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
         """Member and score at a position, from the end if it is negative. Logarithmic. Raises
         IndexError.
         """
-        index = position + len(self) if position < 0 else position
+        index = as_index(position)
+        index += len(self) if index < 0 else 0
         if not 0 <= index < len(self):
-            raise IndexError(f"position {position} in a {self.TYPE} of {len(self)}")
+            raise IndexError(f"position {shown(position)} in a {self.TYPE} of {len(self)}")
         slot = self._order.at(index)
         return cast(Element, slot), self._numbers[slot]
 
@@ -109,4 +112,4 @@ class SortedMap(NumberSlots[list[tuple[Element, Decimal]]]):
 
     def load_stable(self, dumped: Any, version: int) -> None:
         for member, number in dumped:
-            self.show(element(member), Decimal(number))
+            self.show(element(member), loaded(number))

@@ -14,6 +14,7 @@ that they have seen, and an element without any is gone.
 import enum
 from bisect import bisect_right, insort
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from operator import index as as_index
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from crdtcast.datatypes.canonical import canonical
@@ -29,6 +30,7 @@ from crdtcast.datatypes.operations import Operation, exact, integer, natural
 from crdtcast.datatypes.ordered import Block, CountedTree
 from crdtcast.datatypes.polog import Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.tags import Tag
 
@@ -96,7 +98,7 @@ class _Members(CountedTree[Member]):
 
 def side_of_parent(value: Any) -> Any:
     if value not in (LEFT, RIGHT):
-        raise ValueError(f"{ascii(value)[:60]} is no side: {LEFT!r} or {RIGHT!r}")
+        raise ValueError(f"{shown(value)} is no side: {LEFT!r} or {RIGHT!r}")
     return value
 
 
@@ -144,9 +146,10 @@ class Positions(PureOpCRDT[V]):
         return self._members.rank(member.leaf, member.leaf.items.index(member))
 
     def _at(self, index: int) -> Member:
-        position = index + len(self) if index < 0 else index
+        position = as_index(index)
+        position += len(self) if position < 0 else 0
         if not 0 <= position < len(self):
-            raise IndexError(f"index {index} in a {self.TYPE} of {len(self)}")
+            raise IndexError(f"index {shown(index)} in a {self.TYPE} of {len(self)}")
         return self._members.at(position)
 
     # ---- issuing ------------------------------------------------------------------------------
@@ -209,6 +212,25 @@ class Positions(PureOpCRDT[V]):
 
     def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
         return [self.stamp + 1]
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """Without replacements of what a later operation replaces or deletes, and without all that
+        comes before a reset.
+        """
+        overwritten: set[Identity] = set()
+        kept: list[list[Any]] = []
+        for operation in reversed(operations):
+            name, *args = operation
+            if name == "write":
+                if tuple(args[0]) in overwritten:
+                    continue
+                overwritten.add(tuple(args[0]))
+            elif name == "kill":
+                overwritten.update(identities(args[0]))
+            kept.append(operation)
+            if name == "reset":
+                break
+        return kept[::-1]
 
     # ---- arriving -----------------------------------------------------------------------------
 

@@ -236,9 +236,9 @@ class RWSet(RemovalKeepingSet):
         return [["add_all", wanted]] if wanted else []
 
     def __contains__(self, element: object) -> bool:
-        if not isinstance(element, Hashable) or element in self._removed:
+        if element in self._removed:
             return False
-        entries = self.log.in_slot(element)
+        entries = self.log.in_slot(cast(Element, element))
         return all(entry.content for entry in entries) and (
             bool(entries) or element in self._stable
         )

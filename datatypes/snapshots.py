@@ -13,6 +13,7 @@ import msgpack
 
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.polog import Entry, POLog
+from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Dot, Tag
 
@@ -51,7 +52,7 @@ def unpack(snapshot: bytes, type_name: str, version: int) -> Taken:
     with reading(type_name):
         found_format, found_type, found_version, stable, origins = msgpack.unpackb(snapshot)
         if found_type != type_name:
-            raise ValueError(f"it is one of {found_type!r}")
+            raise ValueError(f"it is one of {shown(found_type)}")
         if found_format > FORMAT or found_version > version:
             raise ValueError(
                 f"it has format {found_format}, version {found_version}; this program reads up to "
@@ -61,8 +62,8 @@ def unpack(snapshot: bytes, type_name: str, version: int) -> Taken:
         for origin, messages in origins.items():
             previous = 0
             for counter, past, written in messages:
-                if counter <= previous or not isinstance(past, dict):
-                    raise ValueError(f"the messages of {origin!r} are out of order")
+                if counter <= previous or not (_is_vector({origin: counter}) and _is_vector(past)):
+                    raise ValueError(f"the messages of {shown(origin)} are out of order")
                 previous = counter
                 tag = Tag(Dot(origin, counter), (), past)
                 entries.extend(
@@ -80,6 +81,14 @@ def reading(type_name: str) -> Iterator[None]:
         raise UnusableInputError(
             f"cannot restore a {type_name} from this snapshot: {error}"
         ) from error
+
+
+def _is_vector(past: Any) -> bool:
+    return (
+        isinstance(past, dict)
+        and set(map(type, past)) <= {str}
+        and set(map(type, past.values())) <= {int}
+    )
 
 
 def _written(slot: Hashable) -> Any:

@@ -1,6 +1,6 @@
 """Text that many edit at once: a sequence of characters (crdtcast.datatypes.sequence)."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from crdtcast.datatypes.identities import identity, run_of_identities
 from crdtcast.datatypes.operations import Operation, integer, natural, text
@@ -22,6 +22,10 @@ class SharedText(Positions[str]):
         "kill": Operation(run_of_identities),
         "reset": Operation(),
     }
+
+    def load_stable(self, dumped: Any, version: int) -> None:
+        super().load_stable(dumped, version)
+        text("".join(self))
 
     @property
     def value(self) -> str:

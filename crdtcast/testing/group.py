@@ -79,16 +79,17 @@ class Sent:
 
     def visible(self) -> list["VisibleOperation"]:
         """What a specification is to see of this message: what was meant, not what was sent."""
-        unmatched = list(enumerate(self.operations()))
+        # From the end: of equal operations, `compress` drops the earlier ones.
+        unmatched = list(enumerate(self.operations()))[::-1]
         visible: list[VisibleOperation] = []
-        for index, operation in enumerate(_unpacked(self.meant)):
+        for index, operation in reversed(list(enumerate(_unpacked(self.meant)))):
             found = next((pair for pair in unmatched if pair[1] == operation), None)
             if found is not None:
                 unmatched.remove(found)
             sent = None if found is None else found[0]
             name, *args = operation
             visible.append(VisibleOperation(name, tuple(args), self.tag, index, sent))
-        return visible
+        return visible[::-1]
 
 
 def _unpacked(payload: bytes) -> list[list[Any]]:

@@ -278,6 +278,15 @@ class TransfersAreNotPermitted(BoundedCounter):
             super().permit(name, args, after)
 
 
+class CompressionMixesOwners(BoundedCounter):
+    """What one gives to several in one message goes to the first."""
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        first: dict[str, list[Any]] = {}
+        named = [first.setdefault(each[0], each[2:]) for each in operations]
+        return [[*each[:2], *to] for each, to in zip(operations, named, strict=True)]
+
+
 class StabilityLosesTheGift(BoundedCounter):
     """Of a stable transfer only the giver's part is kept."""
 
@@ -300,6 +309,7 @@ class StabilityLosesTheGift(BoundedCounter):
         TransferMakesRights,
         pytest.param(BatchSpendsTwice, marks=pytest.mark.slow),  # rare: costs seconds
         TransfersAreNotPermitted,
+        pytest.param(CompressionMixesOwners, marks=pytest.mark.slow),  # rare: costs seconds
         StabilityLosesTheGift,
     ],
 )
@@ -371,3 +381,27 @@ def test_deltas_of_a_message_are_summed_as_far_as_they_fit() -> None:
         ["increment", 1],
     ]
     assert counter.compress([["decrement", -(2**63)]]) == [["decrement", -(2**63)]]
+
+
+def test_amounts_of_a_message_are_summed_by_owners() -> None:
+    top = 2**63 - 1
+    counter = BoundedCounter()
+    given = [
+        ["increment", 5, "a"],
+        ["transfer", 1, "b", "a"],
+        ["increment", 2, "a"],
+        ["decrement", 3, "a"],
+        ["transfer", 2, "c", "a"],
+        ["transfer", 1, "b", "a"],
+        ["decrement", 1, "a"],
+    ]
+    kept = [list(operation) for operation in given]
+    assert counter.compress(given) == [
+        ["increment", 7, "a"],
+        ["transfer", 2, "b", "a"],
+        ["decrement", 4, "a"],
+        ["transfer", 2, "c", "a"],
+    ]
+    assert given == kept
+    wide = [["increment", top, "a"], ["increment", 1, "a"], ["increment", 2, "a"]]
+    assert counter.compress(wide) == [["increment", top, "a"], ["increment", 3, "a"]]

@@ -46,7 +46,9 @@ def whole_tree(visible: Sequence[VisibleOperation]) -> list[Any]:
     hanging: dict[Any, list[tuple[int, Identity]]] = {}
     values: dict[Identity, list[tuple[VisibleOperation, Any, Any]]] = {}
     for operation in visible:
+        # What `compress` has dropped gets a name that nobody else has: nothing of it is shown.
         dot, at = operation.tag.dot, operation.sent
+        at = -1 - operation.index if at is None else at
         if operation.name == "place":
             parent, side, inserted, stamp = operation.args
             for number, value in enumerate(inserted):
@@ -234,6 +236,13 @@ class DeletionTakesAReplacedElement(SharedList):
         super().stabilise(entry)
 
 
+class CompressionKeepsTheFirst(SharedList):
+    """Of the replacements of one element in a message, not the last is sent."""
+
+    def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        return super().compress(operations[::-1])[::-1]
+
+
 class IndicesCountTheDead(SharedText):
     """What is inserted hangs from its neighbour even if that is dead."""
 
@@ -298,6 +307,7 @@ SLOW = pytest.mark.slow  # rare: costs seconds
         pytest.param(ReplacesOnlyWhatIsAlive, marks=SLOW),
         pytest.param(PlaceGoesWithOneOfItsDeletions, marks=SLOW),
         pytest.param(DeletionTakesAReplacedElement, marks=SLOW),
+        pytest.param(CompressionKeepsTheFirst, marks=SLOW),
         pytest.param(IndicesCountTheDead, marks=SLOW),
         TypedBackwards,
         TextSnapshotForgetsTheDead,
@@ -515,3 +525,31 @@ def test_a_restored_list_knows_who_hung_from_a_parent_that_is_gone() -> None:
     restored = SharedList.restore(a.crdt.snapshot())
     assert restored._children.keys() == a.crdt._children.keys()
     assert restored.value == a.crdt.value == ["x", "q"]
+
+
+def test_what_a_later_operation_of_a_message_replaces_is_not_sent() -> None:
+    group = Group(SharedList, 1)
+    (only,) = group.members
+    group.issue(only, [Call("insert_all", 0, ["x", "y", "z"])])
+    first, second, third = (list(only.crdt.identity_at(index)) for index in range(3))
+    crdt = only.crdt
+    operations = [
+        crdt.prepare(*call)
+        for call in (
+            ("replace", 0, "a"),
+            ("replace", 1, "b"),
+            ("replace", 0, "c"),
+            ("delete", 1, 2),
+            ("insert", 0, "d"),
+            ("replace", 2, "e"),
+        )
+    ]
+    assert crdt.compress(operations) == [
+        ["write", first, "c", 2],
+        ["kill", [[*second, 2]]],
+        ["place", first, "L", ["d"], 2],
+        ["write", third, "e", 2],
+    ]
+    reset = [*operations, crdt.prepare("reset"), crdt.prepare("insert", 0, "f")]
+    assert crdt.compress(reset) == reset[-2:]
+    assert SharedText().compress([["place", None, "L", "a", 1], ["reset"]]) == [["reset"]]

@@ -1,13 +1,15 @@
 """Names, types, listing, deletion and waiting: what a replica does with its objects."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from crdtcast import LocalProtocolError, TypeClashError
-from crdtcast.datatypes import AWSet, ResettableCounter
+from crdtcast import InvalidOperationError, LocalProtocolError, TypeClashError, open_replica
+from crdtcast.datatypes import AWSet, PureOpCRDT, ResettableCounter
+from crdtcast.objects import Objects
 
 from .replica_support import isolate, level, rejoin, replicas, settle
 
@@ -217,3 +219,38 @@ def test_a_snapshot_is_one_cut() -> None:
             await eu.at_least(us.snapshot().token)
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("name", [5, None, b"x", "\ud800", ("x",), ["x"], {}])
+def test_what_could_not_travel_is_no_name(name: Any) -> None:
+    async def main() -> None:
+        async with open_replica("eu", peers={"us": None}) as eu:
+            with pytest.raises(InvalidOperationError, match="no name for an object"):
+                eu.object(name, AWSet)
+            with pytest.raises(InvalidOperationError, match="no name for an object"):
+                await eu.delete(name)
+            with pytest.raises(InvalidOperationError), eu.batch() as batch:
+                batch.object(name, AWSet)
+            with pytest.raises(InvalidOperationError), eu.batch() as batch:
+                batch.delete(name)
+            assert eu.engine.counters().sent == 0
+
+    trio.run(main)
+
+
+class Unfinished(PureOpCRDT[int]):
+    TYPE = "unfinished"
+
+
+@pytest.mark.parametrize("crdt_type", [PureOpCRDT, Unfinished, int, AWSet(), "set_aw", None])
+def test_what_is_no_data_type_is_refused(crdt_type: Any) -> None:
+    async def main() -> None:
+        async with open_replica("eu", peers={"us": None}) as eu:
+            for use in (partial(eu.object, "x"), eu.upgrade, partial(eu.batch().object, "x")):
+                with pytest.raises(LocalProtocolError, match="is no data type"):
+                    use(crdt_type)
+            assert eu.saved() is not None
+
+    trio.run(main)
+    with pytest.raises(LocalProtocolError, match="is no data type"):
+        Objects([crdt_type])

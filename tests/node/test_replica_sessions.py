@@ -1,5 +1,7 @@
 """Session tokens: a client that goes from one replica to another does not go back in time."""
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
@@ -81,9 +83,21 @@ def test_tokens_of_two_replicas_merge() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "!", "kg", "lAGkc2hvcJA", "€", str(Token("g", ()))[:-1] + "=", "kwIB", "kwGhZ5GSAQE"],
+    [
+        None,
+        b"kg",
+        "\ud800",
+        "",
+        "!",
+        "kg",
+        "lAGkc2hvcJA",
+        "€",
+        str(Token("g", ()))[:-1] + "=",
+        "kwIB",
+        "kwGhZ5GSAQE",
+    ],
 )
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_what_is_no_token_is_refused(text: Any) -> None:
     with pytest.raises(UnusableInputError, match="is no session token"):
         Token.parse(text)
 
@@ -93,5 +107,8 @@ def test_a_token_of_another_group_says_nothing_here() -> None:
         async with open_replica("a", peers={}, group="bank") as bank:
             with pytest.raises(LocalProtocolError, match="of its own group"):
                 await bank.at_least(Token("shop", ()))
+            text: Any = str(await bank.token())
+            with pytest.raises(LocalProtocolError, match="is no token"):
+                await bank.at_least(text)
 
     trio.run(main)
