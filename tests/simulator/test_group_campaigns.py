@@ -10,7 +10,7 @@ from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
 
 SEEDS = 100
-FEWER = {"exodus": 40, "return": 50, "regions": 50}
+FEWER = {"copies": 40, "exodus": 40, "return": 50, "regions": 50}
 MEMBERS = range(3, 7)
 
 
