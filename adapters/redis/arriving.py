@@ -208,7 +208,7 @@ def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState
         name=name,
         incarnation=entry.incarnation,
         members=tuple(sorted({name_of(member.incarnation) for member in state.members})),
-        counter=state.counter,
+        counter=state.vector.get(entry.incarnation, 0),
         vector=dict(state.vector),
         context=state.context,
         stable=dict(state.stable),

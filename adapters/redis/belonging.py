@@ -30,6 +30,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.replica import fresh_incarnation
+from crdtcast.tags import Dot
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class Belonging:
     def yielded(self) -> int:
         """Removals of evicted incarnations that were not sent again, since start."""
         return self._returning.yielded
+
+    def first_of(self, dot: Dot) -> Dot | None:
+        """See `Returning`."""
+        return self._returning.first_of(dot)
 
     # Getting in
 

@@ -169,7 +169,7 @@ def gateway(
             advertise=None if advertise is None else parse_address(advertise),
             leave_within=leave_on_stop,
         )
-    _refuse_mixed(found, contacts, peers, member, (replaces, advertise, leave_on_stop), log_dir)
+    _refuse_mixed(found, contacts, peers, member, (replaces, advertise, leave_on_stop))
     options = GatewayOptions(
         node=NodeOptions(
             name=name,
@@ -207,7 +207,6 @@ def _refuse_mixed(
     peers: tuple[str, ...],
     member: GroupOptions | None,
     of_members: tuple[object, ...],
-    log_dir: Path | None,
 ) -> None:
     """Raises ConfigurationError for options that do not go together."""
     if found and contacts:
@@ -225,10 +224,6 @@ def _refuse_mixed(
         )
     if found and of_members[0]:
         raise ConfigurationError("--replaces goes with --join: a founder is the first member")
-    if member is not None and log_dir is not None:
-        raise ConfigurationError(
-            "an event log (--log-dir) is not written in this version where members come and go"
-        )
 
 
 async def _main(runner: Gateway, metrics: Address | None) -> None:

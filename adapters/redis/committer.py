@@ -107,6 +107,10 @@ class Commit:
     deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
+    issued: list[Tag] = field(default_factory=list)
+    """The engine's own operations on the membership."""
+    stored: list[Message] = field(default_factory=list)
+    """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
     repaired: frozenset[bytes] = frozenset()
     """Keys that are put right, which somebody had changed past the gateway."""
     transaction: bool = False
@@ -120,6 +124,12 @@ class Commit:
 
 class Observer(Protocol):
     """Who is told of what was committed: the event log and the durability probe."""
+
+    def gathering(self, commit: Commit, number: int) -> None:
+        """Where members come and go: `commit`, which will be of that number, has taken what is stable, and what the
+        engine has issued by itself; nothing is delivered yet.
+        """
+        ...
 
     def prepared(self, commit: Commit, number: int) -> None:
         """`commit`, the one of that number, holds all that the engine knows at this instant; it is about to be sent."""
@@ -361,6 +371,9 @@ class Committer:
 
     def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         commit.stable = engine.poll_stable(MAX_STABLE)
+        if isinstance(engine, GroupEngine):
+            commit.issued = engine.take_issued()
+            self._observer.gathering(commit, self.commits + 1)
         while not self._inside and len(commit.deliveries) < MAX_DELIVERIES:
             delivery = engine.poll()
             if delivery is None:
@@ -506,18 +519,19 @@ class Committer:
         """Whether the engine sends nothing any more."""
         return isinstance(self.engine, GroupEngine) and self.engine.standing not in _ABLE
 
-    def _new_messages(self, commit: Commit, engine: Engine | GroupEngine) -> list[Message]:
-        """What this commit is the first to store, in the order in which it was delivered or sent."""
+    def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         messages = []
         for delivery, _ in commit.deliveries:
             tag = delivery.tag
             messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
-        if isinstance(engine, GroupEngine) and (issued := engine.take_issued()):
-            # The engine's own stand between the others; what became stable at once is not needed any more.
-            dots = [message.dot for message in messages] + [tag.dot for tag in issued]
-            return engine.messages(dots)
-        return messages
+        if isinstance(engine, GroupEngine):
+            commit.issued += engine.take_issued()
+            if commit.issued:
+                # The engine's own stand between the others; what became stable at once is not needed any more.
+                dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
+                messages = engine.messages(dots)
+        commit.stored = messages
 
     def _add_metadata(
         self, commit: Commit, engine: Engine | GroupEngine, state: StoredState
@@ -528,7 +542,8 @@ class Committer:
             return
         order = state.order
         entries: list[bytes] = []
-        for message in self._new_messages(commit, engine):
+        self._note_stored(commit, engine)
+        for message in commit.stored:
             order += 1
             entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
         if entries:

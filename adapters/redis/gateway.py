@@ -28,6 +28,7 @@ from crdtcast.adapters.redis.committer import Commit, Committer
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.front import Front
 from crdtcast.adapters.redis.grouped import GroupPeers
+from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room, parse_info
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.localfile import LocalFile
@@ -53,13 +54,14 @@ from crdtcast.exceptions import (
     ServerError,
     SupersededError,
 )
+from crdtcast.grouplog import GroupLog
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import new_incarnation
 from crdtcast.listening import cannot_listen
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address
-from crdtcast.tags import Vector, covers
+from crdtcast.tags import Dot, Vector, covers
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
@@ -136,6 +138,7 @@ class Gateway:
             clock=time.monotonic,
             metadata_db=options.metadata_db,
             store_bytes=self._store_bytes,
+            first_of=self._first_of,
         )
         self.durability = DurabilityProbe(self._durable, self._log)
         self.relay = Passthrough(self._poller, options.server, self._after_events)
@@ -219,6 +222,8 @@ class Gateway:
         if isinstance(self._failure, SupersededError):
             if self._event_log is not None:
                 self._event_log.abandon()  # it is the other gateway's now: no line more
+        elif isinstance(self._event_log, HeldLog) and self._event_log.waits:
+            self._event_log.abandon()  # what is not synced may never have been
         elif self._event_log is not None and self.committer.engine is not None:
             _, unstable = self._store_bytes()
             self._event_log.stop(unstable)
@@ -540,7 +545,8 @@ class Gateway:
             if self._event_log is not None:
                 self._event_log.close()
             tail = EventLog.recover(options.log_dir, options.node.name, group=options.node.group)
-            self._event_log = EventLog(
+            kind = EventLog if self.belonging is None else HeldLog
+            self._event_log = kind(
                 options.log_dir,
                 group=options.node.group,
                 replica=options.node.name,
@@ -551,16 +557,24 @@ class Gateway:
             )
             if tail.incarnation == engine.me:
                 told_stable = tail.stable
+        group = None
+        if isinstance(engine, GroupEngine) and isinstance(self._event_log, HeldLog):
+            self._event_log.number = self.committer.commits
+            group = GroupLog(engine, self._event_log, told=self._event_log.members or None)
         self.recorder.begin(
             self._event_log,
             keyspace,
             incarnation=engine.me,
-            members=state.members,
-            vector=engine.vector,
+            members=state.members if group is None else engine.members,
+            vector=state.vector,  # the engine may have sent something already
             stable=state.stable,
             unstable=unstable,
             reported=[dot for dot in state.reported if not covers(told_stable, dot)],
+            group=group,
         )
+
+    def _first_of(self, dot: Dot) -> Dot | None:
+        return None if self.belonging is None else self.belonging.first_of(dot)
 
     async def _watch_memory(self) -> None:
         """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only.
@@ -627,9 +641,14 @@ class Gateway:
 
     # What the parts tell each other
 
+    def gathering(self, commit: Commit, number: int) -> None:
+        """(For the committer.)"""
+        self.recorder.gathering(commit, number)
+
     def prepared(self, commit: Commit, number: int) -> None:
         """(For the committer.)"""
         if self.belonging is not None:
+            self.recorder.prepared(commit, self.belonging.engine.me)
             self.belonging.prepared(commit, number)
 
     def committed(self, commit: Commit) -> None:
@@ -702,6 +721,7 @@ class Gateway:
         if isinstance(engine, Engine):
             engine.mark_durable(mark.vector)
         elif self.belonging is not None:
+            self.recorder.synced(mark.number)
             self.belonging.peers.gate.synced(mark.number)
             if self.durability.level is Durability.EVERYSEC:  # otherwise the end of the commit does
                 self.belonging.peers.flush()

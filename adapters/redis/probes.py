@@ -60,7 +60,10 @@ async def serve_probes(
     """Until cancelled; with `nursery.start`, returns the address. ConfigurationError: it is taken."""
     listeners = await listen(address)
     own = GatewayProbes(gateway)
-    serve = Probes(own.ready, own.waits_for, own.status).serve
+    options = gateway.options.node
+    serve = Probes(
+        options.name, options.group, ready=own.ready, waits_for=own.waits_for, status=own.status
+    ).serve
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, serve, listeners)
         task_status.started(listeners[0].socket.getsockname()[:2])

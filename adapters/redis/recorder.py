@@ -1,7 +1,7 @@
 """What a gateway writes to its event log, and the object vectors and digests that make it comparable.
 
-Everything is written after the commit that did it, so a line is never about something that was not. A restart finds
-the difference between log and server (at most one commit) and writes what is missing (`begin`).
+Everything is written after the commit that did it (where members come and go: when that is synced), so a line is never
+about something that was not. A restart finds the difference between log and server, and writes what is missing.
 An object's vector W is any with "operations on the object" <= W <= "delivered here": equal (object, W) means the same
 operations, so it must mean the same digest. So the memory of vectors may be cut at any time by raising `floor`.
 """
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.digests import key_digest
 from crdtcast.adapters.redis.effects import Effect, RedisType
+from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.keyspace import Holds, Keyspace, hidden_key
 from crdtcast.eventlog import EventLog
+from crdtcast.grouplog import GroupLog
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Tag, Vector, covers, merge_into
 
@@ -33,7 +35,8 @@ _LARGEST_SET = 5_000
 class Recorder:
     """The committer's observer. Without an event log it does nothing but count.
 
-    `clock` is in seconds, monotone; an object is told about when it has not been touched for `quiet_seconds`.
+    `clock` is in seconds, monotone; an object is told about when it has not been touched for `quiet_seconds`. first_of:
+    the message of a former incarnation that goes out again as this one.
     """
 
     def __init__(
@@ -43,9 +46,12 @@ class Recorder:
         clock: Callable[[], float],
         metadata_db: int,
         store_bytes: Callable[[], tuple[int, int]],
+        first_of: Callable[[Dot], Dot | None] = lambda dot: None,
         quiet_seconds: float = 0.3,
     ) -> None:
         self.log = log
+        self.group: GroupLog | None = None
+        self.first_of = first_of
         self.keyspace = Keyspace(metadata_db)
         self.metadata_db = metadata_db
         self._clock = clock
@@ -71,30 +77,63 @@ class Recorder:
         stable: Vector,
         unstable: Sequence[Message],
         reported: Iterable[Dot],
+        group: GroupLog | None = None,
     ) -> None:
         """Go on from what the server holds: write what the last commit had not written, then START.
 
-        `reported` is what the last commit reported stable and the log has not.
+        `reported` is what the last commit reported stable and the log has not. group: where members come and go.
         """
-        self.log, self.keyspace = log, keyspace
+        self.log, self.keyspace, self.group = log, keyspace, group
         self._floor = dict(vector)
         self._vectors.clear()
         self._touched.clear()
         if log is None:
             return
-        for dot in reported:
-            if log.seq:
-                log.stable(dot)
-        for message in unstable:
-            if log.seq and not covers(log.vector, message.dot):
-                if message.dot.origin == incarnation:
-                    log.send(Tag(message.dot, message.context))
-                else:
-                    log.deliver(message.dot)
+        if log.seq:
+            for dot in reported:
+                if covers(log.vector, dot):
+                    log.stable(dot)
+            if group is not None:
+                group.so_far()
+            for message in unstable:
+                if not covers(log.vector, message.dot):
+                    self._tell(message, incarnation)
+            if group is not None:
+                group.issued(())
         log.start(vector, members, stable)
         log.flush()
 
+    def _tell(self, message: Message, me: str) -> None:
+        assert self.log is not None
+        if message.dot.origin == me:
+            tag = Tag(message.dot, message.context)
+            self.log.send(tag, reissues=self.first_of(message.dot))
+        else:
+            self.log.deliver(message.dot)
+        if self.group is not None and message.kind:
+            self.group.so_far()
+
     # The committer's observer
+
+    def gathering(self, commit: Commit, number: int) -> None:
+        """What the engine has come to between two commits, and what that has made stable."""
+        if self.group is not None and isinstance(self.log, HeldLog):
+            self.log.number = number
+            self.group.issued(commit.issued)
+            self.group.stable(commit.stable)
+
+    def prepared(self, commit: Commit, me: str) -> None:
+        """A commit is about to be sent: the engine knows now what the commit tells of, and no more."""
+        if self.group is not None and self.log is not None:
+            for message in commit.stored:
+                if not covers(self.log.vector, message.dot):
+                    self._tell(message, me)
+            self.group.issued(())
+
+    def synced(self, number: int) -> None:
+        """Nothing can take back the commits up to this one."""
+        if isinstance(self.log, HeldLog):
+            self.log.synced(number)
 
     def committed(self, commit: Commit) -> None:
         """The commit was applied: notices, deliveries, own messages, in the order in which they were prepared."""
@@ -102,13 +141,16 @@ class Recorder:
         if log is None:
             return
         now = self._clock()
-        for tag in commit.stable:
+        told = self.group is not None
+        for tag in () if told else commit.stable:
             log.stable(tag.dot)
         for delivery, decoded in commit.deliveries:
-            log.deliver(delivery.tag.dot)
+            if not told:
+                log.deliver(delivery.tag.dot)
             self._touch(decoded, delivery.tag.dot, now)
         for tag, _, decoded in commit.sent:
-            log.send(tag)
+            if not told:
+                log.send(tag)
             self._touch(decoded, tag.dot, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             del self._touched[next(iter(self._touched))]

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
 from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
-from crdtcast.tags import covers
+from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -48,6 +48,7 @@ class Returning:
         self._db = metadata_db
         self._log = logger
         self.parked: Parked | None = None
+        self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
         self.yielded = 0
         """Removals that were not sent again, since start."""
 
@@ -129,6 +130,14 @@ class Returning:
         return replies[1:-1]
 
     # In the one after it
+
+    def first_of(self, dot: Dot) -> Dot | None:
+        """The message of a former incarnation that was sent again as this one."""
+        if self._firsts[0] is not self.parked:
+            copies = {} if self.parked is None else self.parked.copies
+            firsts = {again: first for first, dots in copies.items() for again in dots}
+            self._firsts = self.parked, firsts
+        return self._firsts[1].get(dot)
 
     def prepared(self, commit: Commit, engine: GroupEngine) -> None:
         """A commit is about to be sent: it notes what has become known of earlier incarnations with it."""

@@ -11,28 +11,35 @@ from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.server import ServerAddress
+from crdtcast.logcheck import Checked, check_logs
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address
 from tests.adapters.redis.regression_support import PATIENCE, Running, until
 
 
 class Town:
-    """Regions by name: a server each, and a gateway in front of it. Everything ends with the `with` block."""
+    """Regions by name: a server each, and a gateway in front of it. Everything ends with the `with` block, and the
+    event logs of all are checked then.
+    """
 
     def __init__(self, directory: Path, *, appendfsync: str = "always") -> None:
         self.directory = directory
         self.appendfsync = appendfsync
         self.servers: dict[str, EmbeddedServer] = {}
         self.running: dict[str, Running] = {}
+        self.checked: Checked | None = None
 
     def __enter__(self) -> "Town":
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *exc_info: object) -> None:
         for running in self.running.values():
             running.stop()
         for server in self.servers.values():
             server.stop()
+        if error is None and (self.directory / "logs").exists():
+            self.checked = check_logs([self.directory / "logs"])
+            assert not self.checked.violations, self.checked.violations
 
     def server(self, name: str) -> EmbeddedServer:
         if name not in self.servers:
@@ -59,6 +66,7 @@ class Town:
             listen=("127.0.0.1", 0),
             server=ServerAddress("127.0.0.1", port or self.server(name).port),
             state_dir=self.directory / f"state-{name}",
+            log_dir=self.directory / "logs",
             member=GroupOptions(
                 founds=through is None, replaces=replaces, leave_within=leave_within
             ),

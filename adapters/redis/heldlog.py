@@ -1,0 +1,79 @@
+"""An event log whose lines wait until the commit that they tell of is synced: the server may lose what it has not, and
+nobody outside has heard of it then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from crdtcast.eventlog import EventLog
+from crdtcast.tags import Dot, Tag, Vector
+
+
+class HeldLog(EventLog):
+    """number: of the commit that is about to be sent, or was sent last."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.number = 0
+        self._held: deque[tuple[int, Callable[[], None]]] = deque()
+        self._known = dict(super().vector)
+
+    def synced(self, number: int) -> None:
+        """Nothing can take back the commits up to this one."""
+        while self._held and self._held[0][0] <= number:
+            self._held.popleft()[1]()
+        self.flush()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are lines that may not be written yet."""
+        return bool(self._held)
+
+    @property
+    def vector(self) -> Vector:
+        """With what waits to be written."""
+        return self._known
+
+    def _hold(self, line: Callable[[], None]) -> None:
+        self._held.append((self.number, line))
+
+    def start(self, vector: Vector, members: Iterable[str], stable: Vector | None = None) -> None:
+        kept = dict(vector)
+        self._known |= kept
+        self._hold(partial(super().start, kept, sorted(members), dict(stable or {})))
+
+    def send(
+        self,
+        tag: Tag,
+        object_ops: Sequence[tuple[str | bytes, object]] | None = None,
+        *,
+        reissues: Dot | None = None,
+    ) -> None:
+        self._known[tag.dot.origin] = tag.dot.counter
+        self._hold(partial(super().send, tag, object_ops, reissues=reissues))
+
+    def deliver(self, dot: Dot) -> None:
+        self._known[dot.origin] = dot.counter
+        self._hold(partial(super().deliver, dot))
+
+    def stable(self, dot: Dot) -> None:
+        self._hold(partial(super().stable, dot))
+
+    def joined(self, member: str, dot: Dot, *, replaces: Iterable[str] = ()) -> None:
+        self._hold(partial(super().joined, member, dot, replaces=list(replaces)))
+
+    def left(self, dot: Dot) -> None:
+        self._hold(partial(super().left, dot))
+
+    def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
+        self._hold(partial(super().evicted, incarnation, cut, forced=forced))
+
+    def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
+        self._hold(partial(super().state, object, dict(vector), digest))
+
+    def gc(self, bytes_before: int, bytes_after: int, entries: int) -> None:
+        self._hold(partial(super().gc, bytes_before, bytes_after, entries))
