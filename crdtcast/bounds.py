@@ -49,29 +49,31 @@ class Bound:
         self.limits = limits
         self._logger = logger
         self._warned = 0
+        self._linked: set[str] = set()
 
     def check(self, engine: SpillingEngine) -> None:
         """Raise StoreFullError if there is no room for one more message."""
         if engine.held_bytes >= self.limits.most_bytes:
             raise StoreFullError(
-                f"{engine.me} holds {engine.held_bytes:,} bytes that are not stable, the most it may: "
-                f"{_holders(engine)} has not acknowledged them: let it come back, or evict it"
+                f"{engine.me} holds {engine.held_bytes:,} bytes that are not stable, the most it may: not "
+                f"acknowledged by {self._holders(engine)}: let that come back, or evict it"
             )
 
     def look(self, engine: SpillingEngine, linked: set[str]) -> list[str]:
         """Warn if it is time to; whom to evict now. linked: names of those who can be reached."""
         held, most = engine.held_bytes, self.limits.most_bytes
+        self._linked = linked
         if held < _AGAIN_BELOW * most:
             self._warned = 0
             return []
         while self._warned < len(_WARNINGS) and held >= _WARNINGS[self._warned] * most:
             self._warned += 1
             self._logger.warning(
-                "%s holds %s bytes that are not stable, %d %% of the most: %s has not acknowledged them",
+                "%s holds %s bytes that are not stable, %d %% of the most: not acknowledged by %s",
                 engine.me,
                 f"{held:,}",
                 100 * held // most,
-                _holders(engine),
+                self._holders(engine),
             )
         if held < most or self.limits.when_full is WhenFull.REFUSE:
             return []
@@ -96,6 +98,7 @@ class Bound:
                 holder,
             )
 
-
-def _holders(engine: SpillingEngine) -> str:
-    return ", ".join(sorted(map(name_of, engine.held_back_by()))) or "nobody else"
+    def _holders(self, engine: SpillingEngine) -> str:
+        """Those out of reach, if there are any: something is on its way to the others all the time."""
+        holders = set(map(name_of, engine.held_back_by()))
+        return ", ".join(sorted(holders - self._linked - {name_of(engine.me)} or holders)) or "nobody else"

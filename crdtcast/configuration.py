@@ -7,6 +7,7 @@ All that is wrong is told at once.
 import difflib
 import enum
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -30,6 +31,7 @@ class Kind(enum.Enum):
     TEXT = "TEXT"
     ADDRESS = "HOST:PORT"
     ADDRESSES = "HOST:PORT,…"
+    NAMES = "NAME,…"
     PATH = "PATH"
     FLAG = "yes|no"
     SECONDS = "SECONDS"
@@ -111,6 +113,7 @@ def load(
     values: dict[str, Any] = {o.key: o.default for o in options if not o.required}
     sources = dict.fromkeys(values, "default")
     wrong: list[str] = []
+    unusable: set[str] = set()
 
     def take(source: str, found: Mapping[str, Any], name: Callable[[Option], str]) -> None:
         for each in options:
@@ -121,6 +124,7 @@ def load(
                 sources[each.key] = source
             except ConfigurationError as error:
                 sources.setdefault(each.key, source)
+                unusable.add(each.key)
                 wrong.append(f"{name(each)}: {error}")
 
     if file is not None:
@@ -137,10 +141,15 @@ def load(
         if o.required and o.key not in sources
     ]
     settings = None
-    if not wrong:
+    if all(o.key in values for o in options):
         settings = kind(**values)
         check = getattr(settings, "wrong", None)
-        wrong += check() if check is not None else []
+        # What mentions a value that could not be read may be wrong because of that alone.
+        wrong += [
+            line
+            for line in (check() if check is not None else [])
+            if not any(re.search(rf"\b{key}\b", line) for key in unusable)
+        ]
     return Loaded(
         None if wrong else settings,
         values,
@@ -199,6 +208,10 @@ def _read(kind: Kind, value: Any) -> Any:
                 for each in listed:
                     parse_address(each.strip())
                 return tuple(each.strip() for each in listed)
+        case Kind.NAMES:
+            listed = value.split(",") if isinstance(value, str) else value
+            if isinstance(listed, (list, tuple)) and all(isinstance(each, str) for each in listed):
+                return tuple(each.strip() for each in listed)
         case Kind.FLAG if isinstance(value, bool):
             return value
         case Kind.FLAG if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
@@ -224,6 +237,7 @@ _NAMES = {
     Kind.TEXT: "text",
     Kind.ADDRESS: "address: write host:port",
     Kind.ADDRESSES: 'list of addresses: write host:port, in a file ["host:port", …]',
+    Kind.NAMES: 'list of names: in a file ["name", …]',
     Kind.PATH: "path",
     Kind.FLAG: "flag: write true or false",
     Kind.SECONDS: "number of seconds",

@@ -73,6 +73,8 @@ class Status:
 
     caught_up: nothing waits here, and of every member that is not suspect all that it has told is
     delivered here. store_bytes: of payloads that are not stable, in memory; spilled_bytes: on disk.
+    held_bytes: of both, and of what is kept of each message beside; most_bytes: the most that may be
+    held, None without a limit.
     stability_lag: age of the oldest message that is not stable here. vector: what is
     delivered, by incarnation. clock_drift_refused: time stamps of others that were too far ahead.
     journal: what the journal says of itself; None in memory.
@@ -96,6 +98,8 @@ class Status:
     stability_lag: float
     store_bytes: int
     spilled_bytes: int
+    held_bytes: int
+    most_bytes: int | None
     repair: RepairStatus
     vector: Mapping[str, int]
     clock_drift_refused: int
@@ -107,6 +111,7 @@ def status(
     *,
     clock_drift_refused: int = 0,
     journal: Mapping[str, Any] | None = None,
+    most_bytes: int | None = None,
 ) -> Status:
     """Of the member that runs there. Looks at all members, and copies the vector."""
     engine = runtime.driven()
@@ -117,6 +122,7 @@ def status(
     members = _members(engine, endpoint.status())
     names = {member.name for member in members}
     counters = engine.counters()
+    spilling = engine if isinstance(engine, SpillingEngine) else None
     return Status(
         node=runtime.name,
         group=group,
@@ -142,7 +148,9 @@ def status(
         unstable=counters.unstable,
         stability_lag=held.lag,
         store_bytes=counters.store_bytes,
-        spilled_bytes=engine.spilled_bytes if isinstance(engine, SpillingEngine) else 0,
+        spilled_bytes=0 if spilling is None else spilling.spilled_bytes,
+        held_bytes=counters.store_bytes if spilling is None else spilling.held_bytes,
+        most_bytes=most_bytes,
         repair=RepairStatus(
             repeated=counters.repairs,
             duplicates=counters.duplicates,
@@ -162,7 +170,12 @@ def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
         return False
     if engine.has_deliverable() or engine.counters().pending:
         return False
-    return all((name_of(who) or who) in suspects for who in ahead(engine))
+    return not lacking(engine, suspects)
+
+
+def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
+    """Names of those of whom something is lacking here, suspects apart."""
+    return sorted({name_of(who) or who for who in ahead(engine)} - suspects.keys())
 
 
 def as_json(value: Any) -> dict[str, Any]:

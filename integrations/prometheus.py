@@ -22,6 +22,7 @@ _GAUGES = {
     "stability_lag": "Age of the oldest message that is not stable, in seconds",
     "store_bytes": "Bytes in memory of messages that are kept for repair",
     "spilled_bytes": "Bytes on disk of messages that are kept for repair",
+    "held_bytes": "Bytes of all that is not stable, with what is kept of each message",
 }
 _NAMES = {"stability_lag": "stability_lag_seconds"}
 _COUNTERS = {
@@ -41,14 +42,21 @@ _REPAIRS = {
 class StatusCollector:
     """A collector of `prometheus_client` for these statuses, as of now.
 
-    extra: further gauges of the first of them, name -> value.
+    extra: further gauges, name -> sentence and value, of the process with that name and group, which
+    may have no status yet.
     """
 
     def __init__(
-        self, statuses: Iterable[Status], extra: Mapping[str, tuple[str, float]] | None = None
+        self,
+        statuses: Iterable[Status],
+        extra: Mapping[str, tuple[str, float]] | None = None,
+        *,
+        node: str = "",
+        group: str = "",
     ) -> None:
         self._statuses = list(statuses)
         self._extra = extra or {}
+        self._labels = [node, group]
 
     def collect(self) -> Iterator[Metric]:
         """(For the registry.)"""
@@ -68,6 +76,11 @@ class StatusCollector:
             for each in self._statuses:
                 counter.add_metric([each.node, each.group], getattr(each.repair, key))
             yield counter
+        most = GaugeMetricFamily("crdtcast_held_most_bytes", "The most of them", labels=labels)
+        for each in self._statuses:
+            if each.most_bytes is not None:
+                most.add_metric([each.node, each.group], each.most_bytes)
+        yield most
         yield from self._of_peers()
         refused = CounterMetricFamily(
             "crdtcast_connections_refused", "Connections refused", labels=[*labels, "reason"]
@@ -78,8 +91,7 @@ class StatusCollector:
         yield refused
         for key, (about, value) in self._extra.items():
             gauge = GaugeMetricFamily(f"crdtcast_{key}", about, labels=labels)
-            for each in self._statuses[:1]:
-                gauge.add_metric([each.node, each.group], value)
+            gauge.add_metric(self._labels, value)
             yield gauge
 
     def _of_peers(self) -> Iterator[Metric]:
@@ -118,8 +130,14 @@ class StatusCollector:
         yield from (up, queued, sent, received, dropped, reconnects, suspicion, holding)
 
 
-def page(statuses: Iterable[Status], extra: Mapping[str, tuple[str, float]] | None = None) -> bytes:
-    """What a scrape of `/metrics` gets."""
+def page(
+    statuses: Iterable[Status],
+    extra: Mapping[str, tuple[str, float]] | None = None,
+    *,
+    node: str = "",
+    group: str = "",
+) -> bytes:
+    """What a scrape of `/metrics` gets. See `StatusCollector`."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(StatusCollector(statuses, extra))
+    registry.register(StatusCollector(statuses, extra, node=node, group=group))
     return generate_latest(registry)

@@ -13,7 +13,7 @@ from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError, Unusabl
 from crdtcast.link import STREAM_ERRORS
 from crdtcast.service.lines import Lines, be_greeted
 from crdtcast.service.settings import default_socket, socket_directory
-from crdtcast.service.sockets import connect
+from crdtcast.service.sockets import connect, is_own
 
 _PATIENCE = 5.0
 
@@ -69,9 +69,14 @@ def find(node: str | None, place: str | None) -> str:
     """Where to connect: as told, by the node's name, or the only node of this user on this machine."""
     if place is not None:
         return place
+    directory = Path(socket_directory())
+    if directory.is_dir() and not is_own(directory):
+        raise UnusableInputError(
+            f"other users may write to {directory}, and pose as a node there: remove it, or say with "
+            "--admin where the node listens"
+        )
     if node is not None:
         return default_socket(node)
-    directory = Path(socket_directory())
     found = sorted(directory.glob("*.sock")) if directory.is_dir() else []
     if len(found) > 1:
         found = [path for path in found if _is_alive(path)]

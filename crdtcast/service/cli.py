@@ -27,13 +27,13 @@ def takes_settings(command: F) -> F:
                 f"{each.flag}/--no-{each.flag[2:]}", each.key, default=None, help=about
             )
         else:
-            many = each.kind is Kind.ADDRESSES
+            many = each.kind in (Kind.ADDRESSES, Kind.NAMES)
             decorate = click.option(
                 each.flag,
                 each.key,
                 multiple=many,
                 default=None,
-                metavar="HOST:PORT" if many else each.kind.value,
+                metavar=each.kind.value.removesuffix(",…"),
                 help=about + ("  May be repeated." if many else ""),
             )
         command = decorate(command)

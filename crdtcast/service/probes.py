@@ -1,6 +1,7 @@
 """`/live`, `/ready` and `/metrics` over HTTP/1.1: one request a connection, and nothing but GET."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import trio
 
@@ -15,17 +16,28 @@ _REASONS |= {501: "Not Implemented", 503: "Service Unavailable"}
 _TEXT = "text/plain; charset=utf-8"
 
 
+Gauges: TypeAlias = Mapping[str, tuple[str, float]]
+
+
 class Probes:
-    """Answers for one process. ready: whether clients should be sent here; waits_for: why not. status:
-    may raise NotReadyError as long as there is none.
+    """Answers for one process. node, group: their names. ready: whether clients should be sent here;
+    waits_for: why not. status: may raise NotReadyError as long as there is none. gauges: further ones,
+    name -> sentence and value.
     """
 
     def __init__(
         self,
+        node: str,
+        group: str,
+        *,
         ready: Callable[[], bool],
         waits_for: Callable[[], str],
         status: Callable[[], Status],
+        gauges: Callable[[], Gauges] = dict,
     ) -> None:
+        self._node = node
+        self._group = group
+        self._gauges = gauges
         self._ready = ready
         self._waits_for = waits_for
         self._status = status
@@ -76,7 +88,9 @@ class Probes:
         except NotReadyError:
             statuses = []
         extra = {"ready": ("Whether clients should be sent here", float(self._ready()))}
-        return 200, prometheus.CONTENT_TYPE, prometheus.page(statuses, extra)
+        extra |= self._gauges()
+        body = prometheus.page(statuses, extra, node=self._node, group=self._group)
+        return 200, prometheus.CONTENT_TYPE, body
 
 
 async def _head(stream: trio.abc.Stream) -> bytes:

@@ -18,10 +18,14 @@ from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin
 from crdtcast.service.policy import to_evict
-from crdtcast.service.probes import Probes
+from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.shelf import Shelf
-from crdtcast.status import Status, is_caught_up, status
+from crdtcast.status import Status, is_caught_up, lacking, status
+
+_ABLE = Standing.MEMBER, Standing.DISPUTED
+_LARGE = 2**20
+"""Bytes of a copy from which its progress is told in the log."""
 
 
 def wall_clock_ms() -> int:
@@ -84,15 +88,33 @@ class NodeProcess:
         journal = None
         if self._journal is not None:
             journal = {"path": str(self._journal.path), "grown": self._journal.grown}
-        return status(self.member.channel, clock_drift_refused=refused, journal=journal)
+        return status(
+            self.member.channel,
+            clock_drift_refused=refused,
+            journal=journal,
+            most_bytes=self.settings.store_most_bytes,
+        )
 
     def waits_for(self) -> str:
         """Why it is not `ready`, for people."""
         try:
-            standing = self.member.standing
+            member = self.member
         except NotReadyError as error:
             return str(error)
-        return f"not caught up yet, or {standing.value}"
+        if self._stop.is_set() or member.standing not in _ABLE:
+            standing = "about to stop" if self._stop.is_set() else member.standing.value
+            return f"node {self.settings.name!r} is {standing}"
+        suspects = member.channel.shared.watching().suspects
+        names = ", ".join(lacking(member.engine, suspects)) or "what has come"
+        return f"node {self.settings.name!r} has not caught up yet with {names}"
+
+    def gauges(self) -> Gauges:
+        """Metrics that there are before it is a member, too."""
+        here, of = self.copied
+        return {
+            "copied_bytes": ("Bytes of the group's state that have been copied", here),
+            "copy_bytes": ("Bytes of the group's state that are to be copied", of),
+        }
 
     async def durable(self) -> None:
         """Return when all that was done so far is in the journal; at once without one."""
@@ -106,7 +128,7 @@ class NodeProcess:
         member = self._member
         if member is None or self._stop.is_set():
             return False
-        if member.standing not in (Standing.MEMBER, Standing.DISPUTED):
+        if member.standing not in _ABLE:
             return False
         if self._caught_up != member.incarnation and is_caught_up(
             member.engine, member.channel.shared.watching().suspects
@@ -143,7 +165,14 @@ class NodeProcess:
         """Answer probes and operators, from the start."""
         settings = self.settings
         if settings.metrics is not None:
-            probes = Probes(self.ready, self.waits_for, self.status)
+            probes = Probes(
+                settings.name,
+                settings.group,
+                ready=self.ready,
+                waits_for=self.waits_for,
+                status=self.status,
+                gauges=self.gauges,
+            )
             listeners = await listen(parse_address(settings.metrics))
             self.metrics = listeners[0].socket.getsockname()[:2]
             nursery.start_soon(trio.serve_listeners, probes.serve, listeners)
@@ -173,7 +202,7 @@ class NodeProcess:
             "advertise": settings.advertise,
             "process": self.shelf,
             "witness": settings.witness,
-            "replace": settings.replaces is not None,
+            "replaces": settings.replaces,
             "progress": self._copied,
             "journal": self._journal,
             "limits": settings.limits(),
@@ -182,7 +211,11 @@ class NodeProcess:
         }
 
     def _copied(self, here: int, of: int) -> None:
-        self.copied = (here, of)
+        before, self.copied = self.copied, (here, of)
+        if of >= _LARGE and (_tenth(*before) != _tenth(here, of) or here == of):
+            self._logger.info(
+                "%s of %s bytes of the group's state are copied", f"{here:,}", f"{of:,}"
+            )
 
     def _say_ready(self, member: GroupMember) -> None:
         told = {
@@ -209,8 +242,13 @@ class NodeProcess:
     async def _listen_to_signals(self, *, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
-            async for _ in signals:
+            async for number in signals:
+                self._logger.info("%s: the node stops", signal.Signals(number).name)
                 self.stop()
+
+
+def _tenth(here: int, of: int) -> int:
+    return 10 * here // of if of else 0
 
 
 async def evict_the_silent(member: GroupMember, after: float) -> None:
@@ -218,7 +256,7 @@ async def evict_the_silent(member: GroupMember, after: float) -> None:
     logger = logging.getLogger("crdtcast.node")
     while True:
         watching = member.channel.shared.watching()
-        if member.standing in (Standing.MEMBER, Standing.DISPUTED):
+        if member.standing in _ABLE:
             for victim in to_evict(member.engine, watching.suspects, after):
                 logger.warning("%s is silent for %g s: evicted by policy", victim, after)
                 member.evict(victim)

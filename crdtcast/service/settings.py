@@ -7,8 +7,10 @@ from typing import Any
 from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.options import NodeOptions, parse_address
 from crdtcast.proof import SECRET_VARIABLE, read_secret
+from crdtcast.tls import Tls
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -27,8 +29,11 @@ class NodeSettings:
     join: tuple[str, ...] = option(
         Kind.ADDRESSES, "Where a member can be dialled: any one, several to be safe.", ()
     )
-    replaces: str | None = option(
-        Kind.TEXT, "Take the place of the member of this node's own name, which is evicted.", None
+    replaces: tuple[str, ...] = option(
+        Kind.NAMES,
+        "Take the place of this member, which is lost, and evict it: another one, or an earlier life of "
+        "this node.",
+        (),
     )
     witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
     journal: str | None = option(
@@ -106,11 +111,9 @@ class NodeSettings:
             lines.append(
                 "the first member holds the state: found goes without witness and replaces"
             )
-        if self.replaces not in (None, self.name):
-            lines.append(
-                f"replaces is {self.replaces!r}: a node takes the place of a former life of its own name "
-                f"({self.name!r}); evict another one by `crdtcast evict`"
-            )
+        for lost in self.replaces:
+            if not valid_name(lost) and not valid_incarnation(lost):
+                lines.append(f"replaces: {lost!r} is no name of a member, and no incarnation")
         if self.log_level not in LEVELS:
             lines.append(f"log_level is {self.log_level!r}: choose one of {', '.join(LEVELS)}")
         if self.evict_after is not None and self.evict_after < 3 * self.keepalive_interval:
@@ -147,7 +150,9 @@ class NodeSettings:
                 "store_memory_bytes is above store_most_bytes: what is in memory is a part of the whole"
             )
         try:
-            self.node_options()
+            options = self.node_options()
+            if options.certificate and options.key and options.ca:
+                Tls(options.name, options.certificate, options.key, options.ca)
         except ConfigurationError as error:
             if str(error) not in lines:
                 lines.append(str(error))

@@ -28,9 +28,7 @@ async def listen_at(place: str) -> trio.SocketListener:
         raise ConfigurationError(f"cannot listen at {path}: a socket's path has 100 bytes at most")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = path.parent.stat()
-        shared = owner.st_mode & stat.S_IWOTH and not owner.st_mode & stat.S_ISVTX
-        if owner.st_uid not in (os.getuid(), 0) or shared:
+        if not is_own(path.parent):
             raise ConfigurationError(
                 f"cannot listen at {path}: other users may write to its directory: choose another"
             )
@@ -50,6 +48,13 @@ async def listen_at(place: str) -> trio.SocketListener:
     except OSError as error:
         raise ConfigurationError(f"cannot listen at {path}: {error.strerror or error}") from error
     return trio.SocketListener(listener)
+
+
+def is_own(directory: Path) -> bool:
+    """Whether no other user can put a socket of his own into the place of one there."""
+    found = directory.stat()
+    shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    return found.st_uid in (os.getuid(), 0) and not shared
 
 
 async def _answers(path: Path) -> bool:

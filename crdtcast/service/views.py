@@ -48,7 +48,7 @@ def status(found: Answer) -> str:
         f"members {', '.join(member['name'] for member in found['members'])}",
         f"sent {found['sent']:,}, delivered {found['delivered']:,}, pending {found['pending']:,}, "
         f"unstable {found['unstable']:,}: {size(found['store_bytes'])} in memory, "
-        f"{size(found['spilled_bytes'])} on disk",
+        f"{size(found['spilled_bytes'])} on disk{_of_most(found)}",
         f"stability lag {seconds(found['stability_lag'])}, repairs {found['repair']['repeated']:,}, "
         f"clock drift refused {found['clock_drift_refused']:,}",
     ]
@@ -58,6 +58,11 @@ def status(found: Answer) -> str:
         lines.append("journal none: in memory only")
     else:
         lines.append("journal " + ", ".join(f"{k} {v}" for k, v in found["journal"].items()))
+    if found["standing"] == "disputed":
+        lines.append(
+            "DISPUTED: this side and another one have cut each other off by force: decide which one goes "
+            "on, and type `crdtcast surrender` at a node of the other one"
+        )
     for suspect in found["suspects"]:
         lines.append(
             f"SUSPECT {suspect['name']}: silent for {seconds(suspect['silence'])}, "
@@ -70,6 +75,12 @@ def status(found: Answer) -> str:
         refused = ", ".join(f"{reason} {n}" for reason, n in sorted(found["refused"].items()))
         lines.append(f"refused connections: {refused}")
     return "\n".join(lines)
+
+
+def _of_most(found: Answer) -> str:
+    if not found["unstable"] or found["most_bytes"] is None:
+        return ""
+    return f", {100 * found['held_bytes'] // max(1, found['most_bytes'])} % of the most"
 
 
 def links(found: dict[str, Answer]) -> str:

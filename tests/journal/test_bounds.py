@@ -101,7 +101,7 @@ async def test_full_store_refuses_until_somebody_acknowledges(
     await start(group, directory, "b", limits, contact="a")
     await members_are(a.up, "a", "b")
     group.cut("b")
-    with pytest.raises(StoreFullError, match=r"b has not acknowledged them: let it come back, or"):
+    with pytest.raises(StoreFullError, match=r"not acknowledged by b: let that come back, or"):
         for number in range(100):
             a.up.tcbroadcast(b"%d" % number * SIZE)
     sent = len(a.ledger.payloads)
@@ -135,7 +135,7 @@ def test_warnings_come_long_before(tmp_path: Path, caplog: pytest.LogCaptureFixt
         if "% of the most" in record.getMessage() and record.getMessage().startswith("a.")
     ]
     assert [share // 5 * 5 for share in shares] == [50, 75, 90, 100] * 2
-    assert "b has not acknowledged" in caplog.text
+    assert "not acknowledged by b" in caplog.text
 
 
 @in_a_group

@@ -62,6 +62,27 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         loaded.get()
 
 
+def test_what_contradicts_itself_is_told_with_what_cannot_be_read() -> None:
+    given = {"name": "eu", "found": "perhaps", "max_frame": "many", "event_logs": "/logs"}
+    assert load(NodeSettings, given=given, environment={}).wrong == (
+        "--found: 'perhaps' is no flag: write true or false",
+        "--max-frame: 'many' is no whole number",
+        "event_logs is given without a journal, which tells what is durable: give one",
+    )
+
+
+def test_names_of_members_may_be_several() -> None:
+    for given in ("us, asia", ["us", "asia"]):
+        loaded = load(
+            NodeSettings, given={"name": "eu", "journal": "/x", "replaces": given}, environment={}
+        )
+        assert loaded.get().replaces == ("us", "asia")
+    assert (
+        checked(found=True, replaces=3)[0]
+        == '--replaces: 3 is no list of names: in a file ["name", …]'
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "expected"), [("1", True), ("OFF", False), ("yes", True), ("no", False)]
 )
@@ -111,8 +132,9 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
     ("given", "expected"),
     [
         ({"certificate": "a.pem"}, "belong together"),
+        ({"certificate": "a.pem", "key": "b", "ca": "c"}, "cannot use certificate a.pem"),
         ({"name": "no name"}, "no name for a node"),
-        ({"replaces": "us", "found": False, "join": ["127.0.0.1:1"]}, "of its own name"),
+        ({"replaces": ["us", "x y"], "found": False, "join": ["127.0.0.1:1"]}, "'x y' is no name"),
         ({"evict_after": 10}, "at least three keepalive_intervals"),
         ({"event_logs": "/logs"}, "without a journal"),
         ({"when_full": "panic"}, "choose refuse or evict"),

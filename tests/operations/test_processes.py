@@ -168,6 +168,7 @@ def test_members_leave_by_command_and_by_signal(group: dict[str, Running]) -> No
     assert [m["name"] for m in answer("members", at=eu)] == ["eu"]
     assert not Path(us.admin).exists() and not Path(w.admin).exists()
     assert eu.stop(signal.SIGINT) == 0
+    assert "SIGINT: the node stops" in eu.log.read_text().splitlines()[-1]
 
 
 def test_a_node_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
@@ -232,5 +233,9 @@ def test_one_of_two_cannot_cut_off_the_other_but_by_force(tmp_path: Path) -> Non
             refused = crdtcast("evict", "us", "--seconds", "0.1", at=eu, code=2).stderr
             assert "us is not cut off yet: the others (eu) have to say what" in refused
             assert answer("members", at=eu)[1]["evicting"]
-            forced = crdtcast("evict", "us", "--force", "--yes", at=eu)
+            asia = Running(tmp_path, "asia", "--join", eu.listen, "--replaces", "us")
+            with killed_at_the_end(asia):
+                asia.wait_ready()
+                assert [m["name"] for m in answer("members", at=asia)] == ["asia", "eu"]
+            forced = crdtcast("evict", "asia", "--force", "--yes", at=eu)
             assert "members: eu" in forced.stdout

@@ -27,8 +27,8 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 DOING = st.sampled_from(
-    "status members verify evict surrender cut heal objects get perform delete dance".split()
-)
+    ["status", "members", "verify", "evict", "surrender", "cut", "heal"]
+) | st.sampled_from(["objects", "get", "perform", "delete", "dance"])
 REQUESTS = st.fixed_dictionaries(
     {"do": DOING},
     optional={
@@ -46,6 +46,11 @@ REQUESTS = st.fixed_dictionaries(
 PERFORM = {"do": "perform", "name": "x", "type": "counter_pn", "operation": "increment"}
 
 Asking = Callable[[bytes], Awaitable[dict[str, Any]]]
+
+
+async def until_ready(process: NodeProcess) -> None:
+    while not process.ready():  # noqa: ASYNC110 (it tells nobody)
+        await trio.sleep(0.001)
 
 
 def node_with(talk: Callable[[NodeProcess, Asking], Awaitable[None]], **options: Any) -> None:
@@ -67,8 +72,7 @@ def node_with(talk: Callable[[NodeProcess, Asking], Awaitable[None]], **options:
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(process.run)
-                while not process.ready():  # noqa: ASYNC110
-                    await trio.sleep(0.001)
+                await until_ready(process)
                 await talk(process, ask)
                 process.stop()
 

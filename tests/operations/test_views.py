@@ -14,8 +14,16 @@ from crdtcast.cli import main
 from crdtcast.integrations.prometheus import page
 from crdtcast.jsonlog import JsonFormatter, log_to_stderr
 from crdtcast.peers import LinkStatus
+from crdtcast.service import views
 from crdtcast.service.views import seconds, size
-from crdtcast.status import HolderStatus, MemberStatus, RepairStatus, Status, SuspectStatus
+from crdtcast.status import (
+    HolderStatus,
+    MemberStatus,
+    RepairStatus,
+    Status,
+    SuspectStatus,
+    as_json,
+)
 
 STATUS = Status(
     node="eu",
@@ -36,6 +44,8 @@ STATUS = Status(
     stability_lag=1.5,
     store_bytes=900,
     spilled_bytes=901,
+    held_bytes=1902,
+    most_bytes=4000,
     repair=RepairStatus(1, 2, 3, 4, 5),
     vector={"eu.1": 5},
     clock_drift_refused=3,
@@ -44,7 +54,7 @@ STATUS = Status(
 
 
 def test_every_figure_is_on_the_metrics_page() -> None:
-    text = page([STATUS], {"ready": ("Whether", 1.0)}).decode()
+    text = page([STATUS], {"ready": ("Whether", 1.0)}, node="eu", group="shop").decode()
     found = {
         (sample.name, sample.labels.get("peer") or sample.labels.get("reason")): sample.value
         for family in text_string_to_metric_families(text)
@@ -57,6 +67,8 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         ("crdtcast_stability_lag_seconds", None): 1.5,
         ("crdtcast_store_bytes", None): 900,
         ("crdtcast_spilled_bytes", None): 901,
+        ("crdtcast_held_bytes", None): 1902,
+        ("crdtcast_held_most_bytes", None): 4000,
         ("crdtcast_sent_total", None): 5,
         ("crdtcast_delivered_total", None): 6,
         ("crdtcast_clock_drift_refused_total", None): 3,
@@ -76,6 +88,13 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         ("crdtcast_holds_back_seconds", "us"): 13,
         ("crdtcast_ready", None): 1,
     }
+
+
+def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
+    text = views.status({**as_json(STATUS), "ready": True, "standing": "disputed"})
+    assert "901 B on disk, 47 % of the most" in text
+    assert "DISPUTED" in text and "`crdtcast surrender`" in text
+    assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
 
 
 def test_a_log_line_is_one_json_object_whatever_it_says() -> None:

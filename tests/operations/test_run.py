@@ -1,0 +1,68 @@
+"""Nodes in this process: what a joiner tells of itself until it is ready, and how it ends."""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from crdtcast.exceptions import NotReadyError
+from crdtcast.service.probes import Probes
+from crdtcast.service.run import NodeProcess
+from crdtcast.service.settings import NodeSettings
+from tests.operations.test_requests import until_ready
+
+
+def node(where: Path, name: str, **options: Any) -> NodeProcess:
+    given = {"listen": "127.0.0.1:0", "admin": str(where / f"{name}.sock"), **options}
+    return NodeProcess(NodeSettings(name=name, **given))
+
+
+async def scraped(process: NodeProcess, path: str) -> str:
+    """What a probe gets."""
+    probes = Probes(
+        process.settings.name,
+        process.settings.group,
+        ready=process.ready,
+        waits_for=process.waits_for,
+        status=process.status,
+        gauges=process.gauges,
+    )
+    near, far = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(probes.serve, far)
+        await near.send_all(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        return b"".join([piece async for piece in near]).decode()
+
+
+def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        eu = node(tmp_path, "eu", found=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(eu.run)
+            await until_ready(eu)
+            eu.objects().perform("large", "register_lww", "assign", ["x" * 3 * 2**20])
+            host, port = eu.member.address
+            us = node(tmp_path, "us", join=(f"{host}:{port}",))
+            assert "is not in group 'default' yet" in await scraped(us, "/ready")
+            assert 'crdtcast_ready{group="default",node="us"} 0.0' in await scraped(us, "/metrics")
+            with pytest.raises(NotReadyError):
+                us.status()
+            nursery.start_soon(us.run)
+            await until_ready(us)
+            here, of = us.copied
+            assert here == of > 3 * 2**20
+            sample = re.search(r"crdtcast_copied_bytes{.*} (.*)", await scraped(us, "/metrics"))
+            assert sample is not None and float(sample[1]) == of
+            us.stop()
+            assert us.waits_for() == "node 'us' is about to stop"
+            eu.stop()
+
+    with caplog.at_level(logging.INFO):
+        trio.run(main)
+    told = [line for line in caplog.messages if "of the group's state are copied" in line]
+    assert 2 <= len(told) <= 11
