@@ -12,6 +12,7 @@ import click
 import trio
 
 from crdtcast.chaos import plan as plans
+from crdtcast.chaos import spaces
 from crdtcast.chaos.course import Course, Outcome
 
 
@@ -34,6 +35,14 @@ from crdtcast.chaos.course import Course, Outcome
     show_default=True,
     help="Writes a second, each node.",
 )
+@click.option(
+    "--network",
+    type=click.Choice(("auto", "namespaces", "proxies")),
+    default="auto",
+    show_default=True,
+    help="Whether each node is in a network namespace of its own, where the kernel loses packets and a black-hole "
+    "route swallows them; else the proxies hold bytes back or swallow them. auto: if that is permitted.",
+)
 @click.option("--keep", is_flag=True, help="Keep journals and logs, and say where.")
 @click.option(
     "--json",
@@ -42,11 +51,19 @@ from crdtcast.chaos.course import Course, Outcome
     help="One JSON object on the last line, and nothing else on stdout.",
 )
 def chaos(
-    nodes: int, minutes: float, seed: int, faults: str, rate: float, keep: bool, as_json: bool
+    nodes: int,
+    minutes: float,
+    seed: int,
+    faults: str,
+    rate: float,
+    network: str,
+    keep: bool,
+    as_json: bool,
 ) -> None:
     """Start a group of real nodes with journals, write to all of them, and do to them what the world does: SIGKILL,
-    pauses, cuts, one-way cuts, delays, torn connections, full and lost disks, wrong clocks, restarts of all at once
-    and one by one, evictions, joins, leaves. Then compare what was acknowledged with what is there.
+    pauses, cuts, one-way cuts, delays, losses, black holes, torn connections, full and lost disks, wrong clocks,
+    restarts of all at once and one by one, evictions, joins, leaves. Then compare what was acknowledged with what is
+    there.
     """
     kinds = [kind for kind in faults.split(",") if kind]
     if unknown := [kind for kind in kinds if kind not in plans.KINDS]:
@@ -57,9 +74,16 @@ def chaos(
         raise click.UsageError(
             "it needs Linux, whose processes can be given a limit while they run"
         )
+    apart = network != "proxies" and _go_apart(required=network == "namespaces")
     plan = plans.draw(seed, nodes, 60 * minutes, kinds)
     with _scratch(keep) as scratch:
-        course = Course(plan, scratch, rate=rate, tell=lambda line: click.echo(line, err=True))
+        course = Course(
+            plan,
+            scratch,
+            rate=rate,
+            tell=lambda line: click.echo(line, err=True),
+            apart=apart,
+        )
         click.echo(
             f"seed {seed}: {nodes} nodes, {len(plan.episodes)} episodes in {minutes:g} minutes",
             err=True,
@@ -72,17 +96,32 @@ def chaos(
                 scratch, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
             )
             click.echo(f"journals and logs are in {kept}", err=True)
-    _report(outcome, as_json, seed)
+    _report(outcome, as_json, seed=seed, network="namespaces" if apart else "proxies")
     sys.exit(1 if failed else 0)
 
 
-def _report(outcome: Outcome, as_json: bool, seed: int) -> None:
+def _go_apart(*, required: bool) -> bool:
+    """Enter a network namespace, if that is permitted here."""
+    reason = spaces.why_not()
+    if not reason:
+        spaces.enter()
+        return True
+    if required:
+        raise click.UsageError(f"no network namespaces: {reason}. Leave --network away, or be root")
+    click.echo(
+        f"no network namespaces ({reason}): losses and black holes are made by the proxies",
+        err=True,
+    )
+    return False
+
+
+def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
     found = outcome.found
     for line in [*outcome.wrong, *found.lost[:10], *found.doubled[:10], *found.diverged[:10]]:
         click.echo(f"wrong: {line}", err=True)
     figures = {
         "ok": outcome.ok,
-        "seed": seed,
+        **told,
         "acknowledged": outcome.acknowledged,
         "uncertain": outcome.uncertain,
         "lost": len(found.lost),

@@ -16,10 +16,12 @@ from typing import Any
 import trio
 
 from crdtcast.chaos import plan as plans
+from crdtcast.chaos import spaces
 from crdtcast.chaos.load import Client, Found, Promised, compare
-from crdtcast.chaos.nodes import NODE, Host, MisbehavedError, free_port
+from crdtcast.chaos.nodes import NODE, Host, MisbehavedError
 from crdtcast.chaos.plan import Episode, Plan
 from crdtcast.chaos.proxy import Network
+from crdtcast.chaos.spaces import Space
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.logcheck.check import check_logs
 
@@ -54,7 +56,9 @@ class Outcome:
 
 
 class Course:
-    """One run in `scratch`. tell: one line for each thing that happens. program: see `Host`."""
+    """One run in `scratch`. tell: one line for each thing that happens. apart: each node is in a network namespace of
+    its own; this process has to be in one (`spaces.enter`). program: see `Host`.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Course:
         *,
         rate: float,
         tell: Callable[[str], None],
+        apart: bool = False,
         program: Sequence[str] = NODE,
     ) -> None:
         self.plan = plan
@@ -70,6 +75,7 @@ class Course:
         self.clients: dict[str, Client] = {}
         self.outcome = Outcome()
         self._network = Network()
+        self._apart = apart
         self._scratch = scratch
         self._rate = rate
         self._tell = tell
@@ -98,6 +104,7 @@ class Course:
         finally:
             for host in self.hosts.values():
                 host.end()
+                host.place.close()
         outcome = self.outcome
         for host in self.hosts.values():
             outcome.wrong += host.crashes + host.tracebacks()
@@ -109,11 +116,12 @@ class Course:
         return outcome
 
     async def _new_host(self, name: str, nursery: trio.Nursery) -> Host:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        host = Host(
-            name, self._scratch, free_port(), listener.socket.getsockname()[1], self._program
+        (listener,) = await trio.open_tcp_listeners(
+            0, host=spaces.PROXIES if self._apart else "127.0.0.1"
         )
-        nursery.start_soon(self._network.serve, name, host.port, listener)
+        place = Space(len(self.hosts) + 1) if self._apart else self._network.place(name)
+        host = Host(name, self._scratch, place, listener.socket.getsockname(), self._program)
+        nursery.start_soon(self._network.serve, name, place.address, listener)
         self.hosts[name] = host
         return host
 
@@ -212,6 +220,14 @@ class Course:
                 host.signal(signal.SIGSTOP)
                 await trio.sleep(episode.lasts)
                 host.signal(signal.SIGCONT)
+            case plans.LOSS:
+                host.place.lose(episode.amount)
+                await trio.sleep(episode.lasts)
+                host.place.lose_nothing()
+            case plans.HOLE:
+                host.place.swallow()
+                await trio.sleep(episode.lasts)
+                host.place.swallow_nothing()
             case plans.FULL:
                 host.fill_up()
                 await trio.sleep(episode.lasts)

@@ -4,7 +4,6 @@ import json
 import resource
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -13,8 +12,11 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import trio
 
+from crdtcast.chaos.proxy import Place
+from crdtcast.chaos.spaces import Space
 from crdtcast.children import tied
 from crdtcast.exceptions import CrdtcastError
+from crdtcast.options import format_address
 from crdtcast.service.asking import Operator, operator
 
 READY_SECONDS = 60.0
@@ -28,7 +30,7 @@ class MisbehavedError(CrdtcastError):
 
 
 class Host:
-    """A node's place: its port, the port of the proxy before it, its journal, its log.
+    """A node's machine: where it is, the address of the proxy before it, its journal, its log.
 
     present: whether a node is meant to be a member here. program: what Python runs as a node, see `chaos.child`.
     """
@@ -37,13 +39,13 @@ class Host:
         self,
         name: str,
         scratch: Path,
-        port: int,
-        proxy_port: int,
+        place: Place | Space,
+        proxy: tuple[str, int],
         program: Sequence[str] = NODE,
     ) -> None:
         self.name = name
-        self.port = port
-        self.address = f"127.0.0.1:{proxy_port}"
+        self.place = place
+        self.address = format_address(proxy)
         self.journal = scratch / f"{name}.journal"
         self.events = scratch / "events" / name
         self.admin = str(scratch / f"{name}.sock")
@@ -68,7 +70,7 @@ class Host:
         self.end()
         settings = {
             "name": self.name,
-            "listen": f"127.0.0.1:{self.port}",
+            "listen": format_address(self.place.address),
             "advertise": self.address,
             "admin": self.admin,
             "journal": str(self.journal),
@@ -78,7 +80,7 @@ class Host:
             **({"join": list(join)} if join else {"found": True}),
             **({"replaces": self.name} if replace else {}),
         }
-        words = [sys.executable, *self._program, str(self.skew_ms)]
+        words = [*self.place.words, sys.executable, *self._program, str(self.skew_ms)]
         # The log goes through a pipe and `cat`, so that a full disk of the node's own leaves its last words.
         self._process = process = Popen(
             tied([*words, json.dumps(settings)]),
@@ -181,11 +183,3 @@ class Host:
             if "Traceback (most recent call last)" in self.log.read_text(errors="replace"):
                 return [f"{self.name} has printed a traceback: see {self.log}"]
         return []
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

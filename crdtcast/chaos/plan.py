@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET = "kill", "pause", "cut", "one-way", "delay", "reset"
+LOSS, HOLE = "loss", "black-hole"
 STOP_ALL, ROLLING, WIPE, FULL = "stop-all", "rolling", "wipe", "disk-full"
 EVICT, JOIN, LEAVE, SKEW = "evict", "join", "leave", "skew"
 
@@ -16,8 +17,8 @@ PAIRS = frozenset({CUT, ONE_WAY, DELAY, RESET})
 WHOLE = frozenset({STOP_ALL, ROLLING})
 MEMBERSHIP = frozenset({WIPE, EVICT, JOIN, LEAVE})
 KINDS = (
-    *(KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET, STOP_ALL),
-    *(ROLLING, WIPE, FULL, EVICT, JOIN, LEAVE, SKEW),
+    *(KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET, LOSS, HOLE),
+    *(STOP_ALL, ROLLING, WIPE, FULL, EVICT, JOIN, LEAVE, SKEW),
 )
 """All of them, in the order in which a plan goes through them."""
 
@@ -25,7 +26,7 @@ KINDS = (
 @dataclass(frozen=True, slots=True)
 class Episode:
     """at: seconds from the start. lasts: seconds until it is undone. node, other: whom it concerns; names of nodes,
-    "" if nobody in particular. amount: milliseconds, for delays and skews.
+    "" if nobody in particular. amount: milliseconds, for delays and skews; percent, for losses.
     """
 
     at: float
@@ -37,7 +38,8 @@ class Episode:
 
     def __str__(self) -> str:
         who = " ".join(filter(None, (self.node, self.other)))
-        amount = f" {self.amount} ms" if self.amount else ""
+        unit = "%" if self.kind == LOSS else "ms"
+        amount = f" {self.amount} {unit}" if self.amount else ""
         return f"{self.kind} {who}{amount} for {self.lasts:.1f} s".replace("  ", " ")
 
 
@@ -77,6 +79,8 @@ def draw(seed: int, nodes: int, seconds: float, kinds: Sequence[str] = KINDS) ->
             other = dice.choice([name for name in present if name != node])
         if kind == DELAY:
             amount = dice.choice((20, 100, 400))
+        elif kind == LOSS:
+            amount = dice.choice((3, 10, 30))
         elif kind == SKEW:
             amount = dice.choice((-600_000, -2_000, 2_000))
         elif kind == JOIN:

@@ -4,6 +4,8 @@ The first frame of a connection says who has dialled (the hello of the handshake
 Bytes are passed on as they are; a fault swallows them, holds them back, or ends the connection.
 """
 
+import random
+import socket
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -13,6 +15,8 @@ import trio
 from crdtcast.wire import FrameKind
 
 _READ = 64 * 1024
+_SEND_AGAIN = 0.2
+"""Seconds after which TCP sends a packet again, at least; it doubles each time."""
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
@@ -25,18 +29,60 @@ class Weather:
     deaf: bool = False
     cut: bool = False
     delay: float = 0.0
+    swallowed: int = 0
+    """Bytes so far."""
+
+
+class Place:
+    """Where a node is that shares the loopback with all others. What a kernel would do to its packets its proxy does to
+    the bytes: see `spaces.Space`, which is the same for a node in a namespace.
+    """
+
+    words = ()
+
+    def __init__(self, network: "Network", name: str) -> None:
+        self.address = ("127.0.0.1", _free_port())
+        self._network = network
+        self._name = name
+
+    def lose(self, percent: int) -> None:
+        """What follows a lost piece waits until TCP has sent that again."""
+        self._network.losses[self._name] = percent / 100
+
+    def lose_nothing(self) -> None:
+        """Undo `lose`."""
+        self._network.losses.pop(self._name, None)
+
+    def swallow(self) -> None:
+        """Nothing arrives there or comes from there. Connections stay, and stay silent for good."""
+        self._network.holes.add(self._name)
+
+    def swallow_nothing(self) -> None:
+        """Undo `swallow`."""
+        self._network.holes.discard(self._name)
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
 
 class Network:
     """The weather between nodes, by (from, to), and the connections that it is about."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
+        self.losses: dict[str, float] = {}
+        """Shares of the pieces to and from nodes."""
+        self.holes: set[str] = set()
+        self._dice = random.Random(seed)
         self._weather: defaultdict[tuple[str, str], Weather] = defaultdict(Weather)
         self._scopes: defaultdict[frozenset[str], set[trio.CancelScope]] = defaultdict(set)
 
     def between(self, source: str, target: str) -> Weather:
         """Bytes from `source` to `target`."""
         return self._weather[source, target]
+
+    def place(self, name: str) -> Place:
+        """A place for another node."""
+        return Place(self, name)
 
     def both(self, one: str, other: str) -> tuple[Weather, Weather]:
         """Both directions."""
@@ -52,26 +98,36 @@ class Network:
         for weather in self._weather.values():
             weather.deaf = weather.cut = False
             weather.delay = 0.0
+        self.losses.clear()
+        self.holes.clear()
 
-    async def serve(self, node: str, port: int, listener: trio.SocketListener) -> None:
-        """Pass on what arrives here to the node of that name and port."""
+    async def serve(
+        self, node: str, address: tuple[str, int], listener: trio.SocketListener
+    ) -> None:
+        """Pass on what arrives here to the node of that name, at its address."""
 
         async def handle(stream: trio.SocketStream) -> None:
             async with stream:
-                await self._connection(node, port, stream)
+                await self._connection(node, address, stream)
 
         await trio.serve_listeners(handle, [listener])
 
-    async def _connection(self, node: str, port: int, dialler: trio.SocketStream) -> None:
+    async def _connection(
+        self, node: str, address: tuple[str, int], dialler: trio.SocketStream
+    ) -> None:
         try:
             first, name = await _first_frame(dialler)
             pair = frozenset((node, name))
             if self.between(name, node).cut:
                 return
+            if self.holes & pair:
+                while await dialler.receive_some(_READ):
+                    pass
+                return
             with trio.CancelScope() as scope:
                 self._scopes[pair].add(scope)
                 try:
-                    async with await trio.open_tcp_stream("127.0.0.1", port) as target:
+                    async with await trio.open_tcp_stream(*address) as target:
                         await target.send_all(first)
                         async with trio.open_nursery() as nursery:
                             nursery.start_soon(self._pass, dialler, target, (name, node), scope)
@@ -94,13 +150,33 @@ class Network:
             while piece := await source.receive_some(_READ):
                 if weather.delay:
                     await trio.sleep(weather.delay)
-                swallowed = swallowed or weather.deaf
-                if not swallowed:
+                await self._lose(direction)
+                swallowed = swallowed or weather.deaf or not self.holes.isdisjoint(direction)
+                if swallowed:
+                    weather.swallowed += len(piece)
+                else:
                     await target.send_all(piece)
         except _BROKEN:
             pass
         finally:
-            scope.cancel()
+            if not swallowed:  # else its end is not heard of either
+                scope.cancel()
+
+    async def _lose(self, direction: tuple[str, str]) -> None:
+        """Wait as long as TCP would for a piece that is lost again and again."""
+        share = max(self.losses.get(name, 0.0) for name in direction)
+        pause = _SEND_AGAIN
+        while self._dice.random() < share:
+            await trio.sleep(pause)
+            pause *= 2
+
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def _first_frame(stream: trio.SocketStream) -> tuple[bytes, str]:

@@ -7,11 +7,14 @@ import pytest
 import trio
 
 from crdtcast.chaos.nodes import Host
+from crdtcast.chaos.proxy import Network
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Callable[[str], Host]:
-    return lambda program: Host("n1", tmp_path, 1, 2, program=("-c", program))
+    return lambda program: Host(
+        "n1", tmp_path, Network().place("n1"), ("127.0.0.1", 2), program=("-c", program)
+    )
 
 
 def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Host]) -> None:

@@ -1,5 +1,5 @@
-"""A member is killed at any moment of a sync: before it, or behind it with none, a part or all of the lines of its
-event log written. It goes on from its journal, and the logs of all are right.
+"""A member is killed before a sync of its journal, or behind it with none of the lines of its event log written, or
+some. It goes on from the journal, and the logs of all are right.
 """
 
 import itertools
@@ -28,16 +28,17 @@ class Watched(DurableLog):
         self._is_dead = False
 
     def taken(self, happened: Sequence[Happened]) -> None:
-        self._may_end(0.0)
+        if happened:
+            self._may_end(0.0)
         if not self._is_dead:
             super().taken(happened)
 
     def synced(self) -> None:
-        self._may_end(0.0)
-        self._may_end(0.6)
+        if self._log is not None and self._log._buffer:
+            self._may_end(0.0)
+            self._may_end(0.6)
         if not self._is_dead:
             super().synced()
-        self._may_end(1.0)
 
     def _may_end(self, share: float) -> None:
         """Perhaps be killed now. Of the lines that wait that share is written, the last one torn."""
@@ -54,7 +55,7 @@ class Watched(DurableLog):
 
 
 class Fate:
-    """Kills b at its step number `at`, and in its next life at `again`; it has four steps in each sync."""
+    """Kills b at its step number `at`, and in its next life at `again`; it has three steps in each sync."""
 
     def __init__(self, group: Country, at: int, again: int) -> None:
         self._group = group

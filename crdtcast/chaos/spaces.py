@@ -1,0 +1,143 @@
+"""Network namespaces: each node in one of its own, with a link of its own to the proxies. There the kernel itself
+loses packets, and a black-hole route swallows them, so that links are half-open as they are after a power failure
+somewhere between. It needs Linux, its tools, and root or the right to have user namespaces.
+"""
+
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+from crdtcast.children import tied
+from crdtcast.exceptions import CrdtcastError
+
+PROXIES = "10.93.0.1"
+"""Where the nodes reach the proxies."""
+
+_PORT = 7000
+_NEW_USER, _NEW_NET = 0x10000000, 0x40000000  # of unshare(2)
+_TOOLS = ("ip", "tc", "nsenter", "unshare")
+_PROBE = """
+set -e
+ip link set lo up
+ip link add probe0 type veth peer name probe1
+tc qdisc add dev probe0 root netem loss 50% 2>/dev/null || tc qdisc add dev probe0 clsact
+ip route add blackhole 10.93.1.2/32
+"""
+
+
+def why_not() -> str:
+    """Why there can be no namespaces here; "" if there can."""
+    if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        return f"no {', '.join(missing)} here: they come with iproute2 and util-linux"
+    words = ["unshare", "--net", *_as_user("--user", "--map-root-user"), "sh", "-c", _PROBE]
+    tried = subprocess.run(words, stdin=DEVNULL, capture_output=True, text=True)
+    return (
+        "" if tried.returncode == 0 else (tried.stderr.strip() or "not permitted").splitlines()[-1]
+    )
+
+
+def _as_user(*words: str) -> tuple[str, ...]:
+    return () if os.geteuid() == 0 else words
+
+
+def enter() -> None:
+    """Be in a network namespace with nothing but a loopback, with all threads and processes that are started from
+    here on. Call it only if `why_not` has no answer, and before there are other threads.
+
+    OSError: it is not permitted.
+    """
+    user, group = os.geteuid(), os.getegid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_NEW_NET | (_NEW_USER if user else 0)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    if user:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+    _run("ip link set lo up")
+    _run(f"ip address add {PROXIES}/32 dev lo")
+
+
+class Space:
+    """The namespace of a node, the `number`-th, from 1. It is there until `close`, whatever runs in it."""
+
+    def __init__(self, number: int) -> None:
+        here, gateway = f"10.93.{number}.2", f"10.93.{number}.1"
+        self.address = here, _PORT
+        self._device = device = f"node{number}"
+        holder = f"{shutil.which('unshare')} --net /bin/sh -c".split()
+        self._holder = Popen(
+            tied([*holder, "echo; exec sleep infinity"]), stdin=DEVNULL, stdout=PIPE
+        )
+        assert self._holder.stdout is not None
+        self._holder.stdout.readline()  # it is in its namespace
+        pid = self._holder.pid
+        self.words = [f"{shutil.which('nsenter')}", f"--net=/proc/{pid}/ns/net"]
+        """What runs the words behind them in the namespace."""
+        _run(f"ip link add {device} type veth peer name eth0 netns {pid}")
+        _run(f"ip address add {gateway}/30 dev {device}")
+        _run(f"ip link set {device} up")
+        for line in (
+            "ip link set lo up",
+            f"ip address add {here}/30 dev eth0",
+            "ip link set eth0 up",
+            f"ip route add default via {gateway}",
+        ):
+            _run(line, self.words)
+
+    def lose(self, percent: int) -> None:
+        """Of the packets of each direction so many are lost, at random, by the kernel."""
+        for device, where in self._ends():
+            if not _succeeds(f"tc qdisc add dev {device} root netem loss {percent}%", where):
+                _lose_by_filter(device, percent, where)
+
+    def lose_nothing(self) -> None:
+        """Undo `lose`."""
+        for device, where in self._ends():
+            for queue in ("root", "clsact"):
+                _succeeds(f"tc qdisc del dev {device} {queue}", where)
+
+    def swallow(self) -> None:
+        """Routes to it and from it are black holes: nothing arrives, and nobody is told."""
+        self._holes("add")
+
+    def swallow_nothing(self) -> None:
+        """Undo `swallow`."""
+        self._holes("del")
+
+    def close(self) -> None:
+        """End it."""
+        self._holder.kill()
+        self._holder.wait()
+
+    def _ends(self) -> tuple[tuple[str, Sequence[str]], ...]:
+        return (self._device, ()), ("eth0", self.words)
+
+    def _holes(self, do: str) -> None:
+        _run(f"ip route {do} blackhole {self.address[0]}/32")
+        _run(f"ip route {do} blackhole {PROXIES}/32", self.words)
+
+
+def _lose_by_filter(device: str, percent: int, where: Sequence[str]) -> None:
+    """For kernels without netem. Four instructions: load a random word; if it is above the share, pass the packet (0),
+    else drop it (2).
+    """
+    program = f"4,32 0 0 4294963256,37 0 1 {2**32 * percent // 100},6 0 0 0,6 0 0 2"
+    _run(f"tc qdisc add dev {device} clsact", where)
+    _run(f"tc filter add dev {device} egress bpf da bytecode '{program}'", where)
+
+
+def _succeeds(line: str, where: Sequence[str]) -> bool:
+    return subprocess.run([*where, *line.split()], stdin=DEVNULL, stderr=DEVNULL).returncode == 0
+
+
+def _run(line: str, where: Sequence[str] = ()) -> None:
+    words = [*where, *shlex.split(line)]
+    done = subprocess.run(words, stdin=DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise CrdtcastError(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
