@@ -400,18 +400,22 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         """Each value goes by its type's rule; a removal only where the value still is what it was.
         `reset` yields to any change.
         """
+        return cls.rebase_behind(operation, base, theirs, base, theirs)
+
+    @classmethod
+    def rebase_behind(
+        cls, operation: list[Any], base: Self, theirs: Self, home: Self, present: Self
+    ) -> list[list[Any]]:
         name, *args = operation
         if name == "reset":
-            return super().rebase(operation, base, theirs)
+            return [operation] if base == theirs and home == present else []
         issued: list[list[Any]] = []
         for key, nested_operation in base._pieces(name, args):
-            before, present = base._held(key), theirs._held(key)
+            before, since, own, now = (each._held(key) for each in (base, theirs, home, present))
             if nested_operation is not None:
-                issued += [
-                    ["update", *key, again]
-                    for again in type(before).rebase(nested_operation, before, present)
-                ]
-            elif before == present:
+                again = type(before).rebase_behind(nested_operation, before, since, own, now)
+                issued += [["update", *key, each] for each in again]
+            elif before == since and own == now:
                 issued.append(["remove", *key])
         return issued
 

@@ -173,11 +173,28 @@ class PureOpCRDT(ABC, Generic[V]):
         An eviction separates a replica from the group: its operation was concurrent with what the
         group did since, and issued again it would come after that, and remove or overwrite what it
         has never seen. So an additive operation goes out as it is, another only where `theirs`
-        still is what `base` was. A type may look closer. For several operations, in order: let
-        `base` take the effect of each, and `theirs` that of what was issued for it.
+        still is what `base` was. A type may look closer. For one of several operations:
+        `rebase_behind`.
         """
         if cls.OPERATIONS[operation[0]].additive or theirs == base:
             return [operation]
+        return []
+
+    @classmethod
+    def rebase_behind(
+        cls, operation: list[Any], base: Self, theirs: Self, home: Self, present: Self
+    ) -> list[list[Any]]:
+        """As `rebase`, for an operation that followed other own ones, which `base` and `theirs`
+        lack. `home` is `base` with their effect, `present` is `theirs` with that of what was issued
+        for them.
+
+        What an operation would take away has to be what it was without those before it, too: they
+        would hide what the group has written behind what the replica itself has. A type that looks
+        closer does it here, too, if an operation of it has parts.
+        """
+        issued = cls.rebase(operation, home, present)
+        if cls.OPERATIONS[operation[0]].additive or cls.rebase(operation, base, theirs):
+            return issued
         return []
 
     def entered(self, entry: Entry) -> None:

@@ -32,17 +32,12 @@ def rebased(base: C, mine: Iterable[list[Any]], theirs: C) -> Iterator[Rebased]:
 
     base: the object at the node that comes back, without `mine`: as the group knew it (`PureOpCRDT.clone(until=…)`).
     theirs: the object in the state that the node was given. Neither is changed. Each operation is judged by the type
-    (`PureOpCRDT.rebase`) with `base` as it was at its time, and `theirs` with what was issued for those before it; one
-    that is not additive also has to pass without those before it, or it would hide what the group has written behind
-    what the node itself has.
+    (`PureOpCRDT.rebase_behind`).
     """
     at_home, present = base.clone(), theirs.clone()
     past: Vector = _AllBefore()
     for number, operation in enumerate(mine, 1):
-        issued = type(base).rebase(operation, at_home, present)
-        additive = type(base).OPERATIONS[operation[0]].additive
-        if not additive and not type(base).rebase(operation, base, theirs):
-            issued = []
+        issued = type(base).rebase_behind(operation, base, theirs, at_home, present)
         at_home.effect(operation, Tag(Dot("mine", number), (), past))
         for index, again in enumerate(issued):
             present.effect(again, Tag(Dot("again", number), (), past), index)

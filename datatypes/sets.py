@@ -144,11 +144,23 @@ class AWSet(GSet):
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
         """Element by element: a removal goes out for what was there and still is."""
+        return cls.rebase_behind(operation, base, theirs, base, theirs)
+
+    @classmethod
+    def rebase_behind(
+        cls, operation: list[Any], base: Any, theirs: Any, home: Any, present: Any
+    ) -> list[list[Any]]:
+        """So does one for what only the replica itself has added."""
         name, *args = operation
-        if cls.OPERATIONS[name].additive or (name == "reset" and theirs == base):
+        unchanged = base == theirs and home == present
+        if cls.OPERATIONS[name].additive or (name == "reset" and unchanged):
             return [operation]
-        removed = sorted(base, key=canonical) if name == "reset" else _members(args)
-        still = [member for member in removed if member in base and member in theirs]
+        removed = sorted(home, key=canonical) if name == "reset" else _members(args)
+        still = [
+            member
+            for member in removed
+            if member in home and member in present and (member in base or member not in theirs)
+        ]
         return [["remove_all", still]] if still else []
 
 
@@ -229,10 +241,22 @@ class RWSet(RemovalKeepingSet):
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
         """Element by element: an add goes out unless somebody has removed the element since."""
+        return cls.rebase_behind(operation, base, theirs, base, theirs)
+
+    @classmethod
+    def rebase_behind(
+        cls, operation: list[Any], base: Any, theirs: Any, home: Any, present: Any
+    ) -> list[list[Any]]:
         name, *args = operation
         if name not in ("add", "add_all"):
-            return super().rebase(operation, base, theirs)
-        wanted = [member for member in _members(args) if member in theirs or member not in base]
+            unchanged = base == theirs and home == present
+            return [operation] if cls.OPERATIONS[name].additive or unchanged else []
+        wanted = [
+            member
+            for member in _members(args)
+            if (member in theirs or member not in base)
+            if (member in present or member not in home)
+        ]
         return [["add_all", wanted]] if wanted else []
 
     def __contains__(self, element: object) -> bool:

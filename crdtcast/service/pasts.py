@@ -195,9 +195,8 @@ class Rebasing:
             return [entry] if additive else []
         base, at_home, theirs = (_understood(held) for held in compared)
         _, _, *operation = entry
-        issued = type(base).rebase(operation, at_home, self._objects.crdt(key))
-        if not additive and not type(base).rebase(operation, base, theirs):
-            issued = []
+        present = self._objects.crdt(key)
+        issued = type(base).rebase_behind(operation, base, theirs, at_home, present)
         compared[1].take(Effect(self._tag(), 0, type(base).VERSION, operation))
         return [self._objects.entry(key, again) for again in issued]
 

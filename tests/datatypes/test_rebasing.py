@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.datatypes import AWSet, Number, Site
+from crdtcast.datatypes import AWMap, AWSet, Number, PureOpCRDT, RWSet, Site
 from crdtcast.datatypes.rebasing import rebased
 from crdtcast.engine import Parked, Standing
 from crdtcast.hlc import HLC
@@ -179,3 +179,53 @@ def test_nothing_that_the_group_added_since_is_lost_and_neither_side_is_changed(
             result.effect(again, Tag(Dot("r", number), (), past), index)
     assert (base.snapshot(), theirs.snapshot()) == held
     assert theirs.value - base.value <= result.value, "an element that was new to us"
+
+
+def again(base: PureOpCRDT[Any], mine: list[Any], since: list[Any]) -> list[list[Any]]:
+    """What is issued for operations of one's own that followed `base`, as `since` did elsewhere."""
+    theirs = base.clone()
+    for number, operation in enumerate(since, 1):
+        theirs.effect(operation, Tag(Dot("t", number), (), {"g": 1, "t": number - 1}))
+    return [each for _, issued in rebased(base, mine, theirs) for each in issued]
+
+
+def holding(crdt: PureOpCRDT[Any], operation: list[Any]) -> Any:
+    crdt.effect(operation, Tag(Dot("g", 1)))
+    return crdt
+
+
+@pytest.mark.parametrize(
+    ("since", "removed"),
+    [([["add_all", ["own"]]], ["tea"]), ([], ["own", "tea"]), ([["remove", "tea"]], ["own"])],
+)
+def test_a_removal_takes_what_only_the_replica_itself_has_added(
+    since: list[Any], removed: list[str]
+) -> None:
+    base = holding(AWSet(), ["add", "tea"])
+    mine = [["add", "own"], ["remove_all", ["own", "tea"]]]
+    assert again(base, mine, since) == [["add", "own"], ["remove_all", removed]]
+    assert again(base, [["add", "own"], ["reset"]], [["remove", "tea"]])[1:] == [
+        ["remove_all", ["own"]]
+    ]
+    assert again(base, [["add", "own"], ["reset"]], []) == [["add", "own"], ["reset"]]
+
+
+def test_an_add_behind_an_own_removal_does_not_hide_that_of_somebody_else() -> None:
+    base = holding(RWSet(), ["add", "x"])
+    mine = [["remove", "x"], ["add_all", ["x", "y"]]]
+    assert again(base, mine, [["remove", "x"]]) == [["remove", "x"], ["add_all", ["y"]]]
+    assert again(base, mine, []) == [["remove", "x"], ["add_all", ["x", "y"]]]
+
+
+def test_of_a_batch_what_somebody_else_has_touched_yields() -> None:
+    base = holding(AWMap(), ["update", "n", Number.TYPE, ["set", "1", 1]])
+    own = ["update", "s", AWSet.TYPE, ["add", "own"]]
+    batch = [["n", Number.TYPE, ["set", "2", 2]], ["s", AWSet.TYPE, ["remove", "own"]]]
+    mine = [own, ["batch", batch, []]]
+    changed = [["update", "n", Number.TYPE, ["increment", "1"]]]
+    assert again(base, mine, changed) == [
+        own,
+        ["update", "s", AWSet.TYPE, ["remove_all", ["own"]]],
+    ]
+    assert again(base, [own, ["remove", "s", AWSet.TYPE]], []) == [own, ["remove", "s", AWSet.TYPE]]
+    assert again(base, [["reset"]], changed) == []
