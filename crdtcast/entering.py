@@ -161,4 +161,8 @@ class Entering:
         """Those whom we were told to dial refuse us, and only an operator can change that."""
         status = self._channel.shared.status()
         if status and all(link.state == "refused" for link in status.values()):
-            raise HandshakeError(next(iter(status.values())).error or "refused")
+            where, link = next(iter(status.items()))
+            raise HandshakeError(
+                f"node {self._channel.name!r} has no link with {where}, and cannot join group "
+                f"{self._channel.group!r}: {link.error or 'refused'}"
+            )

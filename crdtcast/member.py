@@ -213,14 +213,13 @@ class GroupMember(Broadcasting):
             if not self.channel.options.peers:
                 self._recording.close()
                 raise ConfigurationError(
-                    f"the journal of {self.name!r} in group {self.group!r} is empty: say found=True, for "
-                    "the first member of a new group, or join='host:port', the address of any member"
+                    f"the journal of {self.name!r} in group {self.group!r} is empty: say found=True (--found), "
+                    "for the first member of a new group, or join='host:port' (--join host:port), the "
+                    "address of any member"
                 )
             lost += self._recording.asked
         with self._join_scope:
-            await self._become(
-                *await self._entering.enter(lost, self.witness, copies=self._copies)
-            )
+            await self._become(*await self._entering.enter(lost, self.witness, copies=self._copies))
         if self._closed:
             raise self._is_over()
 
@@ -487,6 +486,12 @@ class GroupMember(Broadcasting):
                 self._end()
             elif standing is Standing.EVICTED:
                 self._was_evicted()
+            elif standing is Standing.DISPUTED:
+                self._logger.warning(
+                    "another side of group %s and this one have cut each other off by force: decide "
+                    "which one goes on, and let the members of the other one surrender",
+                    self.group,
+                )
 
     def _was_evicted(self) -> None:
         self._logger.warning(

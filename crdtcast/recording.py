@@ -131,7 +131,8 @@ class Recording:
             if found.damage or found.records:
                 raise UnusableInputError(
                     f"{where} has lost its beginning ({found.damage or 'no snapshot'}): move it away, "
-                    "and let the node join as the replacement of its former life (replace=True)"
+                    "and let the node join as the replacement of its former life "
+                    f"(replace=True; --replaces {name})"
                 )
             return None
         saved = unpack_saved(found.snapshot, where)

@@ -148,8 +148,8 @@ class FileJournal(Journal):
     def _unusable(self, what: str) -> UnusableInputError:
         return UnusableInputError(
             f"nothing of the journal in {self.path} can be used ({what}): move the directory away, and "
-            "let the node join as the replacement of its former life (replace=True); what only this "
-            "node had is lost"
+            "let the node join as the replacement of its former life (replace=True; --replaces and its "
+            "own name); what only this node had is lost"
         )
 
     # Writing
