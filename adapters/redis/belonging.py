@@ -23,9 +23,10 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Found, Way, decide_member
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.entering import Entering
-from crdtcast.exceptions import LocalProtocolError, ServerError
+from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
 from crdtcast.incarnation import name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
@@ -82,6 +83,11 @@ class Belonging:
             logger,
         )
         self._evicted: GroupEngine | None = None
+        self._is_whole = True
+        """Whether its server has all that the evicted incarnation had."""
+        self._stored = 0
+        """Messages that the server had stored at the last answer."""
+        self._resumed_at = 0
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
         self._told_at = 0.0
@@ -89,6 +95,7 @@ class Belonging:
         """Set when this gateway has left the group, in order."""
         self.peers.channel.on_asked = self._asked
         self.peers.channel.on_gone = self._gone
+        self.peers.channel.on_rolled_back = self._rolled_back
         file = LocalFile.read(gateway.options.state_dir, gateway.options.node.name)
         self._addresses = dict(file.addresses) if file is not None else {}
         for name, address in self._addresses.items():
@@ -125,30 +132,62 @@ class Belonging:
         file = LocalFile.read(gateway.options.state_dir, node.name)
         founds = self._options.founds and self._evicted is None
         way = decide_member(node.group, node.name, file, inspection.found, founds=founds)
-        if self._evicted is not None:
-            way = Way.JOIN
         if way is Way.FOUND:
             state = self._founded(file)
             await gateway.claim(connection, inspection.fence, epoch, state)
-            inspection = await inspect(connection, db)
-        elif way is Way.JOIN:
-            await gateway.claim(connection, inspection.fence, epoch, None)
-            # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
-            replaces = [node.name] if file is not None else list(self._options.replaces)
-            replaces += inspection.found.joining or ()
-            await self._enter(connection, replaces, inspection.found)
-            self._evicted = None
             inspection = await inspect(connection, db)
         else:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
             # read before that may be out of date already, and would be written over it.
             await gateway.claim(connection, inspection.fence, epoch, None)
             inspection = await inspect(connection, db)
-            decide_member(node.group, node.name, file, inspection.found, founds=founds)
+            if way is Way.SAME:
+                way = decide_member(node.group, node.name, file, inspection.found, founds=founds)
+            if self._evicted is None:
+                self._evicted = self._ended_by_loss(inspection)
+            if self._evicted is not None:
+                way = Way.JOIN
+        if way is Way.JOIN:
+            # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
+            replaces = [node.name] if file is not None else list(self._options.replaces)
+            replaces += inspection.found.joining or ()
+            await self._enter(connection, replaces, inspection.found)
+            self._evicted, self._is_whole = None, True
+            inspection = await inspect(connection, db)
         if inspection.found.state is None:
             raise ServerError("the server lost its data at this moment")
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
         return inspection.found.state, inspection
+
+    def _ended_by_loss(self, inspection: Inspection) -> GroupEngine | None:
+        """The incarnation that cannot go on, if its server came back with less than others may have heard of."""
+        gateway, state = self._gateway, inspection.found.state
+        before = gateway.committer.engine
+        if isinstance(before, GroupEngine):  # this process remembers all of it
+            known = self._stored if state is None or state.incarnation == before.me else 0
+        elif state is None:
+            return None
+        else:
+            known = self._least_order(state)
+            before = GroupEngine(state.incarnation, state.group_state(inspection.unstable))
+            self._returning.resume(inspection.parked)
+        if (state.order if state is not None else 0) >= known:
+            return None
+        text = f"the server has lost a part of what {before.me} had stored"
+        if len(before.members) == 1:
+            self._log.error("%s, which nobody else has: it goes on with the rest", text)
+            return None
+        self._log.error("%s: it joins again as another incarnation", text)
+        self._is_whole = False
+        return before
+
+    def _least_order(self, state: StoredState) -> int:
+        """So many messages its server had stored when something left that rests on them, as far as files tell."""
+        options = self._gateway.options
+        synced = Synced.read(options.state_dir, options.node.name)
+        if synced is not None and synced.incarnation == state.incarnation:
+            return synced.order
+        return 0
 
     def _founded(self, file: LocalFile | None) -> StoredState:
         node = self._gateway.options.node
@@ -178,7 +217,7 @@ class Belonging:
         former, parked = [], None
         if self._evicted is not None:
             former = [self._evicted.me]
-            parked = await self._returning.park(connection, self._evicted)
+            parked = await self._returning.park(connection, self._evicted, is_whole=self._is_whole)
         writer = Writer(connection, gateway.options.metadata_db, former=former, parked=parked)
         arriving = Arriving(self.peers.channel, writer, self._tell_progress)
         self._entering = Entering(self.peers.channel, self._log, arriving)
@@ -212,8 +251,11 @@ class Belonging:
         """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
         gateway = self._gateway
         self._standing = Standing.MEMBER
+        self._stored = state.order
+        self._resumed_at = state.vector.get(engine.me, 0)
         self.peers.start(engine, state.founding)
-        gateway.durability.committed(Mark(gateway.committer.commits, dict(state.vector)))
+        mark = Mark(gateway.committer.commits, dict(state.vector), state.order)
+        gateway.durability.committed(mark)
 
     # Being in
 
@@ -242,6 +284,9 @@ class Belonging:
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
+        state = self._gateway.committer.state
+        if commit.transaction and state is not None:
+            self._stored = state.order
         self._giver.committed(commit)
 
     def look(self) -> None:
@@ -259,6 +304,22 @@ class Belonging:
             self.left.set()
         elif self._standing is Standing.EVICTED:
             self._was_evicted(engine)
+
+    def _rolled_back(self, error: RolledBackError) -> None:
+        """Another member has more of this incarnation than the server here, which no file has told."""
+        engine = self.engine
+        if engine.vector.get(engine.me, 0) == self._resumed_at:  # nothing was said since
+            self._log.error("%s: it joins again as another incarnation", error)
+            self._evicted, self._is_whole = engine, False
+            self._gateway.begin_anew(str(error))
+            return
+        self._gateway.fatal(
+            EndedError(
+                f"{error}: its server was restored from something older, and has been written to since. "
+                "Look at its data at the server's own port; then empty the server (FLUSHALL), start with "
+                "--join HOST:PORT, and write again what is missing"
+            )
+        )
 
     def _was_evicted(self, engine: GroupEngine) -> None:
         """Join again: the group's data takes the place of what is here, and what the group lacks is sent again."""

@@ -337,6 +337,8 @@ class OpenCluster(LocalCluster):
             words += ["--join", f"127.0.0.1:{contact.peer_port}"]
         else:
             words += ["--found"]
+        if self.log_directory is not None:
+            words += ["--log-dir", str(self.log_directory)]
         words += [*self.arguments, *arguments]
         gateway = GatewayProcess(name, port, peer_port, self.directory, words)
         region = self.regions[name] = Region(name, server, gateway)

@@ -8,7 +8,7 @@ the append-only file is sequential, so what was committed before that write is s
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import trio
@@ -31,17 +31,29 @@ PROMISES = {
 
 
 class Mark(NamedTuple):
-    """An instant of the server's history: the number of the last commit, and the vector that it left."""
+    """An instant of the server's history: the number of the last commit, and the vector and the number of stored
+    messages that it left.
+    """
 
     number: int
     vector: Vector
+    order: int = 0
 
 
 class DurabilityProbe:
-    """Calls `durable(mark)` when everything up to `mark` is synced. Fed with `committed` after each commit."""
+    """Calls `durable(mark)` when everything up to `mark` is synced. Fed with `committed` after each commit.
 
-    def __init__(self, durable: Callable[[Mark], None], logger: logging.Logger) -> None:
+    note: awaited with each mark that WAITAOF has told of, before.
+    """
+
+    def __init__(
+        self,
+        durable: Callable[[Mark], None],
+        note: Callable[[Mark], Awaitable[None]],
+        logger: logging.Logger,
+    ) -> None:
         self._durable = durable
+        self._note = note
         self._log = logger
         self._latest: Mark | None = None
         self._news = trio.Event()
@@ -81,6 +93,7 @@ class DurabilityProbe:
                     self._log.error("the server cannot tell what is synced: %s", synced)
                     return
                 if synced[0] >= 1 and mark is not None:
+                    await self._note(mark)
                     self._durable(mark)
         except ServerError as error:
             self._log.warning("%s", error)

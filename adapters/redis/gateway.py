@@ -40,6 +40,7 @@ from crdtcast.adapters.redis.recovery import Durability, Found, Identity, decide
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
 from crdtcast.adapters.redis.session import ServerIdentity, Session
+from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.backoff import Backoff
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
@@ -140,7 +141,7 @@ class Gateway:
             store_bytes=self._store_bytes,
             first_of=self._first_of,
         )
-        self.durability = DurabilityProbe(self._durable, self._log)
+        self.durability = DurabilityProbe(self._durable, self._note_synced, self._log)
         self.relay = Passthrough(self._poller, options.server, self._after_events)
         self.committer = Committer(
             metadata_db=options.metadata_db,
@@ -598,6 +599,9 @@ class Gateway:
                     )
                     self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
                     self._keep_aside(has_room=not full)
+                state = self.committer.state
+                if state is not None and self.durability.level is Durability.ALWAYS:
+                    await self._note_synced(self._mark(state))
                 await trio.sleep(_MEMORY_SECONDS)
 
     def _keep_aside(self, *, has_room: bool) -> None:
@@ -655,7 +659,7 @@ class Gateway:
         """(For the committer.)"""
         self.recorder.committed(commit)
         if commit.transaction and self.committer.state is not None:
-            self.durability.committed(Mark(self.committer.commits, self.committer.state.vector))
+            self.durability.committed(self._mark(self.committer.state))
         if self.belonging is not None:
             self.belonging.committed(commit)
         asked, self.committer.keyspace.asked = self.committer.keyspace.asked, []
@@ -715,6 +719,17 @@ class Gateway:
         self._renew = True
         if self._connection is not None:
             self._connection.abort(str(error))
+
+    def _mark(self, state: StoredState) -> Mark:
+        return Mark(self.committer.commits, state.vector, state.order)
+
+    async def _note_synced(self, mark: Mark) -> None:
+        """A server that comes back with less than this has lost something that may have left."""
+        engine = self.committer.engine
+        if self.belonging is not None and engine is not None:
+            synced = Synced(engine.me, mark.order)
+            options = self.options
+            await trio.to_thread.run_sync(synced.write, options.state_dir, options.node.name)
 
     def _durable(self, mark: Mark) -> None:
         engine = self.committer.engine

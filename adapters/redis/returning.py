@@ -62,10 +62,12 @@ class Returning:
 
     # At the end of an incarnation
 
-    async def park(self, connection: ServerConnection, engine: GroupEngine) -> bytes:
+    async def park(
+        self, connection: ServerConnection, engine: GroupEngine, *, is_whole: bool
+    ) -> bytes:
         """The value of the key `parked`: all that this incarnation, which has ended, may have to send again.
 
-        The connection is on database 0, where its data still is. Raises ServerError.
+        The connection is on database 0, where its data still is, all of it if it `is_whole`. Raises ServerError.
         """
         parked = Parked.of(engine.state(), engine.me, self.parked)
         own = [operation for operation in parked.operations if operation.dot.origin == engine.me]
@@ -74,7 +76,8 @@ class Returning:
         packed: list[ParkedOperation] = []
         for start in range(0, len(own), _READ_AT_ONCE):
             some = own[start : start + _READ_AT_ONCE]
-            for operation, taken in zip(some, await self._taken(connection, some), strict=True):
+            found = await self._taken(connection, some) if is_whole else [{} for _ in some]
+            for operation, taken in zip(some, found, strict=True):
                 try:
                     mine = Mine.of(operation.payload, taken, home)
                 except UnknownPayloadError as error:

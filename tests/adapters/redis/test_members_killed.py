@@ -9,6 +9,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.logcheck import check_logs
 from tests.adapters.redis.member_support import Load
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -24,7 +25,10 @@ def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
     print("seed", SEED)
     choice = random.Random(SEED)
     pause = threading.Event()
-    with OpenCluster(tmp_path, ["a", "b"], group="g", appendfsync=appendfsync) as cluster:
+    logs = tmp_path / "logs"
+    with OpenCluster(
+        tmp_path, ["a", "b"], group="g", appendfsync=appendfsync, log_directory=logs
+    ) as cluster:
         with RawClient(cluster["a"].gateway.port) as client:
             client.pipeline([("SADD", f"s{key}", "base") for key in range(KEYS)])
         load = Load(cluster["a"].gateway, SEED, KEYS)
@@ -51,6 +55,7 @@ def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
             assert client.call("GET", "total") == b"%d" % total
         assert len(cluster["a"].status()["members"]) == 4
         assert not any(cluster[name].status()["changed_past_the_gateway"] for name in "abcd")
+    assert not check_logs([logs]).violations
 
 
 def test_an_evicted_region_sends_everything_again_once_however_often_it_is_killed(
@@ -59,7 +64,10 @@ def test_an_evicted_region_sends_everything_again_once_however_often_it_is_kille
     print("seed", SEED)
     choice = random.Random(SEED)
     pause = threading.Event()
-    with OpenCluster(tmp_path, ["a", "b", "c"], group="g", appendfsync="always") as cluster:
+    logs = tmp_path / "logs"
+    with OpenCluster(
+        tmp_path, ["a", "b", "c"], group="g", appendfsync="always", log_directory=logs
+    ) as cluster:
         cluster.isolate("c")
         with RawClient(cluster["c"].gateway.port) as client:
             for number in range(300):  # a message each
@@ -84,3 +92,4 @@ def test_an_evicted_region_sends_everything_again_once_however_often_it_is_kille
                 assert client.call("GET", "n") == b"10300"
                 assert sum(int(str(client.call("SCARD", f"s{key}"))) for key in range(7)) == 300
         assert len(cluster["a"].status()["members"]) == 3
+    assert not check_logs([logs]).violations

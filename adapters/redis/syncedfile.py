@@ -1,0 +1,44 @@
+"""How far a server was last known to keep what it has, in a file beside the local one: a server that comes back with
+less has lost what others may have heard of. Where members come and go.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from crdtcast.exceptions import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """Contents of `<state-dir>/<name>.synced`. order: messages that it had stored (`StoredState.order`)."""
+
+    incarnation: str
+    order: int
+
+    def write(self, directory: Path, name: str) -> None:
+        """Replace the file; durable when this returns. Raises ConfigurationError if that fails."""
+        path = directory / f"{name}.synced"
+        scratch = directory / f"{name}.synced.tmp"
+        try:
+            with scratch.open("w", encoding="utf-8") as stream:
+                json.dump(asdict(self), stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            scratch.replace(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
+            ) from error
+
+    @classmethod
+    def read(cls, directory: Path, name: str) -> Synced | None:
+        """None if there is none, or it is damaged: the file itself proves nothing then."""
+        try:
+            fields = json.loads((directory / f"{name}.synced").read_text(encoding="utf-8"))
+            return cls(str(fields["incarnation"]), int(fields["order"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
