@@ -2,39 +2,20 @@
 
 Every operation is prepared, takes effect with a tag of a group of three (made beforehand: tags are
 the middleware's work), and is reported stable 200 operations later. All are run in turn, several
-times; the best time of each counts, because a busy machine only ever adds. Then what 100,000 stable
-elements occupy, beside a plain set (more of that: benchmarks/memory.py).
-Run: python benchmarks/datatypes.py [--json] [--only WORD]
+times; the best time of each counts, because a busy machine only ever adds.
+Run: python -m benchmarks.datatypes [--json] [--only WORD]
 """
 
 import json
 import random
 import sys
 import time
-import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from crdtcast.datatypes import (
-    AWMap,
-    AWSet,
-    BoundedCounter,
-    EWFlag,
-    GSet,
-    LWWRegister,
-    MVRegister,
-    Number,
-    PNCounter,
-    PureOpCRDT,
-    ResettableCounter,
-    RWSet,
-    SharedText,
-    Site,
-    SortedMap,
-    TwoPhaseSet,
-)
+from crdtcast import datatypes as types
 from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
 
@@ -43,7 +24,6 @@ Call = Callable[[random.Random], tuple[Any, ...]]
 LAG = 200
 OPERATIONS = 20_000
 ROUNDS = 5
-ELEMENTS = 100_000
 SEED = 20231
 
 
@@ -57,8 +37,8 @@ def tags() -> Iterator[Tag]:
 class Run:
     """One object under load: goes on from round to round."""
 
-    def __init__(self, crdt: PureOpCRDT[Any], call: Call):
-        crdt.site = Site("a", HLC(lambda: time.time_ns() // 1_000_000))
+    def __init__(self, crdt: types.PureOpCRDT[Any], call: Call):
+        crdt.site = types.Site("a", HLC(lambda: time.time_ns() // 1_000_000))
         self.crdt = crdt
         self.call = call
         self.tags = tags()
@@ -80,7 +60,7 @@ class Run:
         return self.apply([self.call(self.random) for _ in range(OPERATIONS)])
 
 
-def set_of(size: int, crdt: type[PureOpCRDT[Any]] = AWSet) -> Run:
+def set_of(size: int, crdt: type[types.PureOpCRDT[Any]] = types.AWSet) -> Run:
     removes = "remove" in crdt.OPERATIONS
 
     def call(source: random.Random) -> tuple[Any, ...]:
@@ -99,7 +79,7 @@ def map_of(size: int) -> Run:
             return "remove", name, "counter_resettable"
         return "update", name, "counter_resettable", ["increment", 1]
 
-    run = Run(AWMap(), call)
+    run = Run(types.AWMap(), call)
     run.apply(
         [
             ("update", f"key-{number}", "counter_resettable", ["increment", 1])
@@ -130,7 +110,7 @@ def scoring(source: random.Random) -> tuple[Any, ...]:
 
 
 def typing_text() -> Run:
-    crdt = SharedText()
+    crdt = types.SharedText()
 
     def call(source: random.Random) -> tuple[Any, ...]:
         # Calls are made before they are issued: an index beyond the end means the end.
@@ -144,18 +124,18 @@ def all_runs() -> dict[str, Callable[[], Run]]:
         "set of 10": lambda: set_of(10),
         "set of 1,000": lambda: set_of(1_000),
         "set of 100,000": lambda: set_of(100_000),
-        "grow-only set": lambda: set_of(1_000, GSet),
-        "remove-wins set": lambda: set_of(1_000, RWSet),
-        "two-phase set": lambda: set_of(1_000, TwoPhaseSet),
-        "counter": lambda: Run(ResettableCounter(), resetting),
-        "PN counter": lambda: Run(PNCounter(), counting),
-        "bounded counter": lambda: Run(BoundedCounter(), counting),
-        "number": lambda: Run(Number(), counting),
-        "LWW register": lambda: Run(LWWRegister(), assigning),
-        "MV register": lambda: Run(MVRegister(), assigning),
-        "flag": lambda: Run(EWFlag(), switching),
+        "grow-only set": lambda: set_of(1_000, types.GSet),
+        "remove-wins set": lambda: set_of(1_000, types.RWSet),
+        "two-phase set": lambda: set_of(1_000, types.TwoPhaseSet),
+        "counter": lambda: Run(types.ResettableCounter(), resetting),
+        "PN counter": lambda: Run(types.PNCounter(), counting),
+        "bounded counter": lambda: Run(types.BoundedCounter(), counting),
+        "number": lambda: Run(types.Number(), counting),
+        "LWW register": lambda: Run(types.LWWRegister(), assigning),
+        "MV register": lambda: Run(types.MVRegister(), assigning),
+        "flag": lambda: Run(types.EWFlag(), switching),
         "map of 1,000": lambda: map_of(1_000),
-        "scores of 1,000": lambda: Run(SortedMap(), scoring),
+        "scores of 1,000": lambda: Run(types.SortedMap(), scoring),
         "text": typing_text,
     }
 
@@ -169,25 +149,6 @@ def rates(only: str) -> dict[str, int]:
     return {name: round(OPERATIONS / seconds) for name, seconds in best.items()}
 
 
-def allocated(make: Callable[[], Any]) -> int:
-    """Bytes that are in use once `make` has made something."""
-    tracemalloc.start()
-    try:
-        made = make()
-        used = tracemalloc.get_traced_memory()[0]
-        del made
-    finally:
-        tracemalloc.stop()
-    return used
-
-
-def stable_set() -> PureOpCRDT[Any]:
-    crdt, tag = AWSet(), next(tags())
-    crdt.effect(["add_all", [f"element-{number}" for number in range(ELEMENTS)]], tag)
-    crdt.stable(tag)
-    return crdt
-
-
 def main() -> None:
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     measured = rates(only)
@@ -195,10 +156,6 @@ def main() -> None:
     if "set of 10" in measured and "set of 100,000" in measured:
         ratio = measured["set of 10"] / measured["set of 100,000"]
         report["ratio_10_to_100000"] = round(ratio, 2)
-    if not only:
-        plain = allocated(lambda: {f"element-{number}" for number in range(ELEMENTS)})
-        report["stable_set_bytes"] = allocated(stable_set)
-        report["plain_set_bytes"] = plain
     if "--json" in sys.argv:
         print(json.dumps(report))
         return
@@ -206,9 +163,6 @@ def main() -> None:
         print(f"{name:>16} {rate:>10,} operations per second")
     if "ratio_10_to_100000" in report:
         print(f"an operation on 100,000 elements takes {ratio:.2f} times as long as on 10")
-    if not only:
-        used = report["stable_set_bytes"]
-        print(f"100,000 stable elements: {used:,} bytes, {used / plain:.2f} times a plain set")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What stable data occupy, beside the plain Python value: bytes by tracemalloc, everything stable.
 
 Two tables: containers of many elements, and maps of many values, of each type of the catalogue.
-Run: python benchmarks/memory.py [--json] [--elements N]
+Run: python -m benchmarks.memory [--json] [--elements N]
 """
 
 import gc
@@ -13,28 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from crdtcast.datatypes import (
-    AWMap,
-    AWSet,
-    BoundedCounter,
-    DWFlag,
-    EWFlag,
-    GCounter,
-    GOMap,
-    GSet,
-    LWWRegister,
-    MVRegister,
-    Number,
-    PNCounter,
-    PureOpCRDT,
-    ResettableCounter,
-    RWSet,
-    SharedList,
-    SharedText,
-    Site,
-    SortedMap,
-    TwoPhaseSet,
-)
+from crdtcast import datatypes as types
 from crdtcast.hlc import HLC
 from crdtcast.tags import Dot, Tag
 
@@ -49,30 +28,32 @@ def element(n: int) -> str:
 class Content:
     """An operation that puts number n into an object, and the plain value that says the same."""
 
-    crdt: type[PureOpCRDT[Any]]
+    crdt: type[types.PureOpCRDT[Any]]
     operation: Callable[[int], tuple[Any, ...]]
     plain: Callable[[int], Any]
 
 
 VALUES = [
-    Content(GSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
-    Content(AWSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
-    Content(RWSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
-    Content(TwoPhaseSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
-    Content(GCounter, lambda n: ("increment", n), lambda n: n),
-    Content(PNCounter, lambda n: ("decrement", n), lambda n: -n),
-    Content(ResettableCounter, lambda n: ("increment", n), lambda n: n),
-    Content(BoundedCounter, lambda n: ("increment", n + 1), lambda n: {"a": n + 1}),
-    Content(LWWRegister, lambda n: ("assign", element(n)), element),
-    Content(MVRegister, lambda n: ("assign", element(n)), lambda n: [element(n)]),
-    Content(EWFlag, lambda n: ("enable",), lambda n: True),
-    Content(DWFlag, lambda n: ("enable",), lambda n: True),
-    Content(Number, lambda n: ("set", n + 1), lambda n: Decimal(n + 1)),
-    Content(SortedMap, lambda n: ("set", "m", n), lambda n: {"m": Decimal(n)}),
-    Content(GOMap, lambda n: ("update", "k", "counter_pn", ["increment", n]), lambda n: {"k": n}),
-    Content(AWMap, lambda n: ("update", "k", "flag_ew", ["enable"]), lambda n: {"k": True}),
-    Content(SharedList, lambda n: ("insert", 0, element(n)), lambda n: [element(n)]),
-    Content(SharedText, lambda n: ("insert", 0, element(n)), element),
+    Content(types.GSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(types.AWSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(types.RWSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(types.TwoPhaseSet, lambda n: ("add", element(n)), lambda n: {element(n)}),
+    Content(types.GCounter, lambda n: ("increment", n), lambda n: n),
+    Content(types.PNCounter, lambda n: ("decrement", n), lambda n: -n),
+    Content(types.ResettableCounter, lambda n: ("increment", n), lambda n: n),
+    Content(types.BoundedCounter, lambda n: ("increment", n + 1), lambda n: {"a": n + 1}),
+    Content(types.LWWRegister, lambda n: ("assign", element(n)), element),
+    Content(types.MVRegister, lambda n: ("assign", element(n)), lambda n: [element(n)]),
+    Content(types.EWFlag, lambda n: ("enable",), lambda n: True),
+    Content(types.DWFlag, lambda n: ("enable",), lambda n: True),
+    Content(types.Number, lambda n: ("set", n + 1), lambda n: Decimal(n + 1)),
+    Content(types.SortedMap, lambda n: ("set", "m", n), lambda n: {"m": Decimal(n)}),
+    Content(
+        types.GOMap, lambda n: ("update", "k", "counter_pn", ["increment", n]), lambda n: {"k": n}
+    ),
+    Content(types.AWMap, lambda n: ("update", "k", "flag_ew", ["enable"]), lambda n: {"k": True}),
+    Content(types.SharedList, lambda n: ("insert", 0, element(n)), lambda n: [element(n)]),
+    Content(types.SharedText, lambda n: ("insert", 0, element(n)), element),
 ]
 
 
@@ -80,7 +61,7 @@ VALUES = [
 class Container:
     """How to put element n into one big object, and the plain one of the same elements."""
 
-    crdt: type[PureOpCRDT[Any]]
+    crdt: type[types.PureOpCRDT[Any]]
     operation: Callable[[int], tuple[Any, ...]]
     plain: Callable[[int], Any]
 
@@ -94,31 +75,31 @@ def _add(n: int) -> tuple[Any, ...]:
 
 
 CONTAINERS = [
-    Container(GSet, _add, _set),
-    Container(AWSet, _add, _set),
-    Container(RWSet, _add, _set),
-    Container(TwoPhaseSet, _add, _set),
+    Container(types.GSet, _add, _set),
+    Container(types.AWSet, _add, _set),
+    Container(types.RWSet, _add, _set),
+    Container(types.TwoPhaseSet, _add, _set),
     Container(
-        SortedMap,
+        types.SortedMap,
         lambda n: ("set", element(n), n + 1),
         lambda size: {element(n): Decimal(n + 1) for n in range(size)},
     ),
     Container(
-        GOMap,
+        types.GOMap,
         lambda n: ("update", element(n), "counter_pn", ["increment", n]),
         lambda size: {element(n): n for n in range(size)},
     ),
     Container(
-        AWMap,
+        types.AWMap,
         lambda n: ("update", element(n), "counter_resettable", ["increment", n]),
         lambda size: {element(n): n for n in range(size)},
     ),
     Container(
-        SharedList,
+        types.SharedList,
         lambda n: ("insert", n, element(n)),
         lambda size: [element(n) for n in range(size)],
     ),
-    Container(SharedText, lambda n: ("insert", n, "x"), lambda size: "x" * size),
+    Container(types.SharedText, lambda n: ("insert", n, "x"), lambda size: "x" * size),
 ]
 
 
@@ -129,10 +110,12 @@ def tags() -> Iterator[Tag]:
         counter += 1
 
 
-def filled(crdt: type[PureOpCRDT[Any]], operations: Iterator[tuple[Any, ...]]) -> PureOpCRDT[Any]:
+def filled(
+    crdt: type[types.PureOpCRDT[Any]], operations: Iterator[tuple[Any, ...]]
+) -> types.PureOpCRDT[Any]:
     """An object that has taken these operations, each of them stable."""
     made = crdt()
-    made.site = Site("a", HLC(lambda: 0))
+    made.site = types.Site("a", HLC(lambda: 0))
     for tag, operation in zip(tags(), operations, strict=False):
         made.effect(made.prepare(*operation), tag)
         made.stable(tag)
@@ -140,13 +123,13 @@ def filled(crdt: type[PureOpCRDT[Any]], operations: Iterator[tuple[Any, ...]]) -
     return made
 
 
-def container(each: Container, size: int) -> PureOpCRDT[Any]:
+def container(each: Container, size: int) -> types.PureOpCRDT[Any]:
     return filled(each.crdt, (each.operation(n) for n in range(size)))
 
 
-def map_of(each: Content, size: int) -> PureOpCRDT[Any]:
+def map_of(each: Content, size: int) -> types.PureOpCRDT[Any]:
     named = (("update", element(n), each.crdt, list(each.operation(n))) for n in range(size))
-    return filled(AWMap, named)
+    return filled(types.AWMap, named)
 
 
 def occupied(make: Callable[[], Any]) -> int:

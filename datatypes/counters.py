@@ -4,7 +4,7 @@ Types", 2017, section 5. Bounded: Balegas, Serra, Duarte, Ferreira, Shapiro, Rod
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from crdtcast.datatypes.operations import (
     MAX_INTEGER,
@@ -180,18 +180,18 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
         self._stable = {}
 
     def entered(self, entry: Entry) -> None:
-        owner = cast(str, entry.slot)
+        owner: Any = entry.slot
         self._unstable[owner] = self._unstable.get(owner, 0) + entry.content
 
     def left(self, entry: Entry) -> None:
-        owner = cast(str, entry.slot)
+        owner: Any = entry.slot
         if self.log.in_slot(owner):
             self._unstable[owner] -= entry.content
         else:
             del self._unstable[owner]
 
     def stabilise(self, entry: Entry) -> None:
-        owner = cast(str, entry.slot)
+        owner: Any = entry.slot
         self._stable[owner] = self._stable.get(owner, 0) + entry.content
 
     def rights(self, owner: str) -> int:

@@ -38,7 +38,16 @@ class Operation:
         nothing (`PureOpCRDT.rebase`).
     """
 
-    __slots__ = ("_arriving", "_only", "additive", "arguments", "defaults", "sent_as", "ships")
+    __slots__ = (
+        "_arriving",
+        "_only",
+        "_only_is_exact",
+        "additive",
+        "arguments",
+        "defaults",
+        "sent_as",
+        "ships",
+    )
 
     def __init__(
         self,
@@ -58,13 +67,14 @@ class Operation:
         self._arriving = arguments + ships
         # Most operations have one argument: the hot path.
         self._only = arguments[0] if len(self._arriving) == 1 else None
+        self._only_is_exact = self._only in _EXACT_CHECKS
 
     def check(self, given: tuple[Any, ...]) -> list[Any]:
         """The arguments to send for those given. Raises ValueError with the reason."""
         only = self._only
         if only is not None and len(given) == 1:
             sent = only(given[0])
-            return [sent if only in _EXACT_CHECKS else exact(sent)]
+            return [sent if self._only_is_exact else exact(sent)]
         missing = len(self.arguments) - len(given)
         if missing:
             if not 0 < missing <= len(self.defaults):

@@ -65,17 +65,18 @@ class CountedTree(Generic[T]):
                     block = child
                     break
                 position -= child.weight
-        for item in block.items:
-            if self.counts(item):
-                if position == 0:
-                    found: T = item
-                    return found
-                position -= 1
-        raise IndexError(position)
+        # Usually all items count.
+        if block.weight == len(block.items):
+            counted = block.items
+        else:
+            counted = [item for item in block.items if self.counts(item)]
+        found: T = counted[position]
+        return found
 
     def rank(self, leaf: Block, offset: int) -> int:
         """How many items that count come before the item at an offset in a leaf."""
-        before = sum(map(self.counts, leaf.items[:offset]))
+        all_count = leaf.weight == len(leaf.items)
+        before = offset if all_count else sum(map(self.counts, leaf.items[:offset]))
         block = leaf
         while (parent := block.parent) is not None:
             for child in parent.items:

@@ -108,6 +108,11 @@ def _values(value: Any) -> Any:
     return exact(list(value))
 
 
+_AT: Final = Operation(integer, exact)
+_FROM: Final = Operation(integer, integer, defaults=(1,))
+"""What callers give: an index and a value, an index and a count."""
+
+
 class Positions(PureOpCRDT[V]):
     """What `SharedList` and `SharedText` share: all but what an element is and how it is shown."""
 
@@ -160,14 +165,14 @@ class Positions(PureOpCRDT[V]):
         """
         try:
             if name in ("insert", "insert_all"):
-                index, given = Operation(integer, exact).check(args)
+                index, given = _AT.check(args)
                 args = (*self._hook(index), self.inserted(name, given))
                 name = "place"
             elif name == "delete":
-                args = (self._runs(*Operation(integer, integer, defaults=(1,)).check(args)),)
+                args = (self._runs(*_FROM.check(args)),)
                 name = "kill"
             elif name == "replace":
-                index, given = Operation(integer, exact).check(args)
+                index, given = _AT.check(args)
                 args = (list(self.identity_at(index)), given)
                 name = "write"
         except (ValueError, IndexError) as refusal:

@@ -101,10 +101,12 @@ class GSet(ElementSet):
         if slot is EVERYTHING:
             self._stable = set()
         else:
-            self._stable.discard(cast(Element, slot))
+            member: Any = slot
+            self._stable.discard(member)
 
     def stabilise(self, entry: Entry) -> None:
-        self._stable.add(cast(Element, entry.slot))
+        member: Any = entry.slot
+        self._stable.add(member)
 
     def __contains__(self, element: object) -> bool:
         return element in self._stable or element in self.log.slots
@@ -224,12 +226,13 @@ class RWSet(RemovalKeepingSet):
             self._stable = set()
             self._removed = set()
         else:
-            self._stable.discard(cast(Element, slot))
-            self._removed.discard(cast(Element, slot))
+            member: Any = slot
+            self._stable.discard(member)
+            self._removed.discard(member)
 
     def stabilise(self, entry: Entry) -> None:
         """A stable removal is kept as long as concurrent adds are in the log: they lose."""
-        member = cast(Element, entry.slot)
+        member: Any = entry.slot
         if not entry.content:
             self._stable.discard(member)
             self._removed.add(member)
@@ -299,11 +302,13 @@ class TwoPhaseSet(RemovalKeepingSet):
             self._stable = set()
             self._removed = set()
         else:
-            member, removed = cast(tuple[Element, bool], slot)
+            pair: Any = slot
+            member, removed = pair
             (self._removed if removed else self._stable).discard(member)
 
     def stabilise(self, entry: Entry) -> None:
-        member, removed = cast(tuple[Element, bool], entry.slot)
+        slot: Any = entry.slot
+        member, removed = slot
         if removed:
             self._stable.discard(member)
             self._removed.add(member)
