@@ -242,6 +242,35 @@ async def test_nothing_leaves_while_the_node_is_on_hold() -> None:
 
 
 @simulated
+async def test_batches_grow_with_the_load() -> None:
+    async with group("a", "b") as (_, members):
+        await eventually(lambda: all_linked(members))
+        a, b = members.values()
+        stream = a.node.links().up["b"]._stream
+        assert isinstance(stream, trio.StapledStream)
+        written: list[int] = []
+        send_all = stream.send_stream.send_all
+
+        async def counted(piece: bytes) -> None:
+            written.append(len(piece))
+            await send_all(piece)
+
+        stream.send_stream.send_all = counted  # type: ignore[method-assign]
+        for _ in range(10):
+            a.send(bytes(100))
+            a.node.flush()
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(b.delivered) == 10, "a message that is alone waits for nothing"
+        assert len(written) >= 10
+        written.clear()
+        for _ in range(1000):
+            a.send(bytes(100))
+        a.node.flush()
+        await eventually(lambda: len(b.delivered) == 1010)
+        assert sum(written) > 100_000 and len(written) < 20
+
+
+@simulated
 async def test_a_peer_that_does_not_take_delays_nobody_and_is_repaired() -> None:
     """Back-pressure from end to end: slow reads, bounded queues, drops, repair."""
     limits = {"queue_bytes": 20_000, "backlog_bytes": 10_000}
