@@ -75,7 +75,7 @@ class DurableLog:
             else:
                 self._log.deliver(item.dot)
             if isinstance(item, Message) and item.kind:
-                self._told.so_far()
+                self._told.operation(item)
         self._told.issued(())
 
     def synced(self) -> None:

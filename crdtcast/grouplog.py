@@ -4,10 +4,11 @@ to an `EventLog` in the application's order. For runtimes, and for simulations o
 
 from collections.abc import Iterable, Sequence
 
-from crdtcast.engine import GroupEngine, How
+from crdtcast.engine import Cut, GroupEngine, How
+from crdtcast.engine.operations import Join, Leave, Settled, Sweep, decode
 from crdtcast.eventlog import EventLog
-from crdtcast.incarnation import base_of, joined_by
-from crdtcast.messages import Delivery
+from crdtcast.incarnation import base_of, joined_by, joined_id
+from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Dot, Tag, Vector, covers
 
 
@@ -64,6 +65,31 @@ class GroupLog:
         self._joins()
         self._ends()
 
+    def operation(self, message: Message) -> None:
+        """The line of this membership operation was written just now, and the engine may be far ahead: by now it may
+        have forgotten whom that let in, or whose end it told.
+        """
+        match decode(message.kind, message.payload):
+            case Join(base, replaces):
+                joined = joined_id(base, *message.dot)
+                if joined not in self._members:
+                    self._log.joined(joined, message.dot, replaces=sorted(replaces))
+                    self._members.add(joined)
+            case Leave(ended):
+                leaver = message.dot.origin, Cut(message.dot.counter, How.LEFT)
+                self._told_to_have_ended([*ended, leaver])
+            case Sweep(ended):
+                self._told_to_have_ended(ended)
+            case Settled(incarnation, counter):
+                self._told_to_have_ended([(incarnation, Cut(counter, How.EVICTED))])
+
+    def _told_to_have_ended(self, ended: Iterable[tuple[str, Cut]]) -> None:
+        """So it has, unless there is more of it here: then it is this member that was cut off."""
+        for incarnation, cut in ended:
+            here = self._log.vector.get(incarnation, 0)
+            if incarnation in self._members and here == cut.counter:
+                self._end(incarnation, self._engine.ended.get(incarnation, cut))
+
     def so_far(self) -> None:
         """The engine is ahead of the log: tell of the joins whose operations are told already."""
         self._joins(self._log.vector)
@@ -85,12 +111,16 @@ class GroupLog:
     def _ends(self) -> None:
         ended = self._engine.ended
         for incarnation in sorted(ended.keys() - self._ended):
-            cut = ended[incarnation]
-            if cut.how is How.LEFT:
-                self._log.left(Dot(incarnation, cut.counter))
-            else:
-                self._log.evicted(incarnation, cut.counter, forced=cut.how is How.FORCED)
+            self._end(incarnation, ended[incarnation])
         self._ended = set(ended)
+
+    def _end(self, incarnation: str, cut: Cut) -> None:
+        if cut.how is How.LEFT:
+            self._log.left(Dot(incarnation, cut.counter))
+        else:
+            self._log.evicted(incarnation, cut.counter, forced=cut.how is How.FORCED)
+        self._ended.add(incarnation)
+        self._members.discard(incarnation)
 
     def _join_of(self, incarnation: str) -> Dot | None:
         let_in = joined_by(incarnation)

@@ -8,6 +8,7 @@ from crdtcast.durablelog import DurableLog
 from crdtcast.engine import GroupEngine
 from crdtcast.eventfiles import Kind, LogReader
 from crdtcast.incarnation import new_incarnation
+from crdtcast.journal.noting import NotingEngine
 from crdtcast.messages import Message
 
 
@@ -43,3 +44,51 @@ def test_a_join_is_told_before_what_the_joiner_says(tmp_path: Path) -> None:
     told = [(event.kind, event.origin) for event in LogReader(tmp_path)][1:]
     assert told.index((Kind.JOIN, a.me)) < told.index((Kind.DELIVER, c.me))
     log.ended()
+
+
+def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Path) -> None:
+    """Seen under `crdtcast chaos`: a member that had been paused heard of a leave, its sweep and all stability in one
+    go. Its engine had forgotten the leaver when the log was written, which never said that it had left.
+    """
+    founders = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
+    group = {me: GroupEngine.found(me, founders) for me in founders}
+    a, b, c = founders
+    group[b] = NotingEngine(b, group[b].state())
+    member: Any = SimpleNamespace(engine=group[b], name="b", group="g", parked=None)
+    log = DurableLog(member, tmp_path)
+    log.begun(0)
+
+    admission = group[a].admit(new_incarnation("d", 4, 0))
+    d = admission.incarnation
+    group[d] = GroupEngine(d, admission.state)
+    for leaver in (d, c):
+        talk(group, rounds=20)
+        group[leaver].leave()
+    talk(group, rounds=60)
+    assert group[b].members.keys() == {a, b} and group[b].ended == {}
+
+    log.taken(member.engine.take_happened())
+    log.synced()
+    log.ended()
+    told = [(event.kind, event.member or event.origin) for event in LogReader(tmp_path)]
+    changes = [line for line in told if line[0] in (Kind.JOIN, Kind.LEAVE, Kind.EVICT)]
+    assert changes == [(Kind.JOIN, d), (Kind.LEAVE, d), (Kind.LEAVE, c)]
+
+
+def talk(group: dict[str, GroupEngine], rounds: int) -> None:
+    """Everybody hears everybody, and time goes on."""
+    for me, engine in group.items():
+        for other in group:
+            if other != me:
+                engine.connected(other)
+    for _ in range(rounds):
+        for me, engine in group.items():
+            engine.tick()
+            for effect in engine.take_outbox():
+                for other in group if effect.to is None else [effect.to]:
+                    if other != me and other in group:
+                        group[other].receive(me, effect.message)
+            for one in group.values():
+                while one.poll() is not None:
+                    pass
+                one.poll_stable()
