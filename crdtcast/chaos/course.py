@@ -336,6 +336,7 @@ class Course:
         """What the nodes have noted, against the definitions of causal delivery and stability."""
         for host in self.hosts.values():
             host.end()
+        self._tell("all is compared; the event logs are checked")
         checked = check_logs([self._scratch / "events"])
         self.outcome.events = checked.counts["events"]
         self.outcome.reissued = checked.counts["reissues"]

@@ -21,28 +21,32 @@ PROXIES = "10.93.0.1"
 _PORT = 7000
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000  # of unshare(2)
 _TOOLS = ("ip", "tc", "nsenter", "unshare")
-_PROBE = """
-set -e
-ip link set lo up
-ip link add probe0 type veth peer name probe1
-tc qdisc add dev probe0 root netem loss 50% 2>/dev/null || tc qdisc add dev probe0 clsact
-ip route add blackhole 10.93.1.2/32
-"""
+_NETEM = "tc qdisc add dev {device} root netem loss {percent}%"
+_FILTER = (
+    "tc qdisc add dev {device} clsact",
+    "tc filter add dev {device} egress bpf da bytecode '4,32 0 0 4294963256,37 0 1 {share},6 0 0 0,6 0 0 2'",
+)
+"""For kernels without netem. Load a random word; if it is above the share, pass the packet (0), else drop it (2)."""
 
 
 def why_not() -> str:
     """Why there can be no namespaces here; "" if there can."""
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
         return f"no {', '.join(missing)} here: they come with iproute2 and util-linux"
-    words = ["unshare", "--net", *_as_user("--user", "--map-root-user"), "sh", "-c", _PROBE]
-    tried = subprocess.run(words, stdin=DEVNULL, capture_output=True, text=True)
-    return (
-        "" if tried.returncode == 0 else (tried.stderr.strip() or "not permitted").splitlines()[-1]
+    netem, *filtered = (
+        line.format(device="probe", percent=9, share=9) for line in (_NETEM, *_FILTER)
     )
-
-
-def _as_user(*words: str) -> tuple[str, ...]:
-    return () if os.geteuid() == 0 else words
+    tried = f"""
+        set -e
+        ip link set lo up
+        ip link add probe type veth peer name other
+        {netem} 2>/dev/null || {{ {" && ".join(filtered)}; }}
+        ip route add blackhole 10.93.1.2/32
+    """
+    as_user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    words = ["unshare", "--net", *as_user, "sh", "-c", tried]
+    done = subprocess.run(words, stdin=DEVNULL, capture_output=True, text=True)
+    return "" if done.returncode == 0 else (done.stderr.strip() or "not permitted").splitlines()[-1]
 
 
 def enter() -> None:
@@ -93,8 +97,9 @@ class Space:
     def lose(self, percent: int) -> None:
         """Of the packets of each direction so many are lost, at random, by the kernel."""
         for device, where in self._ends():
-            if not _succeeds(f"tc qdisc add dev {device} root netem loss {percent}%", where):
-                _lose_by_filter(device, percent, where)
+            if not _succeeds(_NETEM.format(device=device, percent=percent), where):
+                for line in _FILTER:
+                    _run(line.format(device=device, share=2**32 * percent // 100), where)
 
     def lose_nothing(self) -> None:
         """Undo `lose`."""
@@ -121,15 +126,6 @@ class Space:
     def _holes(self, do: str) -> None:
         _run(f"ip route {do} blackhole {self.address[0]}/32")
         _run(f"ip route {do} blackhole {PROXIES}/32", self.words)
-
-
-def _lose_by_filter(device: str, percent: int, where: Sequence[str]) -> None:
-    """For kernels without netem. Four instructions: load a random word; if it is above the share, pass the packet (0),
-    else drop it (2).
-    """
-    program = f"4,32 0 0 4294963256,37 0 1 {2**32 * percent // 100},6 0 0 0,6 0 0 2"
-    _run(f"tc qdisc add dev {device} clsact", where)
-    _run(f"tc filter add dev {device} egress bpf da bytecode '{program}'", where)
 
 
 def _succeeds(line: str, where: Sequence[str]) -> bool:
