@@ -58,12 +58,12 @@ def check_data_type(crdt_type: type[CRDT]) -> None:
     if (
         not isinstance(crdt_type, type)
         or not issubclass(crdt_type, PureOpCRDT)
-        or not hasattr(crdt_type, "TYPE")
+        or not (hasattr(crdt_type, "TYPE") and hasattr(crdt_type, "OPERATIONS"))
         or isabstract(crdt_type)
     ):
         raise LocalProtocolError(
             f"{shown(crdt_type)} is no data type: give a class of crdtcast.datatypes, or a subclass "
-            "of PureOpCRDT with a TYPE and all of its abstract methods"
+            "of PureOpCRDT with a TYPE, OPERATIONS and all of its abstract methods"
         )
 
 

@@ -90,6 +90,10 @@ class PureOpCRDT(ABC, Generic[V]):
         if type(getattr(cls, "TYPE", "")) is not str:
             raise TypeError(f"{cls.__name__}.TYPE is {cls.TYPE!r}: give the type a name, a str")
         for name, declared in getattr(cls, "OPERATIONS", {}).items():
+            if not isinstance(declared, Operation):
+                raise TypeError(
+                    f"{cls.__name__}.OPERATIONS[{name!r}] is {shown(declared)}: give an Operation"
+                )
             if declared.sent_as is not None and declared.sent_as not in cls.OPERATIONS:
                 raise TypeError(
                     f"{cls.__name__}.{name} is sent as {declared.sent_as}: no such operation"

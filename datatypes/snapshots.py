@@ -41,7 +41,13 @@ def pack(type_name: str, version: int, stable: Any, log: POLog) -> bytes:
         past = dict(sorted(tag.past.items()))
         written = [[entry.index, _written(entry.slot), entry.content] for entry in entries]
         origins.setdefault(dot.origin, []).append([dot.counter, past, written])
-    packed: bytes = msgpack.packb([FORMAT, type_name, version, stable, origins])
+    try:
+        packed: bytes = msgpack.packb([FORMAT, type_name, version, stable, origins])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"the state of this {type_name} cannot be written: {error}; dump_stable, slots and "
+            "contents are made of what `exact` accepts"
+        ) from error
     return packed
 
 

@@ -206,6 +206,10 @@ def test_a_foreign_operation_is_refused_on_arrival_and_changes_nothing(operation
 def test_an_alias_for_nothing_is_refused_when_the_class_is_made() -> None:
     with pytest.raises(TypeError, match="no such operation"):
         type("Wrong", (AWSet,), {"OPERATIONS": {"clear": Operation(sent_as="reset")}})
+    with pytest.raises(
+        TypeError, match=r"OPERATIONS\['vote'\] is <function text.*give an Operation"
+    ):
+        type("Wrong", (AWSet,), {"OPERATIONS": {"vote": text}})
     with pytest.raises(TypeError, match="2 defaults for 1 argument"):
         Operation(text, defaults=("a", "b"))
 
@@ -230,6 +234,15 @@ def test_a_restored_object_goes_on_where_it_stood() -> None:
         crdt.stable(tag("a", 2))
         crdt.stable(tag("b", 1))
         assert crdt.log_size == 0
+
+
+def test_a_state_that_no_snapshot_can_hold_is_told_with_the_type() -> None:
+    class Loose(AWSet):
+        def dump_stable(self) -> Any:
+            return self._stable
+
+    with pytest.raises(TypeError, match=r"state of this set_aw cannot be written.*'set' object"):
+        Loose().snapshot()
 
 
 def test_equality_is_of_type_and_value() -> None:
