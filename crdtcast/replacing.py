@@ -26,7 +26,8 @@ def whose_place(
             "its place"
         )
     # Whoever has asked before, under another id, may be in already, and the one replaced forgotten.
-    if not ids and (unknown := sorted(others - set(map(name_of, named)))):
+    is_in = any(base_of(m) in set(map(base_of, ids)) for m in engine.members)
+    if not is_in and (unknown := sorted(others - set(map(name_of, named)))):
         known = ", ".join(sorted(map(name_of, engine.members)))
         raise HandshakeError(
             f"{', '.join(unknown)} is no member, so nobody can take its place: there are {known}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 import trio
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -19,18 +19,23 @@ async def watch(
     place: str, secret: bytes | None, every: float, rounds: int | None, as_json: bool
 ) -> None:
     """Until interrupted, until the node stops, or for so many looks."""
+    console = Console()
     async with operator(place, secret) as node:
         before: dict[str, Any] | None = None
         asked, looks = 0.0, 0
-        with nullcontext() if as_json else Live(auto_refresh=False) as live:
+        # A file or a pipe gets one screen after the other; a terminal, one that changes.
+        still = as_json or not console.is_terminal
+        with nullcontext() if still else Live(console=console, auto_refresh=False) as live:
             while rounds is None or looks < rounds:
                 if looks:
                     await trio.sleep(every)
                 found = await node.ask("status")
                 elapsed, asked = trio.current_time() - asked, trio.current_time()
                 looks += 1
-                if live is None:
+                if as_json:
                     click.echo(json.dumps(found))
+                elif live is None:
+                    console.print(view(found, before, elapsed))
                 else:
                     live.update(view(found, before, elapsed), refresh=True)
                 before = found

@@ -3,8 +3,9 @@
 import pytest
 
 from crdtcast import HandshakeError
+from crdtcast.incarnation import base_of
 from tests.node.group_support import members_are, world
-from tests.node.network import eventually, simulated
+from tests.node.network import eventually, incarnation, simulated
 
 
 @simulated
@@ -18,7 +19,7 @@ async def test_a_joiner_takes_the_place_of_a_dead_member_of_another_name() -> No
         with pytest.raises(HandshakeError, match="b is alive, says a: stop it before another node"):
             await late.join(replaces=["b"])
         with pytest.raises(HandshakeError, match="x is no member, so nobody can take its place"):
-            await late.join(replaces=["x"])
+            await late.join(replaces=["x", incarnation("d")])
         with pytest.raises(HandshakeError, match="a is alive, says a"):
             await late.join(replaces=["a"])
         b.die()
@@ -44,3 +45,22 @@ async def test_several_may_be_replaced_and_the_own_name_may_be_nobodys() -> None
         for host in (a, late):
             await members_are(host.up, "a", "d")
         await a.up.wait_stable(a.up.tcbroadcast(b"x"))
+
+
+@simulated
+async def test_who_is_in_already_and_does_not_know_it_may_say_the_same_again() -> None:
+    async with world("a", "b") as group:
+        a, b = group.hosts.values()
+        await a.up.wait_established()
+        b.die()
+        await eventually(lambda: "b" not in a.up.links())
+        first = await group.start("d", "a")
+        await first.join(replaces=["b"])
+        await eventually(lambda: a.up.engine.quiet)
+        first.die()
+        await eventually(lambda: "d" not in a.up.links())
+        again = await group.start("d", "a")
+        with pytest.raises(HandshakeError, match="b is no member"):
+            await again.join(replaces=["b"])
+        await again.join(replaces=["b", base_of(first.up.incarnation)])
+        await members_are(a.up, "a", "d")
