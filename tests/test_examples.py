@@ -35,6 +35,9 @@ share 115, option 27 (consistent)
 struck: {'tea': 1} and {'tea': 1}
 back: {'spam': 1, 'tea': 1}
 """,
+    "durable_crdt": """\
+after a restart: {'coffee': 2}
+""",
 }
 
 
@@ -49,7 +52,10 @@ def log_level() -> Iterator[None]:
 
 @pytest.mark.usefixtures("log_level")
 @pytest.mark.parametrize("name", sorted(SHOWN))
-def test_an_example_shows_what_it_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_shows_what_it_says(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)  # as when it is run
     run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr() == (SHOWN[name], "")
 
