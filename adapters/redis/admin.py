@@ -1,5 +1,5 @@
-"""CRDTCAST STATUS, VERIFY, MEMBERS, EVICT, LEAVE, CUT, HEAL and ADVANCE: what an operator, or a
-test, can ask of a running gateway.
+"""What can be asked of a running gateway at its port for clients: CRDTCAST STATUS, VERIFY, MEMBERS, and with
+`admin_commands` EVICT, LEAVE, SURRENDER, CUT, HEAL and ADVANCE.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _LAST_MS = 130 * 365 * 86_400_000
-_HELP = (
-    "STATUS, VERIFY, MEMBERS, EVICT name [FORCE], LEAVE, CUT name, HEAL name, ADVANCE milliseconds"
-)
+_HELP = "STATUS, VERIFY, MEMBERS, EVICT name [FORCE], LEAVE, SURRENDER, CUT name, HEAL name, ADVANCE milliseconds"
 
 
 class Admin:
@@ -44,6 +42,7 @@ class Admin:
             b"MEMBERS": (range(1), self._members),
             b"EVICT": (range(1, 3), self._evict),
             b"LEAVE": (range(1), self._leave),
+            b"SURRENDER": (range(1), self._surrender),
         }
 
     def handle(self, request: Request) -> None:
@@ -63,10 +62,7 @@ class Admin:
 
     def _run_guarded(self, verb: bytes, argument: bytes) -> object:
         if not self._gateway.options.admin_commands:
-            return ReplyError(
-                f"ERR crdtcast: CRDTCAST {verb.decode()} changes how this node runs: start the "
-                "gateway with --admin to allow it"
-            )
+            return _not_for_clients(verb)
         try:
             self._guarded[verb](argument)
         except (ValueError, CrdtcastError) as error:
@@ -80,6 +76,8 @@ class Admin:
                 f"ERR crdtcast: CRDTCAST {verb.decode()} is for groups whose members come and go "
                 "(--found, --join); the members of this one are fixed"
             )
+        if verb != b"MEMBERS" and not self._gateway.options.admin_commands:
+            return _not_for_clients(verb)
         try:
             return self._of_the_group[verb][1](belonging, *arguments)
         except CrdtcastError as error:
@@ -99,6 +97,11 @@ class Admin:
     @staticmethod
     def _leave(belonging: Belonging) -> object:
         belonging.leave()
+        return OK
+
+    @staticmethod
+    def _surrender(belonging: Belonging) -> object:
+        belonging.surrender()
         return OK
 
     def _peer(self, raw: bytes) -> str:
@@ -183,3 +186,11 @@ class Admin:
             drift = gateway.hlc.refused
             status["member"] = as_json(status_of(runtime, clock_drift_refused=drift))
         return status
+
+
+def _not_for_clients(verb: bytes) -> ReplyError:
+    word = verb.decode()
+    return ReplyError(
+        f"ERR crdtcast: CRDTCAST {word} is for operators: say `crdtcast {word.lower()}` beside the gateway, "
+        "or start it with --admin-commands, so that all clients may"
+    )

@@ -31,7 +31,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.replica import fresh_incarnation
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Belonging:
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
         self._told_at = 0.0
+        self.changed = trio.lowlevel.ParkingLot()
+        """Unparked when the members, or the standing of this one, may be others."""
         self.left = trio.Event()
         """Set when this gateway has left the group, in order."""
         self.peers.channel.on_asked = self._asked
@@ -291,6 +293,7 @@ class Belonging:
 
     def look(self) -> None:
         """The engine may have got on."""
+        self.changed.unpark_all()
         self._keep_addresses()
         engine = self.peers.engine
         if engine is None or engine.standing is self._standing:
@@ -383,7 +386,7 @@ class Belonging:
             raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")
         return name
 
-    def evict(self, member: str, *, force: bool) -> None:
+    def evict(self, member: str, *, force: bool) -> Tag:
         """Start to cut a member off, by its name or incarnation. Raises LocalProtocolError if there is no such one."""
         engine = self.engine
         named = [m for m in sorted(engine.members) if member in (m, name_of(m))]
@@ -393,8 +396,15 @@ class Belonging:
                 f"{member!r} is {'no member' if not named else 'several incarnations'}: name one of "
                 f"{known}"
             )
-        engine.evict(named[0], force=force)
+        tag = engine.evict(named[0], force=force)
         self._gateway.committer.kick()
+        return tag
+
+    def surrender(self) -> None:
+        """After a mutual forced eviction: the other side goes on. Raises LocalProtocolError if there was none."""
+        self.engine.surrender()
+        self._gateway.committer.kick()
+        self.look()
 
     def leave(self) -> None:
         """Leave the group; `left` is set when the others have everything. Writes are refused from here on."""

@@ -224,9 +224,10 @@ class LocalCluster:
         self, name: str, server: EmbeddedServer, port: int, peer_port: int
     ) -> list[str]:
         """The part of the command line that says nothing of the others."""
-        words = ["--name", name, "--group", self.group, "--server", server.url, "--admin"]
+        words = ["--name", name, "--group", self.group, "--server", server.url, "--admin-commands"]
         words += ["--listen", f"127.0.0.1:{port}"]
         words += ["--peer-listen", f"127.0.0.1:{peer_port}"]
+        words += ["--admin", str(self.directory / f"{name}.sock")]
         return [*words, "--state-dir", str(self.directory / f"state-{name}")]
 
     def gateway_arguments(

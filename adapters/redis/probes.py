@@ -53,13 +53,13 @@ class GatewayProbes:
 
 async def serve_probes(
     gateway: Gateway,
+    own: GatewayProbes,
     address: Address,
     *,
     task_status: trio.TaskStatus[Address] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Until cancelled; with `nursery.start`, returns the address. ConfigurationError: it is taken."""
     listeners = await listen(address)
-    own = GatewayProbes(gateway)
     options = gateway.options.node
     serve = Probes(
         options.name, options.group, ready=own.ready, waits_for=own.waits_for, status=own.status

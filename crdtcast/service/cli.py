@@ -1,6 +1,7 @@
 """`crdtcast node`, `crdtcast witness` and `crdtcast config`: options in, one `ready` line out."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,12 +14,21 @@ from crdtcast.jsonlog import log_to_stderr
 from crdtcast.service.settings import NodeSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-def takes_settings(command: F) -> F:
-    """Give a command `--config` and an option for each setting; those not given are None."""
-    for each in reversed(options_of(NodeSettings)):
+def takes_settings(kind: type[Any]) -> Callable[[F], F]:
+    """Give a command `--config` and an option for each setting of the class; those not given are None."""
+
+    def decorated(command: F) -> F:
+        return _with_options(command, kind)
+
+    return decorated
+
+
+def _with_options(command: F, kind: type[Any]) -> F:
+    for each in reversed(options_of(kind)):
         about = each.about
         if not each.required and each.default not in (None, (), False):
             about += f"  [default: {each.default}]"
@@ -42,20 +52,20 @@ def takes_settings(command: F) -> F:
     )(command)
 
 
-def _loaded(file: Path | None, given: dict[str, Any]) -> Loaded[NodeSettings]:
-    return load(NodeSettings, file, given={k: v for k, v in given.items() if v not in (None, ())})
+def loaded(kind: type[S], file: Path | None, given: dict[str, Any]) -> Loaded[S]:
+    """What a command with `takes_settings` was given, and the rest from elsewhere."""
+    return load(kind, file, given={k: v for k, v in given.items() if v not in (None, ())})
 
 
 @click.command()
-@takes_settings
+@takes_settings(NodeSettings)
 def node(file: Path | None, **given: Any) -> None:
     """Run one member of a group, with replicated objects that `crdtcast object` reads and changes.
 
     Every option may also stand in the file of --config (listen, log_json, …) and in the environment
     (CRDTCAST_LISTEN, …). The command line comes before the environment, that before the file.
     """
-    loaded = _loaded(file, given)
-    settings = loaded.get()
+    settings = loaded(NodeSettings, file, given).get()
     log_to_stderr(settings.name, settings.log_level, as_json=settings.log_json)
     from crdtcast.service.run import NodeProcess
 
@@ -63,7 +73,7 @@ def node(file: Path | None, **given: Any) -> None:
 
 
 @click.command()
-@takes_settings
+@takes_settings(NodeSettings)
 @click.pass_context
 def witness(ctx: click.Context, /, file: Path | None, **given: Any) -> None:
     """Run a member that votes and stores, and holds no objects: `crdtcast node --witness`.
@@ -81,33 +91,49 @@ def config() -> None:
 
 @config.command()
 @click.argument("file", type=_FILE)
+@click.option("--gateway", is_flag=True, help="It is that of `crdtcast gateway`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def check(file: Path, as_json: bool) -> None:
+def check(file: Path, gateway: bool, as_json: bool) -> None:
     """Print what `crdtcast node --config FILE` would use here, and from where; or all that is wrong."""
-    loaded = _loaded(file, {})
-    keys = [each.key for each in options_of(NodeSettings)]
+    kind: type[Any] = NodeSettings
+    if gateway:
+        from crdtcast.adapters.redis.settings import GatewaySettings
+
+        kind = GatewaySettings
+    found: Loaded[Any] = loaded(kind, file, {})
+    keys = [each.key for each in options_of(kind)]
     if as_json:
         click.echo(
             json.dumps(
                 {
-                    "ok": not loaded.wrong,
-                    "wrong": loaded.wrong,
-                    "notes": loaded.notes,
+                    "ok": not found.wrong,
+                    "wrong": found.wrong,
+                    "notes": found.notes,
                     "options": {
-                        key: {"value": loaded.values.get(key), "from": loaded.sources.get(key)}
+                        key: {
+                            "value": _shown(key, found.values.get(key)),
+                            "from": found.sources.get(key),
+                        }
                         for key in keys
                     },
                 }
             )
         )
     else:
-        for line in loaded.wrong:
+        for line in found.wrong:
             click.echo(f"wrong: {line}", err=True)
-        for line in loaded.notes:
+        for line in found.notes:
             click.echo(f"note: {line}", err=True)
-        if not loaded.wrong:
+        if not found.wrong:
             for key in keys:
-                value = json.dumps(loaded.values[key])
-                click.echo(f"{key} = {value}  # {loaded.sources[key]}")
-    if loaded.wrong:
+                value = json.dumps(_shown(key, found.values[key]))
+                click.echo(f"{key} = {value}  # {found.sources[key]}")
+    if found.wrong:
         raise SystemExit(2)
+
+
+def _shown(key: str, value: Any) -> Any:
+    """A password is nobody's business, also within an address."""
+    if key == "password" and value is not None:
+        return "***"
+    return re.sub(r"(//[^:@/]*):[^@/]*@", r"\1:***@", value) if isinstance(value, str) else value

@@ -4,11 +4,12 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
-from crdtcast.engine import Standing
+from crdtcast.channel import Channel
+from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.groups import open_group
 from crdtcast.journal import FileJournal
@@ -16,7 +17,7 @@ from crdtcast.listening import listen
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service import sockets
-from crdtcast.service.admin import Admin
+from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
@@ -176,7 +177,7 @@ class NodeProcess:
             listeners = await listen(parse_address(settings.metrics))
             self.metrics = listeners[0].socket.getsockname()[:2]
             nursery.start_soon(trio.serve_listeners, probes.serve, listeners)
-        admin = Admin(self, None if is_path(settings.admin_place) else settings.secret())
+        admin = NodeAdmin(self, None if is_path(settings.admin_place) else settings.secret())
         listener = await sockets.listen_at(settings.admin_place)
         nursery.start_soon(trio.serve_listeners, admin.serve, [listener])
 
@@ -251,7 +252,19 @@ def _tenth(here: int, of: int) -> int:
     return 10 * here // of if of else 0
 
 
-async def evict_the_silent(member: GroupMember, after: float) -> None:
+class Evicting(Protocol):
+    """A member that may evict others."""
+
+    @property
+    def engine(self) -> GroupEngine: ...
+    @property
+    def standing(self) -> Standing: ...
+    @property
+    def channel(self) -> Channel: ...
+    def evict(self, member: str) -> object: ...
+
+
+async def evict_the_silent(member: Evicting, after: float) -> None:
     """Evict whoever is silent for so many seconds, for ever. See `crdtcast.service.policy`."""
     logger = logging.getLogger("crdtcast.node")
     while True:

@@ -1,6 +1,7 @@
-"""What an operator may choose about `crdtcast node`."""
+"""What an operator may choose about `crdtcast node`, and about every other member of a group."""
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,11 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings:
-    """See the sentences."""
+class MemberSettings(ABC):
+    """What there is of every member. See the sentences."""
 
     name: str = option(Kind.TEXT, "This node's name; unique in the group.")
     group: str = option(Kind.TEXT, "The group's name.", "default")
-    listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
     advertise: str | None = option(
         Kind.ADDRESS, "Where others reach this node, if it listens on a wildcard.", None
     )
@@ -35,20 +35,8 @@ class NodeSettings:
         "this node.",
         (),
     )
-    witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
-    journal: str | None = option(
-        Kind.PATH, "Directory of the journal; without it everything is in memory only.", None
-    )
-    trust_journal: bool = option(
-        Kind.FLAG,
-        "Once, by your word: nobody else goes on from this journal, and none was ever newer.",
-        False,
-    )
     evict_after: float | None = option(
         Kind.SECONDS, "Evict members that are silent for so long; without it, nobody is.", None
-    )
-    event_logs: str | None = option(
-        Kind.PATH, "Directory for event logs, which `crdtcast check` reads; needs a journal.", None
     )
     leave_on_stop: bool = option(Kind.FLAG, "Leave the group at SIGTERM or SIGINT.", False)
     leave_seconds: float = option(
@@ -80,37 +68,17 @@ class NodeSettings:
     handshake_timeout: float = option(Kind.SECONDS, "For a handshake.", 5.0)
     max_frame: int = option(Kind.NUMBER, "Bytes that a frame may have.", 16 * 2**20)
     queue_bytes: int = option(Kind.NUMBER, "Bytes that may wait for one member.", 64 * 2**20)
-    store_memory_bytes: int = option(
-        Kind.NUMBER,
-        "Bytes of what is not stable in memory; beyond, it goes to disk, with a journal.",
-        256 * 2**20,
-    )
-    store_most_bytes: int = option(
-        Kind.NUMBER, "Bytes of what is not stable in all; beyond, see when_full.", 4 * 2**30
-    )
-    when_full: str = option(
-        Kind.TEXT, "Then, refuse writes, or evict those who hold it back and are away.", "refuse"
-    )
     compress: bool = option(
         Kind.FLAG, "Compress large frames, where the package zstandard is installed.", True
     )
     max_handshakes: int = option(Kind.NUMBER, "Handshakes that may be under way.", 64)
     max_host_connections: int = option(Kind.NUMBER, "Connections from one host.", 512)
 
-    def wrong(self) -> list[str]:
-        """What contradicts itself, one line each."""
+    def wrong_in_common(self) -> list[str]:
+        """What contradicts itself of these, one line each."""
         lines = []
         if self.found and self.join:
             lines.append("found and join are both given: found a new group, or join one")
-        if not self.found and not self.join and self.journal is None:
-            lines.append(
-                "neither found nor join is given: found = true for the first member of a new group, "
-                'join = ["host:port"] for every other one'
-            )
-        if self.found and (self.witness or self.replaces):
-            lines.append(
-                "the first member holds the state: found goes without witness and replaces"
-            )
         for lost in self.replaces:
             if not valid_name(lost) and not valid_incarnation(lost):
                 lines.append(f"replaces: {lost!r} is no name of a member, and no incarnation")
@@ -120,10 +88,6 @@ class NodeSettings:
             lines.append(
                 f"evict_after is {self.evict_after:g} s: give at least three keepalive_intervals "
                 f"({3 * self.keepalive_interval:g} s); an hour is a usual choice"
-            )
-        if self.event_logs and not self.journal:
-            lines.append(
-                "event_logs is given without a journal, which tells what is durable: give one"
             )
         secret = None
         try:
@@ -143,12 +107,6 @@ class NodeSettings:
                         f"admin is {self.admin}, which every user of this machine reaches: give a "
                         f"secret_file or {SECRET_VARIABLE}, or a path with a / instead"
                     )
-        if self.when_full not in [each.value for each in WhenFull]:
-            lines.append(f"when_full is {self.when_full!r}: choose refuse or evict")
-        elif self.store_memory_bytes > self.store_most_bytes:
-            lines.append(
-                "store_memory_bytes is above store_most_bytes: what is in memory is a part of the whole"
-            )
         try:
             options = self.node_options()
             if options.certificate and options.key and options.ca:
@@ -161,14 +119,6 @@ class NodeSettings:
     def secret(self) -> bytes | None:
         """The group's secret. Raises ConfigurationError for a file that is of no use."""
         return read_secret(self.secret_file)
-
-    def limits(self) -> StoreLimits:
-        """What the member may hold that is not stable."""
-        return StoreLimits(
-            memory_bytes=self.store_memory_bytes,
-            most_bytes=self.store_most_bytes,
-            when_full=WhenFull(self.when_full),
-        )
 
     def link_options(self) -> dict[str, Any]:
         """What `open_group` passes on to `NodeOptions`, but for name, addresses and group."""
@@ -188,6 +138,77 @@ class NodeSettings:
             "max_host_connections": self.max_host_connections,
         }
 
+    @abstractmethod
+    def node_options(self) -> NodeOptions:
+        """(For `wrong_in_common`.) Raises ConfigurationError for what no node can have."""
+
+    @property
+    def admin_place(self) -> str:
+        """Where operators connect: as given, or a socket of this user's own."""
+        return self.admin or default_socket(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings(MemberSettings):
+    """Of `crdtcast node`."""
+
+    listen: str = option(Kind.ADDRESS, "Where other members connect.", "127.0.0.1:7001")
+    witness: bool = option(Kind.FLAG, "Vote and store, but hold no objects.", False)
+    journal: str | None = option(
+        Kind.PATH, "Directory of the journal; without it everything is in memory only.", None
+    )
+    trust_journal: bool = option(
+        Kind.FLAG,
+        "Once, by your word: nobody else goes on from this journal, and none was ever newer.",
+        False,
+    )
+    event_logs: str | None = option(
+        Kind.PATH, "Directory for event logs, which `crdtcast check` reads; needs a journal.", None
+    )
+    store_memory_bytes: int = option(
+        Kind.NUMBER,
+        "Bytes of what is not stable in memory; beyond, it goes to disk, with a journal.",
+        256 * 2**20,
+    )
+    store_most_bytes: int = option(
+        Kind.NUMBER, "Bytes of what is not stable in all; beyond, see when_full.", 4 * 2**30
+    )
+    when_full: str = option(
+        Kind.TEXT, "Then, refuse writes, or evict those who hold it back and are away.", "refuse"
+    )
+
+    def wrong(self) -> list[str]:
+        """What contradicts itself, one line each."""
+        lines = []
+        if not self.found and not self.join and self.journal is None:
+            lines.append(
+                "neither found nor join is given: found = true for the first member of a new group, "
+                'join = ["host:port"] for every other one'
+            )
+        if self.found and (self.witness or self.replaces):
+            lines.append(
+                "the first member holds the state: found goes without witness and replaces"
+            )
+        if self.event_logs and not self.journal:
+            lines.append(
+                "event_logs is given without a journal, which tells what is durable: give one"
+            )
+        if self.when_full not in [each.value for each in WhenFull]:
+            lines.append(f"when_full is {self.when_full!r}: choose refuse or evict")
+        elif self.store_memory_bytes > self.store_most_bytes:
+            lines.append(
+                "store_memory_bytes is above store_most_bytes: what is in memory is a part of the whole"
+            )
+        return [*lines, *self.wrong_in_common()]
+
+    def limits(self) -> StoreLimits:
+        """What the member may hold that is not stable."""
+        return StoreLimits(
+            memory_bytes=self.store_memory_bytes,
+            most_bytes=self.store_most_bytes,
+            when_full=WhenFull(self.when_full),
+        )
+
     def node_options(self) -> NodeOptions:
         """(For `wrong`.) Raises ConfigurationError for what no node can have."""
         return NodeOptions(
@@ -197,11 +218,6 @@ class NodeSettings:
             peers=[parse_address(address) for address in self.join],
             **self.link_options(),
         )
-
-    @property
-    def admin_place(self) -> str:
-        """Where operators connect: as given, or a socket of this user's own."""
-        return self.admin or default_socket(self.name)
 
 
 def is_path(place: str) -> bool:

@@ -1,0 +1,119 @@
+"""What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `evict`, `leave`, `surrender`.
+
+The socket is that of `crdtcast node` (`crdtcast.service.admin`); this file says what a gateway has behind it.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import trio
+
+from crdtcast.adapters.redis.probes import GatewayProbes
+from crdtcast.channel import Channel
+from crdtcast.engine import GroupEngine, Standing
+from crdtcast.exceptions import ConfigurationError, NotReadyError
+from crdtcast.service import sockets
+from crdtcast.service.admin import Admin
+from crdtcast.service.settings import MemberSettings, is_path
+from crdtcast.status import Status
+from crdtcast.tags import Tag
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.belonging import Belonging
+    from crdtcast.adapters.redis.gateway import Gateway
+
+
+class Operated:
+    """A gateway as `Admin` sees it, and as the member that it is."""
+
+    def __init__(self, gateway: Gateway, probes: GatewayProbes, leave_seconds: float) -> None:
+        self._gateway = gateway
+        self._probes = probes
+        self.settings = SimpleNamespace(name=gateway.options.node.name, leave_seconds=leave_seconds)
+
+    # The process
+
+    def status(self) -> Status:
+        return self._probes.status()
+
+    def ready(self) -> bool:
+        return self._probes.ready()
+
+    @property
+    def member(self) -> Operated:
+        """Raises NotReadyError until it is one."""
+        if self._gateway.committer.engine is None:
+            raise NotReadyError(
+                f"gateway {self.settings.name!r} is not in group "
+                f"{self._gateway.options.node.group!r} yet: wait, or look into its log"
+            )
+        return self
+
+    async def leave(self) -> bool:
+        """Whether all that it had is with the others."""
+        belonging = self._belonging
+        with trio.move_on_after(self.settings.leave_seconds) as scope:
+            belonging.leave()
+            await belonging.left.wait()
+        return not scope.cancelled_caught
+
+    def stop(self) -> None:
+        self._gateway.stop()
+
+    # The member
+
+    @property
+    def _belonging(self) -> Belonging:
+        belonging = self._gateway.belonging
+        if belonging is None:
+            raise ConfigurationError(
+                f"the members of group {self._gateway.options.node.group!r} are fixed: this is for groups "
+                "whose members come and go (--found, --join)"
+            )
+        return belonging
+
+    @property
+    def engine(self) -> GroupEngine:
+        return self._belonging.engine
+
+    @property
+    def incarnation(self) -> str:
+        return self.engine.me
+
+    @property
+    def standing(self) -> Standing:
+        return self.engine.standing
+
+    @property
+    def channel(self) -> Channel:
+        return self._belonging.peers.channel
+
+    async def changed(self) -> None:
+        await self._belonging.changed.park()
+
+    def evict(self, member: str, *, force: bool = False) -> Tag:
+        return self._belonging.evict(member, force=force)
+
+    def surrender(self) -> None:
+        self._belonging.surrender()
+
+    def cut(self, name: str) -> None:
+        self._belonging.peers.cut(self._belonging.other(name))
+
+    def heal(self, name: str) -> None:
+        self._belonging.peers.heal(self._belonging.other(name))
+
+
+async def serve_operators(
+    operated: Operated,
+    settings: MemberSettings,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Until cancelled. ConfigurationError: it cannot listen there."""
+    secret = None if is_path(settings.admin_place) else settings.secret()
+    listener = await sockets.listen_at(settings.admin_place)
+    task_status.started()
+    await trio.serve_listeners(Admin(operated, secret).serve, [listener])

@@ -1,0 +1,109 @@
+"""What operators ask of a node's objects, beside what they ask of every member."""
+
+import secrets
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.service.admin import Admin, Asked, seconds_of, text
+from crdtcast.service.values import shown
+from crdtcast.tags import Tag
+
+if TYPE_CHECKING:
+    from crdtcast.service.run import NodeProcess
+
+
+class NodeAdmin(Admin):
+    """Answers for `crdtcast node`. See `Admin`."""
+
+    def __init__(self, process: "NodeProcess", secret: bytes | None) -> None:
+        super().__init__(process, secret)
+        self._node = process
+        self._compared = trio.lowlevel.ParkingLot()
+        if process.shelf is not None:
+            process.shelf.comparing.on_news = self._got_on
+        self._requests |= {
+            "verify": self._verify,
+            "objects": self._objects,
+            "get": self._get,
+            "perform": self._perform,
+            "delete": self._delete,
+        }
+
+    def _more_of_status(self) -> Asked:
+        shelf = self._node.shelf
+        if shelf is None:
+            return {}
+        return {
+            "objects": len(shelf.listing()),
+            "yielded": shelf.yielded,
+            "unreadable": shelf.unreadable,
+        }
+
+    async def _verify(self, asked: Asked) -> Any:
+        shelf, member = self._node.objects(), self._node.member
+        await member.ready()
+        number = secrets.token_hex(8)
+        comparing = shelf.comparing
+        names = [name for name, each in member.members.items() if not each.witness]
+        comparing.ask(number, names)
+        with trio.move_on_after(seconds_of(asked)):
+            while comparing.missing(number):
+                await self._compared.park()
+        outcome = comparing.end(number)
+        return {"equal": outcome.equal, "members": sorted(names), **asdict(outcome)}
+
+    def _got_on(self, number: str) -> None:
+        self._compared.unpark_all()
+
+    async def _objects(self, asked: Asked) -> Any:
+        prefix = text(asked, "prefix", "")
+        return [asdict(line) for line in self._node.objects().listing(prefix)]
+
+    async def _get(self, asked: Asked) -> Any:
+        name = text(asked, "name")
+        type_name, value = self._node.objects().value(name)
+        return {"name": name, "type": type_name, "value": shown(value)}
+
+    async def _perform(self, asked: Asked) -> Any:
+        shelf = self._node.objects()
+        args = asked.get("args", [])
+        if not isinstance(args, list):
+            raise LocalProtocolError(f"args is {args!r}: give a list")
+        name, type_name = text(asked, "name"), text(asked, "type")
+        wait, seconds = self._wait(asked), seconds_of(asked)
+        tag = shelf.perform(name, type_name, text(asked, "operation"), args)
+        return await self._acknowledged(tag, wait, seconds)
+
+    async def _delete(self, asked: Asked) -> Any:
+        wait, seconds = self._wait(asked), seconds_of(asked)
+        tag = self._node.objects().delete(text(asked, "name"))
+        return await self._acknowledged(tag, wait, seconds)
+
+    def _wait(self, asked: Asked) -> str | int | None:
+        """ "stable", or how many members have to have it: looked at before anything is done."""
+        wait, members = asked.get("wait"), len(self._node.member.members)
+        if wait is None or wait == "stable" or (isinstance(wait, int) and 1 <= wait <= members):
+            return wait
+        raise LocalProtocolError(
+            f'wait is {wait!r}: give "stable", or how many of the {members} members are to have it'
+        )
+
+    async def _acknowledged(self, tag: Tag, wait: str | int | None, seconds: float) -> Any:
+        """When it is durable here, and where it is to be waited for."""
+        await self._node.durable()
+        member = self._node.member
+        with trio.move_on_after(seconds) as scope:
+            if isinstance(wait, int):
+                await member.wait_delivered(tag, count=wait)
+            elif wait is not None:
+                await member.wait_stable(tag)
+        if scope.cancelled_caught:
+            raise LocalProtocolError(
+                f"message {tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not where "
+                "it was to be waited for: look at `crdtcast members` for who is silent, and do not "
+                "repeat it"
+            )
+        return {"tag": list(tag.dot)}
