@@ -19,7 +19,9 @@ from crdtcast.exceptions import CrdtcastError
 from crdtcast.options import format_address
 from crdtcast.service.asking import Operator, operator
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
+"""How long a node has to start, to read its journal and to catch up; on a busy machine that may take a minute."""
+
 KEEPALIVE_SECONDS = 0.5
 NODE = ("-m", "crdtcast.chaos.child")
 _CAT = "/bin/cat"
