@@ -134,8 +134,10 @@ class Belonging:
         file = LocalFile.read(gateway.options.state_dir, node.name)
         founds = self._options.founds and self._evicted is None
         way = decide_member(node.group, node.name, file, inspection.found, founds=founds)
-        if way is Way.FOUND:
-            state = self._founded(file)
+        if way in (Way.FOUND, Way.CONVERT):
+            state = self._founded(file, inspection.found.state)
+            if way is Way.CONVERT:
+                gateway.write_file(state, inspection.found)  # first, as at the end of a join
             await gateway.claim(connection, inspection.fence, epoch, state)
             inspection = await inspect(connection, db)
         else:
@@ -191,11 +193,11 @@ class Belonging:
             return synced.order
         return 0
 
-    def _founded(self, file: LocalFile | None) -> StoredState:
+    def _founded(self, file: LocalFile | None, former: StoredState | None) -> StoredState:
+        """former: of the group of fixed members that this was; its data stays, as stable as it is."""
         node = self._gateway.options.node
-        me = fresh_incarnation(
-            node.name, self._gateway.clock.us, None if file is None else file.incarnation
-        )
+        before = [known.incarnation for known in (file, former) if known is not None]
+        me = fresh_incarnation(node.name, self._gateway.clock.us, max(before, default=None))
         outline = GroupEngine.found(me, []).outline()
         return StoredState(
             group=node.group,
@@ -206,7 +208,7 @@ class Belonging:
             vector=outline.vector,
             context=(),
             stable={},
-            clock=0,
+            clock=0 if former is None else former.clock,
             order=0,
             founding=me,
             membership=metadata.pack_membership(outline),

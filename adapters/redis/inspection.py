@@ -95,6 +95,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             state=StoredState.decode(state) if state is not None else None,
             keys=keys,
             metadata_keys=size,
+            unsettled=len(rows) + len(damaged),
             joining=None if not joining else frozenset(i.decode() for i in joining if i),
         ),
         unstable=_decoded(rows),

@@ -36,6 +36,8 @@ class Found:
     keys: int
     """Keys in database 0."""
     metadata_keys: int
+    unsettled: int = 0
+    """Messages that are not stable, and keys that wait for another region's copy."""
     joining: frozenset[str] | None = None
     """If a join was cut off: under which ids the group was asked to let this one in."""
 
@@ -52,6 +54,7 @@ class Way(enum.Enum):
     """How a member of a group goes on whose members come and go."""
 
     FOUND = "first member of a new group"
+    CONVERT = "first member of a new group, with the data of one of fixed members"
     JOIN = "joined"
     SAME = "same incarnation: the journal is intact"
 
@@ -104,9 +107,7 @@ def decide_member(
         return Way.FOUND if founds else Way.JOIN
     _refuse_foreign(group, name, found.state)
     if not found.state.founding:
-        raise ConfigurationError(
-            "this server belongs to a group of fixed members: start the gateway with --peer, as before"
-        )
+        return _decide_conversion(found, founds=founds)
     if file is not None and file.incarnation == found.state.incarnation:
         if file.left and founds:
             raise ConfigurationError(
@@ -126,6 +127,24 @@ def decide_member(
         "it was used with). If the other members have what is needed, empty it (FLUSHALL at the server's "
         f"port) and start with --join HOST:PORT --replaces {name}"
     )
+
+
+def _decide_conversion(found: Found, *, founds: bool) -> Way:
+    """A server with the data of a group of fixed members."""
+    if not founds:
+        raise ConfigurationError(
+            "this server belongs to a group of fixed members: start the gateway with --peer, as before. To "
+            "have members come and go, stop all its gateways once nothing is unstable anywhere, start one "
+            "with --found, and empty the other servers (FLUSHALL at their own ports) before their gateways "
+            "start with --join"
+        )
+    if found.unsettled:
+        raise ConfigurationError(
+            f"this server has {found.unsettled} messages of a group of fixed members that not all have, for "
+            "all it knows: start its gateways with --peer, as before, and stop them once CRDTCAST STATUS "
+            'says "unstable": 0 at each; then start one with --found'
+        )
+    return Way.CONVERT
 
 
 def _refuse_others(group: str, file: LocalFile | None, found: Found) -> None:

@@ -9,11 +9,15 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.arriving import Writer
 from crdtcast.adapters.redis.belonging import Belonging
 from crdtcast.adapters.redis.durability import Mark
+from crdtcast.adapters.redis.embedded import free_ports
+from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
+from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.exceptions import ConfigurationError, HandshakeError
+from crdtcast.node import NodeOptions
 from tests.adapters.redis.member_support import Load, Town
-from tests.adapters.redis.regression_support import until
+from tests.adapters.redis.regression_support import Running, until
 
 pytestmark = pytest.mark.server
 
@@ -411,3 +415,75 @@ def test_what_a_server_lost_and_nobody_had_heard_of_is_no_end(tmp_path: Path) ->
         town.wait_equal("a", "b")
         assert town.status("b")["incarnation"] == before
         assert town.call("a", "GET", "n") == b"11"
+
+
+def test_a_split_by_force_ends_when_one_side_surrenders(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        town.start("a")
+        town.start("b", "a")
+        town.call("a", "INCR", "n")
+        town.wait_equal("a", "b")
+        cut_off(town, "a", "b")
+        for name, other in (("a", "b"), ("b", "a")):
+            assert town.call(name, "CRDTCAST", "EVICT", other, "FORCE") == b"OK"
+        for name in ("a", "b"):
+            until(lambda name=name: town.members(name) == [name])
+            town.call(name, "SADD", "of", name)
+        refused = town.call("a", "CRDTCAST", "SURRENDER")
+        assert isinstance(refused, ErrorReply) and "not in dispute" in refused.text
+        heal(town, "b", "a")
+        until(lambda: town.status("b")["standing"] == "disputed")
+        assert town.call("b", "CRDTCAST", "SURRENDER") == b"OK"
+        until(lambda: town.members("a") == ["a", "b"])
+        town.wait_equal("a", "b")
+        assert town.call("b", "SMEMBERS", "of") == [b"a"]
+        assert town.call("b", "GET", "n") == b"1"
+
+
+def test_a_group_of_fixed_members_becomes_one_whose_members_come_and_go(tmp_path: Path) -> None:
+    ports = dict(zip("ab", free_ports(2), strict=True))
+    with Town(tmp_path) as town:
+
+        def fixed(name: str, other: str) -> Running:
+            return Running(
+                GatewayOptions(
+                    node=NodeOptions(
+                        name=name,
+                        group="g",
+                        listen=("127.0.0.1", ports[name]),
+                        peers={other: ("127.0.0.1", ports[other])},
+                    ),
+                    listen=("127.0.0.1", 0),
+                    server=ServerAddress("127.0.0.1", town.server(name).port),
+                    state_dir=tmp_path / f"state-{name}",
+                )
+            )
+
+        town.running["a"] = fixed("a", "b").wait_ready()
+        town.call("a", "SADD", "s", "x", "y")
+        town.call("a", "SREM", "s", "y")
+        town.call("a", "INCRBY", "n", "5")
+        town.running["a"].stop()
+        refused = town.refused("a")
+        assert isinstance(refused, ConfigurationError) and "that not all have" in str(refused)
+        town.running |= {"a": fixed("a", "b"), "b": fixed("b", "a")}
+        for running in town.running.values():
+            running.wait_ready()
+        until(lambda: town.call("b", "GET", "n") == b"5")
+        until(lambda: not any(town.status(name)["unstable"] for name in "ab"))
+        for running in town.running.values():
+            running.stop()
+
+        before = town.start("a")
+        assert town.status("a")["members"] == [before.gateway.committer.state.founding]
+        refused = town.refused("b", "a")
+        assert isinstance(refused, ConfigurationError) and "of fixed members" in str(refused)
+        with RawClient(town.servers["b"].port) as client:
+            client.call("FLUSHALL")
+        town.start("b", "a")
+        town.call("b", "INCR", "n")
+        town.wait_equal("a", "b")
+        assert (town.call("a", "GET", "n"), town.call("b", "SMEMBERS", "s")) == (b"6", [b"x"])
+        before.stop()
+        town.start("a")
+        assert town.call("a", "GET", "n") == b"6"

@@ -1,0 +1,94 @@
+"""A gateway's operators: their socket, its requests, what clients may not say; and its options from a file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crdtcast.adapters.redis.cluster import OpenCluster
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.configuration import load
+
+HERE = {"name": "eu", "state_dir": "/nowhere"}
+
+
+def operator(place: Path, *words: str, code: int = 0) -> str:
+    """What `crdtcast …` prints, asked of the node at that socket."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "crdtcast", *words, "--admin", str(place)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.server
+def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text('group = "shop"\nadmin_commands = false\nleave_seconds = 20\n')
+    more = ("--no-admin-commands", "--config", str(file))
+    with OpenCluster(
+        tmp_path, ["a", "b", "c"], group="shop", appendfsync="always", arguments=more
+    ) as cluster:
+        socket = tmp_path / "a.sock"
+        assert socket.stat().st_mode & 0o777 == 0o600
+        with RawClient(cluster["a"].gateway.port) as client:
+            for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("CUT", "b")):
+                refused = client.call("CRDTCAST", *words)
+                assert isinstance(refused, ErrorReply) and "is for operators" in refused.text
+            assert client.call("INCR", "n") == 1
+        told = json.loads(operator(socket, "members", "--json"))
+        assert [member["name"] for member in told] == ["a", "b", "c"]
+        assert json.loads(operator(socket, "status", "--json"))["standing"] == "member"
+        cluster["b"].gateway.kill()
+        assert json.loads(operator(socket, "evict", "b", "--json"))["members"] == ["a", "c"]
+        assert "is not in dispute" in operator(socket, "surrender", "--yes", code=2)
+        assert "there is no request 'verify' here" in operator(socket, "verify", code=2)
+        operator(tmp_path / "c.sock", "leave")
+        process = cluster["c"].gateway.process
+        assert process is not None and process.wait(60) == 0
+        assert not (tmp_path / "c.sock").exists()
+        assert [m["name"] for m in json.loads(operator(socket, "members", "--json"))] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"found": True, "peer": ("us=127.0.0.1:1",)}, "peer names the members of a fixed group"),
+        ({"evict_after": 3600.0}, "evict_after is for groups whose members come and go"),
+        ({"peer": ("us",)}, "'us' is no peer: write NAME=HOST:PORT"),
+        ({"peer": ("us=127.0.0.1:1", "us=127.0.0.1:2")}, "a peer's name is given twice"),
+        ({"found": True, "replaces": ("us",)}, "replaces goes with join"),
+        ({"found": True, "join": ("127.0.0.1:1",)}, "found and join are both given"),
+        ({"server": "http://x"}, "server address 'http://x'"),
+        ({"metadata_db": 0}, "choose another database"),
+    ],
+)
+def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> None:
+    lines = load(GatewaySettings, given={**HERE, **given}, environment={}).wrong
+    assert len(lines) == 1 and expected in lines[0], lines
+
+
+def test_options_come_from_the_file_and_passwords_are_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "eu.toml"
+    file.write_text(
+        'name = "eu"\nstate_dir = "/nowhere"\njoin = ["10.0.0.1:7380"]\npassword = "very"\n'
+        'server = "redis://:secret@127.0.0.1:6379"\nleave_on_stop = true\nleave_seconds = 5\n'
+    )
+    options = load(GatewaySettings, file, environment={}).get().gateway_options()
+    assert options.member is not None and options.member.leave_within == 5
+    assert (options.password, options.server.password) == ("very", "secret")
+    shown = subprocess.run(
+        [sys.executable, "-m", "crdtcast", "config", "check", str(file), "--gateway"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    assert "very" not in shown and "secret@" not in shown and 'join = ["10.0.0.1:7380"]' in shown
