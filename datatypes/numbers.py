@@ -147,7 +147,8 @@ class NumberSlots(PureOpCRDT[V]):
             self._recount(entry.slot)
 
     def reentered(self, entry: Entry) -> None:
-        """The number that was dumped has it already."""
+        """The number that was dumped has it already; what is no number is damage."""
+        self.worth([entry])
 
     def _recount(self, slot: Hashable) -> None:
         self.show(slot, self.worth(self.log.in_slot(slot)))

@@ -222,7 +222,8 @@ class Positions(PureOpCRDT[V]):
         """Without replacements of what a later operation replaces or deletes, and without all that
         comes before a reset.
         """
-        overwritten: set[Identity] = set()
+        written = {tuple(operation[1]) for operation in operations if operation[0] == "write"}
+        overwritten: set[Any] = set()
         kept: list[list[Any]] = []
         for operation in reversed(operations):
             name, *args = operation
@@ -230,8 +231,8 @@ class Positions(PureOpCRDT[V]):
                 if tuple(args[0]) in overwritten:
                     continue
                 overwritten.add(tuple(args[0]))
-            elif name == "kill":
-                overwritten.update(identities(args[0]))
+            elif name == "kill" and written:
+                overwritten.update(written.intersection(identities(args[0])))
             kept.append(operation)
             if name == "reset":
                 break

@@ -83,7 +83,14 @@ def reading(type_name: str) -> Iterator[None]:
     """Turn what a damaged snapshot makes Python raise into one clear error."""
     try:
         yield
-    except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        ArithmeticError,
+        AttributeError,
+        msgpack.UnpackException,
+    ) as error:
         raise UnusableInputError(
             f"cannot restore a {type_name} from this snapshot: {error}"
         ) from error

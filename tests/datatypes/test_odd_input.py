@@ -10,7 +10,16 @@ from typing import Any
 import msgpack
 import pytest
 
-from crdtcast.datatypes import AWMap, AWSet, Number, PNCounter, PureOpCRDT, SharedText, Site
+from crdtcast.datatypes import (
+    AWMap,
+    AWSet,
+    LWWRegister,
+    Number,
+    PNCounter,
+    PureOpCRDT,
+    SharedText,
+    Site,
+)
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.maps import NestedMap, catalogue
 from crdtcast.datatypes.shown import shown
@@ -229,6 +238,18 @@ def test_maps_too_deep_to_follow_are_refused_on_arrival() -> None:
 def test_stable_parts_that_are_none_are_refused(crdt: type[PureOpCRDT[Any]], stable: Any) -> None:
     with pytest.raises(UnusableInputError, match="cannot restore"):
         crdt.restore(msgpack.packb([1, crdt.TYPE, 1, stable, {}]))
+
+
+@pytest.mark.parametrize(
+    ("crdt", "stable", "content"),
+    [(Number, None, ["one"]), (PNCounter, 0, "1"), (LWWRegister, [], ["x"])],
+)
+def test_contents_of_a_log_that_are_none_are_refused(
+    crdt: type[PureOpCRDT[Any]], stable: Any, content: Any
+) -> None:
+    log = {"a": [[1, {}, [[0, None, content]]]]}
+    with pytest.raises(UnusableInputError, match="cannot restore"):
+        crdt.restore(msgpack.packb([1, crdt.TYPE, 1, stable, log]))
 
 
 @pytest.mark.parametrize(
