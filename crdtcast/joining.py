@@ -86,7 +86,8 @@ class Joining:
         """The copy, and the admission. Raises NotReadyError (ask again), HandshakeError (ask somebody
         else), ContactLostError, RemoteProtocolError.
         """
-        self._link, self.asked = link, False
+        self._link = link if link.closed is None else None  # a newer one may have its place by now
+        self.asked = False
         self._frames.clear()
         copy = await self._copy(link) if wish.copies else b""
         self.asked = True

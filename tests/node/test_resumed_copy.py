@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+import trio
 
-from crdtcast import contact
+from crdtcast import contact, entering
 from tests.node.group_support import Host, members_are, world
 from tests.node.network import simulated
 
@@ -70,3 +71,28 @@ async def test_one_for_whom_too_much_has_happened_copies_again(
         await late.join()
         await late.ledger.has(b"m" * 1000)
         assert len(late.ledger.entries) == 41
+
+
+@simulated
+async def test_a_link_that_is_replaced_before_the_joiner_asks_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen under `crdtcast chaos`: connections crossed while the journal was synced. The question went over the new
+    link, the answer was awaited on the old one, and the joiner stood still for 30 seconds.
+    """
+    async with world("a") as group:
+        late = await group.start("c", "a")
+        replaced: list[str] = []
+
+        async def cross(base: str) -> None:
+            old = late.node.links().up["a"]
+            if not replaced:
+                replaced.append(base)
+                old.close("replaced")
+                while late.node.links().up.get("a") in (None, old):  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+
+        monkeypatch.setattr(entering, "_note_nothing", cross)
+        with trio.fail_after(5):
+            await late.join()
+        assert replaced
