@@ -1,6 +1,6 @@
 """A member that has missed a million messages comes back: what that costs a healthy one.
 
-    python benchmarks/catchup.py [--missed N] [--payload BYTES] [--seconds S] [--nice N] [--json]
+    python -m benchmarks.catchup [--missed N] [--payload BYTES] [--seconds S] [--nice N] [--json]
 
 Three processes on this machine, members of a group: a, b and c. The links with c are cut, a and b send N messages,
 which all stay unstable, and then the links are healed. c is niced. Meanwhile a writes as fast as its window of
@@ -16,14 +16,15 @@ import json
 import os
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from operator import itemgetter
 from typing import Any
 
 import trio
-from orders import Child, Orders, answer
 
+from benchmarks.orders import Child, Orders, answer
 from crdtcast import Delivered, Tag, open_group
 from crdtcast.member import GroupMember
 
@@ -38,8 +39,7 @@ class Slices(trio.abc.Instrument):
     """CPU of each step of each task of this thread."""
 
     def __init__(self) -> None:
-        self.longest: Counter[str] = Counter()
-        self.spent: Counter[str] = Counter()
+        self.longest: dict[str, float] = {}
         self.longest_collection = 0.0
         self._collecting = self._collecting_before = self._collection_begun = self._begun = 0.0
         gc.callbacks.append(self._collected)
@@ -59,19 +59,16 @@ class Slices(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         took = time.thread_time() - self._begun - (self._collecting - self._collecting_before)
         name = task.name
-        self.spent[name] += took
-        if took > self.longest[name]:
+        if took > self.longest.get(name, 0):
             self.longest[name] = took
 
     def taken(self) -> dict[str, Any]:
         """The figures since the last call, in milliseconds."""
         figures = {
-            "longest_ms": {name: took * 1e3 for name, took in self.longest.most_common(6)},
-            "spent_ms": {name: took * 1e3 for name, took in self.spent.most_common(6)},
+            "longest_ms": {name: took * 1e3 for name, took in self.longest.items()},
             "longest_collection_ms": self.longest_collection * 1e3,
         }
         self.longest.clear()
-        self.spent.clear()
         self.longest_collection = 0.0
         return figures
 
@@ -187,7 +184,7 @@ async def child(name: str) -> None:
 
 def measure(missed: int, payload: int, seconds: float, nice: int) -> dict[str, Any]:
     """Runs it all."""
-    a, b, c = members = [Child(__file__, name) for name in (FOUNDER, "b", SILENT)]
+    a, b, c = members = [Child("benchmarks.catchup", name) for name in (FOUNDER, "b", SILENT)]
     try:
         founder = a.ask(founder=None, nice=0)["address"]
         b.ask(founder=founder, nice=0)
@@ -238,10 +235,10 @@ def measure(missed: int, payload: int, seconds: float, nice: int) -> dict[str, A
             member.kill()
         raise
     slices = [answered["slices"] for answered in (*during, *idle)]
-    longest: Counter[str] = Counter()
+    longest: dict[str, float] = {}
     for figures in slices:
         for task, took in figures["longest_ms"].items():
-            longest[task] = max(longest[task], took)
+            longest[task] = max(longest.get(task, 0), took)
     rates = {
         f"{unit}_{when}": sum(w["count"] for w in writes) / sum(w[clock] for w in writes)
         for unit, clock in (("writes_per_second", "wall"), ("writes_per_cpu_second", "cpu"))
@@ -250,7 +247,7 @@ def measure(missed: int, payload: int, seconds: float, nice: int) -> dict[str, A
     return {
         "missed": 2 * each,
         "longest_slice_ms": max(longest.values()),
-        "longest_slices_ms": dict(longest.most_common(5)),
+        "longest_slices_ms": dict(sorted(longest.items(), key=itemgetter(1))[:-6:-1]),
         "longest_collection_ms": max(figures["longest_collection_ms"] for figures in slices),
         **rates,
         "kept_by_clock": rates["writes_per_second_during"] / rates["writes_per_second_before"],

@@ -39,7 +39,7 @@ class Child:
     def __init__(self, module: str, name: str) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            [sys.executable, module, "--child", name],
+            [sys.executable, "-m", module, "--child", name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

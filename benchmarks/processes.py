@@ -1,6 +1,6 @@
 """Deliveries a second, latency and idle traffic of a group of real processes on this machine.
 
-    python benchmarks/processes.py [--nodes 3,8,32] [--seconds S] [--payload BYTES] [--json]
+    python -m benchmarks.processes [--nodes 3,8,32] [--seconds S] [--payload BYTES] [--json]
 
 Each node is a process of its own with TCP links to all others on 127.0.0.1. Three phases: *full* (everybody sends, with
 a bounded number of own messages that are not stable yet), *calm* (a fixed rate far below that; its latencies are the
@@ -15,13 +15,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
 import trio
 
+from benchmarks.orders import Child, Orders, answer
 from crdtcast import BroadcastNode, Delivered, Stable, open_node
 
 NUMBERS = 16
@@ -81,29 +80,15 @@ class Application:
 
 
 async def child(name: str) -> None:
-    """One node. Orders come as lines of JSON, and each is answered by one."""
-    orders = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
-    buffer = b""
-
-    async def order() -> Any:
-        nonlocal buffer
-        while b"\n" not in buffer:
-            piece = await orders.receive_some(65536)
-            if not piece:
-                return None
-            buffer += piece
-        line, _, buffer = buffer.partition(b"\n")
-        return json.loads(line)
-
-    def answer(**fields: Any) -> None:
-        print(json.dumps(fields), flush=True)
-
-    begun = await order()
+    """One node."""
+    orders = Orders()
+    begun = await orders.next()
+    assert begun is not None
     async with open_node(name, peers=begun["peers"]) as node, trio.open_nursery() as nursery:
         answer(address=node.address)
         application = Application(node)
         nursery.start_soon(application.run)
-        while (what := await order()) is not None:
+        while (what := await orders.next()) is not None:
             verb, cpu, wall = what.pop("do"), time.process_time(), time.monotonic()
             before, sent_before = application.delivered, application.bytes_sent()
             application.latencies.clear()
@@ -130,7 +115,8 @@ async def child(name: str) -> None:
                 cpu=time.process_time() - cpu,
                 bytes=application.bytes_sent() - sent_before,
             )
-            expected = await order()
+            expected = await orders.next()
+            assert expected is not None
             while application.delivered < expected["delivered"]:  # noqa: ASYNC110
                 await trio.sleep(0.01)
             while application.unstable:  # noqa: ASYNC110
@@ -145,67 +131,38 @@ class Group:
 
     def __init__(self, size: int) -> None:
         self.sent = [0] * size
-        self.children = [
-            subprocess.Popen(
-                [sys.executable, __file__, "--child", f"n{number}"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(size)
-        ]
-
-    def tell(self, number: int, **fields: Any) -> None:
-        stream = self.children[number].stdin
-        assert stream is not None
-        stream.write(json.dumps(fields) + "\n")
-        stream.flush()
-
-    def hear(self, number: int) -> dict[str, Any]:
-        stream = self.children[number].stdout
-        assert stream is not None
-        line = stream.readline()
-        if not line:
-            raise SystemExit(f"node n{number} has ended: see its error above")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        self.children = [Child("benchmarks.processes", f"n{number}") for number in range(size)]
 
     def begin(self) -> None:
         addresses: dict[str, Any] = {}
-        size = len(self.children)
-        for number in range(size):
-            peers = {f"n{k}": addresses.get(f"n{k}") for k in range(size) if k != number}
-            self.tell(number, peers=peers)
-            addresses[f"n{number}"] = self.hear(number)["address"]
-        for number in range(size):
-            self.tell(number, do="meet", others=size - 1)
-        for number in range(size):
-            self.hear(number)
+        names = [child.name for child in self.children]
+        for child in self.children:
+            peers = {name: addresses.get(name) for name in names if name != child.name}
+            addresses[child.name] = child.ask(peers=peers)["address"]
+        for child in self.children:
+            child.tell(do="meet", others=len(names) - 1)
+        for child in self.children:
+            child.hear()
 
     def phase(self, what: str, **fields: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Runs it at all nodes; what each says at the end of its sends, and when all has arrived everywhere."""
         size = len(self.children)
-        for number in range(size):
-            self.tell(
-                number, do=what, **fields, **({"phase": number / size} if what == "calm" else {})
-            )
-        first = [self.hear(number) for number in range(size)]
+        for number, child in enumerate(self.children):
+            child.tell(do=what, **fields, **({"phase": number / size} if what == "calm" else {}))
+        first = [child.hear() for child in self.children]
         for number in range(size):
             self.sent[number] += first[number]["sent"]
-        for number in range(size):
-            self.tell(number, delivered=sum(self.sent) - self.sent[number])
-        return first, [self.hear(number) for number in range(size)]
+        for child, sent in zip(self.children, self.sent, strict=True):
+            child.tell(delivered=sum(self.sent) - sent)
+        return first, [child.hear() for child in self.children]
 
     def end(self) -> None:
-        for process in self.children:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in self.children:
-            process.wait(timeout=30)
+        for child in self.children:
+            child.end()
 
     def kill(self) -> None:
-        for process in self.children:
-            process.kill()
+        for child in self.children:
+            child.kill()
 
 
 def measure(size: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -59,6 +59,13 @@ class Bound:
                 f"acknowledged by {self._holders(engine)}: let that come back, or evict it"
             )
 
+    def warns(self, engine: SpillingEngine) -> bool:
+        """Whether it is time to `look`, for a warning."""
+        warned = self._warned
+        return warned < len(_WARNINGS) and (
+            engine.held_bytes >= _WARNINGS[warned] * self.limits.most_bytes
+        )
+
     def look(self, engine: SpillingEngine, linked: set[str]) -> list[str]:
         """Warn if it is time to; whom to evict now. linked: names of those who can be reached."""
         held, most = engine.held_bytes, self.limits.most_bytes
@@ -101,4 +108,7 @@ class Bound:
     def _holders(self, engine: SpillingEngine) -> str:
         """Those out of reach, if there are any: something is on its way to the others all the time."""
         holders = set(map(name_of, engine.held_back_by()))
-        return ", ".join(sorted(holders - self._linked - {name_of(engine.me)} or holders)) or "nobody else"
+        return (
+            ", ".join(sorted(holders - self._linked - {name_of(engine.me)} or holders))
+            or "nobody else"
+        )

@@ -39,6 +39,7 @@ class Runtime(Protocol):
     @property
     def max_payload(self) -> int: ...
     def flush(self) -> None: ...
+    def flush_soon(self) -> None: ...
     def status(self) -> dict[str, LinkStatus]: ...
 
 
@@ -94,7 +95,7 @@ class Broadcasting:
         try:
             self._happened(Delivered(payload, tag))
         finally:
-            self._tell()
+            self.runtime.flush_soon()
         return tag
 
     def _happened(self, event: Event) -> None:
@@ -179,6 +180,9 @@ class Broadcasting:
         """
         if self._process is not None:
             raise already_taken(self.name)
+        if (self._events + 1) % _TURN and (event := self.next_event()) is not None:
+            self._events += 1
+            return event
         event = await self._next()
         if event is None:
             raise StopAsyncIteration

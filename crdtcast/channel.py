@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from crdtcast.driving import Driving, runs
+from crdtcast.driving import REPAIR_AT_ONCE, Driving, runs
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
@@ -98,6 +98,7 @@ class Channel(Driving):
     def start(self, engine: AnyEngine) -> None:
         """Take part as `engine.me` from now on."""
         before, self.engine = self.engine, engine
+        engine.repair_at_once = REPAIR_AT_ONCE
         self._backlog = 0
         self.shared.announce(self)
         self.here.clear()
@@ -128,6 +129,10 @@ class Channel(Driving):
         """(For `Driving`.)"""
         if self.engine is not None:
             self.send_effects(self.engine.take_outbox())
+
+    def before_writing(self, fill: Callable[[], None]) -> bool:
+        """(For `Driving`.)"""
+        return self.shared.before_writing(fill)
 
     def send_effects(self, effects: list[Transmit]) -> None:
         """Queue what the engine has wanted sent."""
@@ -206,6 +211,12 @@ class Channel(Driving):
             return
         text = f"group {self.group!r}: {link.name} keeps us out: {apart.text}"
         self.shared.say(text, logging.ERROR, text)
+
+    def idle(self, link: Link) -> None:
+        """Nothing waits for that peer."""
+        incarnation = self.here.get(link.name)
+        if incarnation is not None and self.engine is not None and not self.closed:
+            self.repair_on(incarnation)
 
     def link_down(self, link: Link) -> None:
         """The link is gone, and the group with it."""

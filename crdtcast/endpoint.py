@@ -9,8 +9,8 @@ import trio
 from crdtcast.encoder import Encoder
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.link import Link
-from crdtcast.links import Connect, LinkHost, Links
+from crdtcast.link import Link, LinkHost
+from crdtcast.links import Connect, Links
 from crdtcast.listening import listen
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
@@ -37,6 +37,7 @@ class Endpoint(LinkHost):
         self._address: Address | None = None
         self._links: Links | None = None
         self._encoder = Encoder(options.max_frame)
+        self._due: list[Callable[[], None]] = []
         self._early: list[Callable[[Links], None]] = []
         self._watching = Watching(options.keepalive_interval, logger)
 
@@ -129,6 +130,31 @@ class Endpoint(LinkHost):
                 for link in alike:
                     if not (self._tell_numbers(link) and link.offer(kind, *piece)):
                         self._dropped(link)
+
+    def before_writing(self, fill: Callable[[], None]) -> bool:
+        """Call `fill` before anything more is written to a link, which happens soon; False: none is up."""
+        if self._links is None or not self._links.up:
+            return False
+        self._due.append(fill)
+        for link in self._links.up.values():
+            link.queue.expect()
+        return True
+
+    def fill(self, link: Link) -> None:
+        """(For links.) Something may be written to it next: let those offer who have waited for that, and
+        then who has more for this peer than is queued at once.
+        """
+        due, self._due = self._due, []
+        try:
+            for fill in due:
+                fill()
+            if not link.queue.queued_bytes and link.closed is None:
+                self.idle(link)
+        except Exception as error:
+            self.ended(error)  # it is ours, not that of the link that is about to write
+
+    def idle(self, link: Link) -> None:
+        """(For subclasses.) Nothing waits for that peer."""
 
     def _too_long(self, error: LocalProtocolError) -> None:
         self._throttle.log(trio.current_time(), "too long", logging.ERROR, str(error))

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import trio
 
@@ -33,8 +34,9 @@ STREAM_ERRORS = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 _FAREWELL = 1.0
 """Seconds for a last word to a peer."""
 _READ_SIZE = 16 * 1024
-"""Bytes taken at once: some 180 short messages, whose delivery must not keep the others waiting for
-more than a few milliseconds.
+AT_ONCE = 64
+"""Frames of one peer that are handed on before others have their turn: their delivery must not take more
+than a few milliseconds.
 """
 
 
@@ -73,6 +75,7 @@ class Link:
 
     number: what the settling side gave to it; of two connections with one process the higher number
         counts. form: what both ends understand. told: below this, the peer knows our numbers for ids.
+    fill: called when something may be written next, and may offer more.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Link:
         form: Form,
         traffic: Traffic,
         queue_bytes: int,
+        fill: Callable[["Link"], None],
         logger: logging.Logger,
     ) -> None:
         self.peer = peer
@@ -94,7 +98,7 @@ class Link:
         self.form = form
         self.told = 0
         self.traffic = traffic
-        self.queue = OutgoingQueue(queue_bytes)
+        self.queue = OutgoingQueue(queue_bytes, lambda: fill(self))
         self.since = self.last_heard = self.last_sent = trio.current_time()
         self.paused = False
         self.closed: str | None = None
@@ -179,8 +183,9 @@ class Link:
             self.last_sent = trio.current_time()
 
     async def _read(self, received: Callable[["Link", list[Frame]], None], gate: Gate) -> None:
-        frames = self._decoder.drain()
+        decoder = self._decoder
         while True:
+            frames = decoder.drain(AT_ONCE)
             if frames:
                 received(self, frames)
             if gate.closed:
@@ -188,6 +193,11 @@ class Link:
                 await gate.wait()
                 self.paused = False
                 self.last_heard = trio.current_time()
+            if len(frames) == AT_ONCE:
+                await trio.lowlevel.checkpoint()
+                if self.closed is not None:
+                    return None
+                continue
             piece = await self._stream.receive_some(_READ_SIZE)
             if self.closed is not None:
                 return None
@@ -195,4 +205,16 @@ class Link:
                 return self.close(CLOSED_BY_PEER)
             self.last_heard = trio.current_time()
             self.traffic.received_bytes += len(piece)
-            frames = self._decoder.feed(piece)
+            decoder.push(piece)
+
+
+class LinkHost(Protocol):
+    """What links need of their node. Everything is synchronous."""
+
+    def hello(self) -> Hello: ...
+    def admit(self, peer: Hello) -> Refusal | None: ...
+    def link_up(self, link: Link) -> None: ...
+    def link_down(self, link: Link) -> None: ...
+    def received(self, link: Link, frames: list[Frame]) -> None: ...
+    def fill(self, link: Link) -> None: ...
+    def ended(self, error: Exception) -> None: ...

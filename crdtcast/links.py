@@ -1,5 +1,5 @@
-"""All links of one node: dialling, accepting, the handshake, and which of two connections with a
-peer counts.
+"""All links of one node: dialling, accepting, their lives, and what is said about them. Who is at the other
+end is found out in `greeting.py`.
 
 Both sides dial, so connections cross. Of any two nodes the one with the lesser name settles: it
 numbers the connections it welcomes, in rising order, and both keep the highest number. A connection
@@ -12,35 +12,19 @@ welcome(0), and the lesser one welcome(n): that is the moment from which the lin
 """
 
 import logging
-import secrets
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from typing import Protocol
 
 import trio
 
-from crdtcast import compression
 from crdtcast.admission import Admission, Visit
-from crdtcast.conversation import Conversation
-from crdtcast.encoder import Form
-from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, SupersededError
-from crdtcast.handshake import Patience, Reason, Refused, judge, patience
-from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link
+from crdtcast.exceptions import RemoteProtocolError, SupersededError
+from crdtcast.greeting import Agreed, Greeting
+from crdtcast.handshake import Patience, Reason, Refused, patience
+from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
 from crdtcast.logs import Throttle
 from crdtcast.options import NodeOptions, format_address
-from crdtcast.peers import Peer, PeerTable
-from crdtcast.tls import Tls
-from crdtcast.wire import (
-    NONCE_BYTES,
-    NUMBERED_VERSION,
-    Frame,
-    FrameKind,
-    Hello,
-    Refusal,
-    Welcome,
-    encode,
-)
+from crdtcast.peers import Peer
+from crdtcast.wire import FrameKind, Welcome, encode
 
 Connect = Callable[[str, int], Awaitable[trio.abc.Stream]]
 _STEADY = 1.0
@@ -48,22 +32,9 @@ _STEADY = 1.0
 _STOPPED = "this node has stopped"
 _REPLACED = "replaced by a newer connection"
 _ORDINARY = {_STOPPED, _REPLACED}
-_REPEAT = 600.0
-"""Seconds between two log lines about the same lasting trouble."""
 
 
-class LinkHost(Protocol):
-    """What links need of their node. Everything is synchronous."""
-
-    def hello(self) -> Hello: ...
-    def admit(self, peer: Hello) -> Refusal | None: ...
-    def link_up(self, link: Link) -> None: ...
-    def link_down(self, link: Link) -> None: ...
-    def received(self, link: Link, frames: list[Frame]) -> None: ...
-    def ended(self, error: Exception) -> None: ...
-
-
-class Links(PeerTable):
+class Links(Greeting):
     """The links of one node. Owned by `Node`, which runs `keep_linked` for every peer to dial, and
     `maintain`.
     """
@@ -71,23 +42,11 @@ class Links(PeerTable):
     def __init__(
         self, host: LinkHost, options: NodeOptions, connect: Connect, logger: logging.Logger
     ) -> None:
-        super().__init__(options)
+        super().__init__(host, options, logger)
         self.gate = Gate()
-        self.refusals: Counter[str] = Counter()
-        """Connections that this node would not have, by `Reason`; "time": too slow, "limit": too many.
-        Not those that are refused in the ordinary course of things, since a link is up for example.
-        """
-        self._host = host
         self._connect = connect
-        self._logger = logger
         self._quietly = Throttle(logger)
-        self._rarely = Throttle(logger, _REPEAT)
-        self._numbers = 0
-        self._generation = 0
         self._admission = Admission(options.max_handshakes, options.max_host_connections)
-        self._tls: Tls | None = None
-        if options.certificate is not None and options.key is not None and options.ca is not None:
-            self._tls = Tls(options.name, options.certificate, options.key, options.ca)
 
     def cut(self, name: str) -> None:
         """Drop the link with `name`, and refuse new ones in both directions until `heal`."""
@@ -193,7 +152,7 @@ class Links(PeerTable):
         verdict = Patience.RETRY
         try:
             with trio.fail_after(self._options.handshake_timeout):
-                link = await self._shake_hands(stream, dialled)
+                link = self._attach(await self._shake_hands(stream, dialled))
             if visit is not None:
                 self._admission.greeted(visit)
             await link.run(self._host.received, self.gate)
@@ -236,91 +195,8 @@ class Links(PeerTable):
             return f"; nobody will accept this node's certificate: {objection}"
         return "; if that lasts, its log says what it has against this node's certificate"
 
-    # Handshake
-
-    async def _shake_hands(self, stream: trio.abc.Stream, dialled: Peer | None) -> Link:
-        generation = self._generation
-        secret = self._options.secret
-        talk = Conversation(stream, dialled=dialled is not None, secret=secret)
-        if self._tls is not None:
-            self._renew(self._tls)
-            await talk.secure(self._tls)
-        nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
-        own = self._hello(nonce)
-        if dialled is not None:
-            await talk.say(own)
-        peer = await talk.hear_a(Hello)
-        expected = dialled.name if dialled is not None else None
-        await talk.check_certificate(peer)
-        if refusal := self._judge(own, peer, expected, trusted=talk.trusted):
-            await talk.refuse(refusal)
-        if dialled is None:
-            await talk.say(own)
-        if not talk.trusted:
-            await talk.prove(own, peer)
-            if refusal := self._judge(own, peer, expected, trusted=True):
-                await talk.refuse(refusal)
-        if dialled is not None and dialled.name is None:
-            self._learn_name(dialled, peer.name)
-        settling = own.name < peer.name
-        if not settling:
-            await talk.say(Welcome(0))
-        answer = await talk.hear_a(Welcome)
-        if (answer.number == 0) is not settling:
-            raise RemoteProtocolError(f"{answer!r:.100} where another number was expected")
-        # The world may have changed while we waited; from here to the table there is no waiting.
-        refusal = self._judge(self._hello(nonce), peer, expected, trusted=True)
-        rival = self.up.get(peer.name)
-        if generation != self._generation:
-            refusal = Refusal(Reason.BUSY, f"node {own.name!r} is changing its identity")
-        elif refusal is None and rival is not None and rival.peer.process == peer.process:
-            # Crossing connections. If we settle, our own dialling proves nothing against a link
-            # that is up; otherwise the higher number counts.
-            late = dialled is not None if settling else rival.number > answer.number
-            if late:
-                refusal = Refusal(Reason.LINKED, f"{own.name!r} and {peer.name!r} are linked")
-        if refusal is not None:
-            await talk.refuse(refusal)
-        if settling:
-            self._numbers += 1
-        number = self._numbers if settling else answer.number
-        form = Form(
-            numbered=min(own.version, peer.version) >= NUMBERED_VERSION,
-            zstd=own.zstd and peer.zstd,
-        )
-        return self._attach(talk, peer, number, form, settling)
-
-    def _hello(self, nonce: bytes) -> Hello:
-        zstd = self._options.compress and compression.available()
-        return replace(self._host.hello(), nonce=nonce, zstd=zstd)
-
-    def _judge(
-        self, own: Hello, peer: Hello, expected: str | None, *, trusted: bool
-    ) -> Refusal | None:
-        """trusted: it has proved that it belongs to the group. Before that nothing is done on its
-        word, nor told of others.
-        """
-        linked = self.up.get(peer.name) if trusted else None
-        refusal = judge(
-            own,
-            peer,
-            expected=expected,
-            linked=linked.peer if linked is not None else None,
-            cut=peer.name in self.cut_names,
-            max_drift_ms=self._options.max_drift_ms,
-        )
-        return refusal or (self._host.admit(peer) if trusted else None)
-
-    def _renew(self, tls: Tls) -> None:
-        try:
-            tls.refresh()
-        except ConfigurationError as error:
-            text = f"{error} (until then the former certificate is used)"
-            self._rarely.log(trio.current_time(), "certificate", logging.ERROR, text)
-
-    def _attach(
-        self, talk: Conversation, hello: Hello, number: int, form: Form, settling: bool
-    ) -> Link:
+    def _attach(self, agreed: Agreed) -> Link:
+        talk, hello, number, form, settles = agreed
         if (rival := self.up.get(hello.name)) is not None:
             self._detach(rival, _REPLACED)
         peer = self.peer(hello.name)
@@ -334,9 +210,10 @@ class Links(PeerTable):
             form=form,
             traffic=peer.traffic,
             queue_bytes=self._options.queue_bytes,
+            fill=self._host.fill,
             logger=self._logger,
         )
-        if settling:
+        if settles:
             link.offer(FrameKind.WELCOME, encode(Welcome(number)))
         self.up[hello.name] = link
         peer.times_up += 1

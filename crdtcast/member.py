@@ -547,7 +547,10 @@ class GroupMember(Broadcasting):
             raise self._is_over()
         if not self._closed:
             self._bound.check(self.engine)
-        return super().tcbroadcast(payload, after=after)
+        tag = super().tcbroadcast(payload, after=after)
+        if self._bound.warns(self.engine):
+            self._look()
+        return tag
 
     def _is_over(self) -> EndedError:
         if not self._started:

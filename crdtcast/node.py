@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from crdtcast.driving import Driving, no_work, runs
+from crdtcast.driving import REPAIR_AT_ONCE, Driving, no_work, runs
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
 from crdtcast.engine.core import Core
@@ -61,6 +61,7 @@ class Node(Endpoint, Driving):
         Endpoint.__init__(self, options, connect, logger or logging.getLogger("crdtcast.node"))
         Driving.__init__(self, options.digest_interval, on_work)
         self.engine = engine
+        engine.repair_at_once = REPAIR_AT_ONCE
         self.fence_epoch = fence_epoch
         self._on_rolled_back = on_rolled_back
         self._clock_ms = clock_ms
@@ -116,6 +117,7 @@ class Node(Endpoint, Driving):
         are made anew.
         """
         self.engine = engine
+        engine.repair_at_once = REPAIR_AT_ONCE
         if fence_epoch is not None:
             self.fence_epoch = fence_epoch
         self._ended = False
@@ -159,6 +161,11 @@ class Node(Endpoint, Driving):
         """(For links.)"""
         self.engine.disconnected(link.incarnation)
         self.ticking.gone(link.incarnation)
+
+    def idle(self, link: Link) -> None:
+        """(For links.)"""
+        if not self._ended:
+            self.repair_on(link.incarnation)
 
     def received(self, link: Link, frames: list[Frame]) -> None:
         """(For links.) Everything that one piece of a stream held, in order."""

@@ -6,8 +6,13 @@ next digest, and the engine repairs it.
 """
 
 from collections import deque
+from collections.abc import Callable
 
 import trio
+
+
+def _nothing() -> None:
+    pass
 
 
 class OutgoingQueue:
@@ -16,10 +21,13 @@ class OutgoingQueue:
     Once `limit` bytes wait, everything is dropped until half of it has been written: frames behind
     a gap would mostly wait at the peer for the repair of that gap. A lone piece longer than `limit`
     is still taken.
+
+    fill: called before anything is taken; it may offer.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, fill: Callable[[], None] = _nothing) -> None:
         self.limit = limit
+        self._fill = fill
         self.queued_bytes = 0
         self.overflowing = False
         self._pieces: deque[bytes] = deque()
@@ -35,10 +43,14 @@ class OutgoingQueue:
             return False
         self._pieces.append(piece)
         self.queued_bytes = queued
+        self.expect()
+        return True
+
+    def expect(self) -> None:
+        """Something is there, or will be when it is asked for."""
         if self._idle:
             self._idle = False
             self._taker.unpark()
-        return True
 
     def written(self) -> None:
         """(By the taker.) What was taken last is on its way."""
@@ -51,9 +63,11 @@ class OutgoingQueue:
 
     async def take(self, batch_bytes: int = 256 * 1024) -> bytes:
         """Several pieces as one: what waits, up to about `batch_bytes`. Waits for the first."""
+        self._fill()
         while not self._pieces:
             self._idle = True
             await self._taker.park()
+            self._fill()
         pieces = self._pieces
         if self.queued_bytes <= batch_bytes:
             batch = b"".join(pieces)

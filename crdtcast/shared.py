@@ -207,6 +207,11 @@ class SharedLinks(Endpoint):
             channel.link_down(link)
         self._news.unpark_all()
 
+    def idle(self, link: Link) -> None:
+        """(For links.)"""
+        for channel in self.channels.values():
+            channel.idle(link)
+
     def learn(self, addresses: Mapping[str, str]) -> None:
         """(For groups.) Where processes can be dialled, by name."""
         for name, address in addresses.items():

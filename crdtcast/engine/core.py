@@ -17,7 +17,7 @@ from crdtcast.engine.interface import Measures
 from crdtcast.engine.measures import measure
 from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
-from crdtcast.engine.repair import BATCHES, repairs, should_ask
+from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, repairs, should_ask
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
 from crdtcast.engine.store import Store, Stored
@@ -37,6 +37,8 @@ class Core:
         """Origin -> highest counter delivered; a key for every incarnation met. To be read only."""
         self.stable: dict[str, int] = {}
         """Origin -> highest counter reported by `poll_stable`. To be read only."""
+        self.repair_at_once = BATCH_MESSAGES
+        """How many messages are sent again at once; less where nobody may wait for long."""
         self._peers: dict[str, Peer] = {}
         self._outbox: list[Transmit] = []
         self._tick = 0
@@ -250,7 +252,7 @@ class Core:
         if digest.kind is DigestKind.ASK:
             self._answer(peer.incarnation, digest)
         if self._store.size:
-            peer.batches = BATCHES
+            peer.batches = BATCHES * BATCH_MESSAGES // self.repair_at_once
             self._repair(peer, vector)
 
     def _answer(self, to: str, asked: Digest) -> None:
@@ -286,12 +288,25 @@ class Core:
         if not lacking:
             return
         linked = [p.incarnation for p in self._peers.values() if p.linked]
-        batch, more = repairs(self._store, self.me, linked, peer, lacking, vector, self._tick)
+        batch, more = repairs(
+            self._store, self.me, linked, peer, lacking, vector, self._tick, self.repair_at_once
+        )
         self._outbox += [Transmit(peer.incarnation, message) for message in batch]
         self._repairs += len(batch)
         peer.batches -= 1
         if more and peer.batches > 0:
             peer.repairing = vector
+
+    def repair_on(self, incarnation: str) -> bool:
+        """What went out to this one has been written: the next batch of what it lacks, without waiting for a tick.
+
+        False: there is none.
+        """
+        peer = self._peers.get(incarnation)
+        if peer is None or peer.repairing is None:
+            return False
+        self._repair(peer, peer.repairing)
+        return True
 
     def tick(self) -> None:
         """The timer: tell the vector if it has changed, ask whoever holds stability back, evaluate stability."""

@@ -20,7 +20,7 @@ BATCH_BYTES = 1 << 20
 """What is sent again at once: a millisecond or two of work, more where memory is cold."""
 
 BATCHES = 16
-"""How many batches go out, one a tick, before the peer says again what it has."""
+"""How many batches go out before the peer says again what it has: one a tick, or sooner, see `Core.repair_on`."""
 
 
 def relay_hold(peer: Peer) -> int:
@@ -36,12 +36,13 @@ def repairs(
     lacking: Collection[str],
     known: Vector,
     tick: int,
+    most: int = BATCH_MESSAGES,
 ) -> tuple[list[Message], bool]:
     """What to send now to `peer`, which has told the vector `known`; in delivery order, a bounded batch. Whether it is
     full, so that there may be more.
 
     `linked` are the incarnations with a link to this one, `lacking` the origins of which more is delivered here than
-    the peer knows. Remembers in `peer` what it returns.
+    the peer knows, `most` how many messages there may be. Remembers in `peer` what it returns.
     """
     hold, relay = peer.hold, relay_hold(peer)
     retry: dict[str, int] = {}
@@ -89,7 +90,7 @@ def repairs(
         if counter > peer.sent.get(origin, 0):
             peer.sent[origin] = counter
         size += len(message.payload)
-        if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+        if len(batch) >= most or size >= BATCH_BYTES:
             return batch, True
     return batch, False
 
