@@ -1,55 +1,47 @@
-"""One member of a group whose members come and go: join, leave, evict, and the way back after an
-eviction. What the group agrees on is `GroupEngine`'s matter; this file lets it happen on links.
+"""One member of a group whose members come and go, as programs see it. What the group agrees on is
+`GroupEngine`'s matter; `living.py` lets it happen on links.
 
 With a journal (`crdtcast.recording`) it survives its process.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
 
 from crdtcast.bounds import Bound, StoreLimits
-from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
-from crdtcast.engine import GroupEngine, How, Member, Parked, Standing
+from crdtcast.engine import Member, Parked, Standing
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import (
-    ConfigurationError,
     EndedError,
     LocalProtocolError,
     NotReadyError,
-    RolledBackError,
 )
-from crdtcast.group_state import Entry, Happened
+from crdtcast.group_state import Happened
 from crdtcast.incarnation import name_of
-from crdtcast.joining import Progress
 from crdtcast.journal import FileJournal, Journal
-from crdtcast.journal.deciding import is_whole
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.link import Link
-from crdtcast.process import Process, already_taken, checked
-from crdtcast.recording import COMPACT_BYTES, Observer, Recording, Resumed
-from crdtcast.replica import fresh_incarnation
+from crdtcast.living import Living
+from crdtcast.process import Process, checked
+from crdtcast.recording import COMPACT_BYTES, Observer, Recording
 from crdtcast.returning import Returning
 from crdtcast.spilling import Spill, SpillingEngine, spilling
 from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 
 
-class GroupMember(Broadcasting):
+class GroupMember(Living):
     """One member. Iterate over it for events, or give it a process.
 
     `tcbroadcast` raises EndedError once this incarnation leaves, has left or was evicted (see
     `ready`), and NotReadyError inside a process that is being given the past of the group.
     """
-
-    engine: SpillingEngine
 
     def __init__(
         self,
@@ -68,7 +60,6 @@ class GroupMember(Broadcasting):
         self.witness = witness
         self.parked: Parked | None = None
         self.is_over = False
-        """Whether its incarnation has ended, and it is on its way back."""
         self._logger = logger or logging.getLogger("crdtcast.group")
         self._process = checked(process, channel.name)
         self._started = False
@@ -103,20 +94,6 @@ class GroupMember(Broadcasting):
     # Who is in the group
 
     @property
-    def group(self) -> str:
-        return self.channel.group
-
-    @property
-    def incarnation(self) -> str:
-        """This member's id now. It changes when it comes back from an eviction."""
-        return self.engine.me
-
-    @property
-    def standing(self) -> Standing:
-        """What this incarnation is, as far as it knows."""
-        return self.engine.standing
-
-    @property
     def members(self) -> dict[str, Member]:
         """The members by name, as of what has been delivered here; this one included until it leaves.
         Of a member that is about to be replaced, only its successor is named.
@@ -136,18 +113,6 @@ class GroupMember(Broadcasting):
             raise self._is_over()
         await self._changed.park()
 
-    async def ready(self) -> None:
-        """Return when this member can send: at once, unless it is on its way back after an eviction.
-
-        EndedError: it has left.
-        """
-        await trio.lowlevel.checkpoint()
-        able = Standing.MEMBER, Standing.DISPUTED
-        while self._closed or self._catching_up or self.standing not in able:
-            if self._closed:
-                raise self._is_over()
-            await self._changed.park()
-
     async def wait_established(self) -> None:
         """Return when every member's join is stable here: all know each other. Only those who do are
         counted where a majority goes on without somebody.
@@ -165,89 +130,6 @@ class GroupMember(Broadcasting):
     def heal(self, name: str) -> None:
         """Undo `cut`."""
         self.channel.shared.heal(name)
-
-    # Coming and going
-
-    def found(self) -> None:
-        """Be the first member of a new group; or go on, if there is a journal with a former life."""
-        recording = self._recording
-        if recording is not None and self._resume(recording, recording.load()):
-            return
-        self.channel.founding = fresh_incarnation(self.name)
-        alone = GroupEngine.found(self.channel.founding, [])
-        self._begin(self._engine_type(alone.me, alone.state()))
-
-    async def join(
-        self,
-        *,
-        replace: bool = False,
-        replaces: Iterable[str] = (),
-        progress: Progress | None = None,
-    ) -> None:
-        """Join the group through any of its members that is linked; return when this is a member. With
-        a journal that holds a former life, go on from that.
-
-        replace: take the place of a member of the same name, which is evicted: an earlier life of
-            this node. replaces: of these members, by name or incarnation id, which are lost, by the
-            operator's word; one that is alive is not replaced. progress: called with the bytes that
-            are copied, and of how many.
-
-        Raises HandshakeError if no member lets this one in, with the reason; EndedError if it has
-        left, or its links are closed; what the process raises when it is given the group's state:
-        this member has left the group again then.
-        """
-        if self._closed:
-            raise self._is_over()
-        if self._started:
-            raise LocalProtocolError(
-                f"{self.incarnation} is in group {self.group!r} already: use it, or leave first"
-            )
-        if progress is not None:
-            self._entering.report_to(progress)
-        lost = (*((self.name,) if replace else ()), *replaces)
-        if self._recording is not None:
-            resumed = await self._recording.load_aside()
-            if self._resume(self._recording, resumed):
-                await self.ready()
-                return
-            if not self.channel.options.peers:
-                self._recording.close()
-                raise ConfigurationError(
-                    f"the journal of {self.name!r} in group {self.group!r} is empty: say found=True (--found), "
-                    "for the first member of a new group, or join='host:port' (--join host:port), the "
-                    "address of any member"
-                )
-            lost += self._recording.asked
-        with self._join_scope:
-            await self._become(*await self._entering.enter(lost, self.witness, copies=self._copies))
-        if self._closed:
-            raise self._is_over()
-
-    @property
-    def _copies(self) -> bool:
-        return self._process is not None and not self.witness
-
-    async def leave(self) -> None:
-        """Leave the group, in order: return when the others have all that this member has.
-
-        Nothing can be sent from the call on. Those it waits for may be gone for good, so give it a
-        `trio.move_on_after`: what only this member had is lost then.
-        """
-        if (self._closed and not self._left.is_set()) or not self._started:
-            raise self._is_over()
-        self._is_leaving = True
-        try:
-            if self.standing in (Standing.MEMBER, Standing.DISPUTED) and not self._closed:
-                self.engine.leave()
-                self._tell()
-            while not self._left.is_set():
-                if self._closed:
-                    raise self._is_over()
-                await self._changed.park()
-        finally:
-            self._end()
-            if self._recording is not None and self._left.is_set():
-                await self._recording.closed.wait()
 
     def evict(self, member: str, *, force: bool = False) -> Tag:
         """Start to cut off a member that is dead or out of reach, by its name or incarnation id.
@@ -293,242 +175,6 @@ class GroupMember(Broadcasting):
             )
         await self._recording.synced()
 
-    # Life
-
-    @property
-    def is_outside(self) -> bool:
-        """Whether it never was a member."""
-        return not self._started
-
-    def _begin(self, engine: SpillingEngine) -> None:
-        self.engine = engine
-        if self._recording is not None:
-            self._recording.begin_anew()
-        self._operations = {message.dot for message in engine.state().unstable if message.kind}
-        self._standing = Standing.MEMBER
-        self.channel.on_work = self._wake
-        self.channel.start(engine)
-        self._begun()
-        self._look()
-        self._work.unpark_all()
-        self._changed.unpark_all()
-
-    def _begun(self) -> None:
-        if not self._started:
-            self._started = True
-            if self._process is not None or self.witness:
-                self.channel.shared.spawn(self._pump)
-
-    async def _become(self, copy: bytes, entry: Entry) -> None:
-        """Be a member as the contact has said, with its application's state; or leave at once, if the
-        application does not take that.
-        """
-        self._stable.clear()
-        self._contact.clear()
-        self.engine = self._engine_type(entry.incarnation, entry.state)
-        self.is_over = False
-        if self._recording is not None:
-            self._recording.is_member()
-        try:
-            if self._copies:
-                self._catch_up(copy, entry.since)
-        except Exception as error:
-            await self._withdraw(error)
-            raise
-        self._begin(self.engine)
-
-    def _resume(self, recording: Recording, resumed: Resumed | None) -> bool:
-        """Go on from the journal: as the same incarnation, or as a new one if that one is not all
-        there. Whether it holds a former life.
-        """
-        if resumed is None or not resumed.saved.incarnation:
-            return False
-        saved = resumed.saved
-        try:
-            same = is_whole(saved, resumed.damage, has_process=self._process is not None)
-            self.witness = saved.witness
-            self.parked = saved.parked
-            self.channel.founding = saved.founding
-            self.channel.shared.learn(saved.life.addresses)
-            engine = self._engine_type(saved.incarnation, saved.state)
-            if saved.application is not None:
-                self._catch_up(saved.application, resumed.since)
-        except BaseException:
-            recording.close()
-            raise
-        if same:
-            self._begin(engine)
-            self.channel.shared.spawn(self._returning.send_again)
-        else:
-            self.engine = engine
-            self._goes_on_anew(resumed.damage)
-            self._end_incarnation(parks=not saved.life.over)
-            recording.begin_anew()
-        return True
-
-    def _goes_on_anew(self, reason: str) -> None:
-        """This incarnation may not say anything any more: something of it is missing here."""
-        assert isinstance(self.engine, NotingEngine)
-        self.engine.renounce()
-        self._standing = Standing.EVICTED
-        self._begun()
-        if reason:
-            self._logger.error(
-                "%s in group %s is not all there (%s): it joins again under a new id, and sends again "
-                "what the group does not have",
-                self.engine.me,
-                self.group,
-                reason,
-            )
-
-    def _rolled_back(self, error: RolledBackError) -> None:
-        self._goes_on_anew(str(error))
-        self._end_incarnation(parks=True)
-
-    def _catch_up(self, copy: bytes, since: Sequence[Happened]) -> None:
-        assert self._process is not None
-        self._catching_up = True
-        try:
-            self._process.set_state(copy)
-            for happened in since:
-                if happened.payload is None:
-                    self._process.tcstable(happened.tag)
-                else:
-                    self._process.tcdeliver(happened.payload, happened.tag)
-        finally:
-            self._catching_up = False
-
-    async def _withdraw(self, error: Exception) -> None:
-        """The group has let this member in, and must not wait for it."""
-        self._logger.error(
-            "%s leaves group %s: its process fails on the group's state: %s",
-            self.incarnation,
-            self.group,
-            error,
-        )
-        self._process = None
-        is_pumped = self._started
-        self._begin(self.engine)
-        self.is_over = True  # a process that starts from this journal joins anew
-        if not is_pumped:
-            self.channel.shared.spawn(self._pump)  # it can only leave if it takes what comes
-        with (
-            suppress(EndedError),  # its links are closed meanwhile
-            trio.move_on_after(self.channel.options.handshake_timeout, shield=True),
-        ):
-            await self.leave()
-
-    async def run(self, process: Process) -> None:
-        """See `crdtcast.run_process`."""
-        if self._process is not None:
-            raise already_taken(self.name)
-        self._process = checked(process, self.name)
-        try:
-            await self._pump()
-        finally:
-            self._process = None
-
-    async def _pump(self) -> None:
-        while (event := await self._next()) is not None:
-            self._happened(event)
-
-    def end(self) -> None:
-        """(For `GroupLinks`.)"""
-        super().end()
-        if self._recording is not None:
-            self._recording.close()
-        self._join_scope.cancel()
-        self._changed.unpark_all()
-        self._looked.unpark_all()
-
-    def _end(self) -> None:
-        if not self._closed:
-            self.channel.flush()
-            self.channel.close()
-            self.end()
-
-    def _wake(self) -> None:
-        super()._wake()
-        self._look()
-
-    def _tell(self) -> None:
-        super()._tell()
-        self._look()
-
-    def _look(self) -> None:
-        """What has the engine made of what it got?"""
-        engine = self.engine
-        members = tuple(engine.members)
-        if members != self._members:
-            names, before = set(map(name_of, members)), set(map(name_of, self._members))
-            self._members = members
-            # Who was cut off by force may have done the same: somebody has to dial, to find that out.
-            forced = {name_of(x) for x, cut in engine.tombs.items() if cut.how is How.FORCED}
-            for name in before - names - forced:
-                self.channel.shared.unwant(name)
-            self._changed.unpark_all()
-        for name in map(name_of, members):
-            if name not in self.channel.here:
-                self.channel.shared.want(name)
-        self._returning.look()
-        for holder in self._bound.look(engine, set(self.channel.here)):
-            self._bound.evicts(engine, holder)
-            self.channel.flush()
-        self._looked.unpark_all()
-        if (standing := engine.standing) is not self._standing:
-            self._standing = standing
-            self._changed.unpark_all()
-            self._logger.info("%s in group %s is %s", engine.me, self.group, standing.value)
-            if standing is Standing.LEFT:
-                self._left.set()
-                if self._recording is not None:
-                    self._recording.finish()
-                self._end()
-            elif standing is Standing.EVICTED:
-                self._was_evicted()
-            elif standing is Standing.DISPUTED:
-                self._logger.warning(
-                    "another side of group %s and this one have cut each other off by force: decide "
-                    "which one goes on, and let the members of the other one surrender",
-                    self.group,
-                )
-
-    def _was_evicted(self) -> None:
-        self._logger.warning(
-            "%s was evicted from group %s, and joins again", self.engine.me, self.group
-        )
-        self._end_incarnation(parks=True)
-
-    def _end_incarnation(self, *, parks: bool) -> None:
-        """It is over: what it has to send again is put aside, before anything else happens."""
-        engine = self.engine
-        self._news.append(Evicted(engine.me))
-        self._contact.clear()
-        if parks and not self.witness:
-            self.parked = Parked.of(engine.state(), engine.me, self.parked)
-        self.is_over = True
-        self._work.unpark_all()
-        self.channel.shared.spawn(self._come_back)
-
-    async def _come_back(self) -> None:
-        """Join again under a new incarnation that replaces this one; then send again."""
-        replaces: tuple[str, ...] = (self.engine.me,)
-        if self._recording is not None:
-            replaces += self._recording.asked
-            await self._recording.synced()
-        entered = await self._entering.enter(
-            replaces, self.witness, copies=self._copies, for_ever=True
-        )
-        if self._closed:
-            return
-        await self._become(*entered)
-        self._news.append(Joined(self.engine.me))
-        self._work.unpark_all()
-        await self._returning.send_again()
-        if self._is_leaving and self.standing is Standing.MEMBER:
-            self.engine.leave()
-            self._tell()
-
     # Events
 
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
@@ -551,20 +197,6 @@ class GroupMember(Broadcasting):
         if self._bound.warns(self.engine):
             self._look()
         return tag
-
-    def _is_over(self) -> EndedError:
-        if not self._started:
-            return EndedError(
-                f"{self.name} never was in group {self.group!r}: join it by its links"
-            )
-        if self._is_leaving or self.standing is Standing.LEFT:
-            what = f"{self.engine.me} leaves group {self.group!r}, or has left it"
-        else:
-            what = f"{self.engine.me} takes part no more in group {self.group!r}"
-        return EndedError(
-            f"{what}: to go on open the group again (`open_group`, or `join` of the links), which "
-            "makes a new incarnation"
-        )
 
     def _take(self) -> Event | None:
         if self._news:
