@@ -142,10 +142,15 @@ class Broadcasting:
             raise already_taken(self.name)
         self._process = checked(process, self.name)
         try:
-            while (event := await self._next()) is not None:
-                self._happened(event)
+            await self._pump()
         finally:
             self._process = None
+
+    async def _pump(self) -> None:
+        while (event := await self._next()) is not None:
+            self._happened(event)
+            while (event := self._at_hand()) is not None:
+                self._happened(event)
 
     def _wake(self) -> None:
         self._work.unpark_all()
@@ -180,12 +185,18 @@ class Broadcasting:
         """
         if self._process is not None:
             raise already_taken(self.name)
-        if (self._events + 1) % _TURN and (event := self.next_event()) is not None:
-            self._events += 1
+        if (event := self._at_hand()) is not None:
             return event
         event = await self._next()
         if event is None:
             raise StopAsyncIteration
+        return event
+
+    def _at_hand(self) -> Event | None:
+        """The next event, if there is one now, and it is not time to let other tasks have their turn."""
+        if (self._events + 1) % _TURN == 0 or (event := self.next_event()) is None:
+            return None
+        self._events += 1
         return event
 
     async def _next(self) -> Event | None:

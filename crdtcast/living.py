@@ -27,7 +27,6 @@ from crdtcast.incarnation import name_of
 from crdtcast.joining import Progress
 from crdtcast.journal.deciding import is_whole
 from crdtcast.journal.noting import NotingEngine
-from crdtcast.process import Process, already_taken, checked
 from crdtcast.recording import Recording, Resumed
 from crdtcast.replica import fresh_incarnation
 from crdtcast.returning import Returning
@@ -294,20 +293,6 @@ class Living(Broadcasting):
             trio.move_on_after(self.channel.options.handshake_timeout, shield=True),
         ):
             await self.leave()
-
-    async def run(self, process: Process) -> None:
-        """See `crdtcast.run_process`."""
-        if self._process is not None:
-            raise already_taken(self.name)
-        self._process = checked(process, self.name)
-        try:
-            await self._pump()
-        finally:
-            self._process = None
-
-    async def _pump(self) -> None:
-        while (event := await self._next()) is not None:
-            self._happened(event)
 
     def end(self) -> None:
         """(For `GroupLinks`.)"""

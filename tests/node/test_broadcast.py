@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from crdtcast import BroadcastNode, Delivered, LocalProtocolError, Stable, Tag, open_node
+from crdtcast import BroadcastNode, Delivered, LocalProtocolError, Process, Stable, Tag, open_node
 
 
 async def first(node: BroadcastNode, kind: type[Delivered] | type[Stable]) -> Delivered | Stable:
@@ -70,3 +70,49 @@ def test_a_payload_that_fits_no_frame_is_refused_before_it_is_tagged() -> None:
             assert a.tcbroadcast(b"").dot.counter == 1
 
     trio.run(main)
+
+
+class Counting(Process):
+    def __init__(self) -> None:
+        self.delivered = 0
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        self.delivered += 1
+
+
+@pytest.mark.parametrize("has_process", [True, False])
+def test_while_events_wait_other_tasks_have_their_turns(has_process: bool) -> None:
+    """Not for each event, which would cost more than the event itself."""
+    process = Counting()
+    most = 0
+
+    async def take(node: BroadcastNode) -> None:
+        if has_process:
+            await node.run(process)
+        async for event in node:
+            process.delivered += isinstance(event, Delivered)
+
+    async def watch() -> None:
+        nonlocal most
+        before = 0
+        while process.delivered < 1000:
+            await trio.lowlevel.checkpoint()
+            most, before = max(most, process.delivered - before), process.delivered
+
+    async def main() -> None:
+        async with (
+            open_node("a", peers={"b": None}) as a,
+            open_node("b", peers={"a": a.address}) as b,
+            trio.open_nursery() as nursery,
+        ):
+            for _ in range(1000):
+                a.tcbroadcast(b"")
+            with trio.fail_after(60):
+                while b.engine.counters().pending < 1000:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+                nursery.start_soon(take, b)
+                await watch()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert 32 <= most <= 64, "tasks take their turns in any order"
