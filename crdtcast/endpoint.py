@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import trio
 
@@ -11,10 +12,10 @@ from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link, LinkHost
 from crdtcast.links import Connect, Links
-from crdtcast.listening import listen
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
+from crdtcast.transport import TRANSPORT
 from crdtcast.watching import Watching
 from crdtcast.wire import Frame, FrameKind, Hello, Refusal, encode
 
@@ -25,10 +26,13 @@ class Endpoint(LinkHost):
     connect: opens a stream to a host and port; tests give streams in memory.
     """
 
-    def __init__(self, options: NodeOptions, connect: Connect, logger: logging.Logger) -> None:
+    def __init__(
+        self, options: NodeOptions, connect: Connect | None, logger: logging.Logger
+    ) -> None:
         self.options = options
         self.process = secrets.token_bytes(8)
-        self._connect = connect
+        self._transport = TRANSPORT.get()
+        self._connect = connect or partial(self._transport.connect, options.name)
         self._logger = logger
         self._throttle = Throttle(logger)
         self._failure: BaseException | None = None
@@ -82,8 +86,7 @@ class Endpoint(LinkHost):
         No error of a peer ends it.
         """
         links = Links(self, self.options, self._connect, self._logger)
-        listeners = await listen(self.options.listen)
-        self._address = listeners[0].socket.getsockname()[:2]
+        self._address, listeners = await self._transport.listen(self.name, self.options.listen)
         self._links = links
         try:
             for step in self._early:
@@ -104,8 +107,9 @@ class Endpoint(LinkHost):
                     task_status.started(self.address)
         finally:
             self._nursery = None
-            for listener in listeners:
-                listener.socket.close()
+            with trio.CancelScope(shield=True):
+                for listener in listeners:
+                    await listener.aclose()
         if self._failure is not None:
             raise self._failure
 
@@ -254,7 +258,8 @@ class Endpoint(LinkHost):
 
 
 async def _serve(
-    handler: Callable[[trio.abc.Stream], Awaitable[None]], listeners: list[trio.SocketListener]
+    handler: Callable[[trio.abc.Stream], Awaitable[None]],
+    listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
 ) -> None:
     async with trio.open_nursery() as nursery:
-        await trio.serve_listeners(handler, listeners, handler_nursery=nursery)
+        await trio.serve_listeners(handler, list(listeners), handler_nursery=nursery)

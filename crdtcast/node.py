@@ -9,8 +9,6 @@ holds back until it has synced.
 import logging
 from collections.abc import Awaitable, Callable
 
-import trio
-
 from crdtcast.driving import REPAIR_AT_ONCE, Driving, no_work, runs
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Engine
@@ -55,7 +53,7 @@ class Node(Endpoint, Driving):
         on_work: Callable[[], None] = no_work,
         on_rolled_back: Callable[[RolledBackError], None] | None = None,
         clock_ms: Callable[[], int] | None = None,
-        connect: Connect = trio.open_tcp_stream,
+        connect: Connect | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         Endpoint.__init__(self, options, connect, logger or logging.getLogger("crdtcast.node"))

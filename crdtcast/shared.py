@@ -44,7 +44,7 @@ class SharedLinks(Endpoint):
         options: NodeOptions,
         *,
         advertise: Address | None = None,
-        connect: Connect = trio.open_tcp_stream,
+        connect: Connect | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(options, connect, logger or logging.getLogger("crdtcast.links"))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from crdtcast.testing.disk import Crash, Disk
     from crdtcast.testing.harness import check_crdt, run_schedule
     from crdtcast.testing.journals import check_journal
+    from crdtcast.testing.network import Line, Network, eventually, simulated
     from crdtcast.testing.orders import EveryOrder, check_every_order
     from crdtcast.testing.schedules import Schedule, schedules, weighted
 
@@ -20,13 +21,17 @@ __all__ = [
     "Disk",
     "EveryOrder",
     "Group",
+    "Line",
+    "Network",
     "Schedule",
     "VisibleOperation",
     "check_crdt",
     "check_every_order",
     "check_journal",
+    "eventually",
     "run_schedule",
     "schedules",
+    "simulated",
     "weighted",
 ]
 
@@ -34,6 +39,10 @@ _LAZY = {
     "Crash": "crdtcast.testing.disk",
     "Disk": "crdtcast.testing.disk",
     "check_journal": "crdtcast.testing.journals",
+    "Line": "crdtcast.testing.network",
+    "Network": "crdtcast.testing.network",
+    "eventually": "crdtcast.testing.network",
+    "simulated": "crdtcast.testing.network",
     "Schedule": "crdtcast.testing.schedules",
     "schedules": "crdtcast.testing.schedules",
     "weighted": "crdtcast.testing.schedules",

@@ -1,0 +1,288 @@
+"""Real nodes in one process, on links in memory that a test drives, on a clock that jumps.
+
+    @simulated
+    async def test_my_process():
+        with Network() as network:
+            async with open_group("eu", found=True, process=Mine()) as eu:
+                async with open_group("us", join=eu.address, process=Mine()) as us:
+                    network.cut("us")
+
+Whatever is opened inside the block (`open_group`, `open_links`, `open_node`, `open_replica`) listens and
+dials there. No socket is opened, and no waiting takes real time.
+"""
+
+import errno
+import functools
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Token
+from itertools import count
+from types import TracebackType
+from typing import Any
+
+import trio
+import trio.testing
+
+from crdtcast.listening import cannot_listen
+from crdtcast.options import Address
+from crdtcast.tls import RECORD_TYPES
+from crdtcast.transport import TRANSPORT, Transport
+from crdtcast.wire import FrameKind
+
+_WILDCARDS = ("", "0.0.0.0", "::")
+_LENGTH = 4
+_DRIVEN = frozenset({FrameKind.MESSAGE, FrameKind.DIGEST, FrameKind.GROUPED})
+"""All others have to come, and in their order, or the link is of no use."""
+
+
+def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make an ordinary function of an async test: it runs on Trio's mock clock, which jumps to the next
+    deadline whenever everybody waits.
+
+    A journal on disk works in threads, whose time is not simulated: use `MemoryJournal`, or a
+    `FileJournal` on a `Disk`.
+    """
+
+    @functools.wraps(test)
+    def run(*args: Any, **more: Any) -> None:
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.run(functools.partial(test, *args, **more), clock=clock)
+
+    run.__signature__ = inspect.signature(test)  # type: ignore[attr-defined] # for pytest
+    return run
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Return when `condition()` holds; trio.TooSlowError if it does not after so much simulated time."""
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 (anything may make it true)
+            await trio.sleep(0.01)
+
+
+class Line:
+    """What one node sends to another one. Made by `Network.line`; lasts, whatever becomes of connections.
+
+    While it `hold`s, messages and digests wait here, and go on when the test says so, in any order, or
+    never. What opens a link or tells of groups goes on at once. With TLS nothing is told apart, and
+    all goes on.
+    """
+
+    def __init__(self) -> None:
+        self.holding = False
+        self.silent = False
+        """Whether all that is sent vanishes, and nobody is told."""
+        self._waiting: list[tuple[_SendEnd, bytes]] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many frames wait."""
+        return len(self._waiting)
+
+    def hold(self) -> None:
+        """Let messages and digests wait from now on."""
+        self.holding = True
+
+    def deliver(self, index: int = 0) -> None:
+        """Hand over the frame that waits in this place. IndexError: there is none."""
+        end, frame = self._waiting.pop(index)
+        end.hand_over(frame)
+
+    def drop(self, index: int = 0) -> None:
+        """Lose the frame that waits in this place. IndexError: there is none."""
+        del self._waiting[index]
+
+    def flow(self) -> None:
+        """Hand over all that waits, in order, and hold nothing any more."""
+        self.holding = False
+        while self._waiting:
+            self.deliver()
+
+    def sent(self, end: "_SendEnd", frame: bytes) -> None:
+        """(For connections.)"""
+        if self.holding and _is_driven(frame):
+            self._waiting.append((end, frame))
+        else:
+            end.hand_over(frame)
+
+    def ended(self, end: "_SendEnd") -> None:
+        """(For connections.) What waits for that one is lost with it."""
+        self._waiting = [(e, frame) for e, frame in self._waiting if e is not end]
+
+
+class Network(Transport):
+    """A network in memory; a `with` block. Nodes are known by their names."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Address, _Listener] = {}
+        self._lines: dict[tuple[str, str], Line] = {}
+        self._connections: list[tuple[str, str, _SendEnd, _SendEnd]] = []
+        self._parted: frozenset[str] = frozenset()
+        self._ports = count(1)
+        self._token: Token[Transport] | None = None
+
+    def __enter__(self) -> "Network":
+        self._token = TRANSPORT.set(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._token is not None
+        TRANSPORT.reset(self._token)
+
+    def line(self, sender: str, receiver: str) -> Line:
+        """What `sender` sends to `receiver`, to be driven."""
+        return self._lines.setdefault((sender, receiver), Line())
+
+    def cut(self, *names: str) -> None:
+        """Part these from all others: connections between the two sides end, and none is made."""
+        self._parted = frozenset(names)
+        for one, other, *ends in self._connections:
+            if self._is_parted(one, other):
+                for end in ends:
+                    end.close()
+
+    def silence(self, sender: str, receiver: str) -> None:
+        """Let all that `sender` sends to `receiver` vanish, without a word to either: half a link."""
+        self.line(sender, receiver).silent = True
+
+    def heal(self) -> None:
+        """Undo `cut` and `silence`. A connection that has lost something stays dead until it is given up."""
+        self._parted = frozenset()
+        for line in self._lines.values():
+            line.silent = False
+
+    def _is_parted(self, one: str, other: str) -> bool:
+        return (one in self._parted) != (other in self._parted)
+
+    # Transport
+
+    async def listen(
+        self, name: str, address: Address
+    ) -> tuple[Address, Sequence[trio.abc.Listener[trio.abc.Stream]]]:
+        """See `Transport`. Port 0 takes one that nobody has."""
+        await trio.lowlevel.checkpoint()
+        host, port = address
+        taken = {port for _, port in self._listeners}
+        address = host, port or next(free for free in self._ports if free not in taken)
+        if address in self._listeners:
+            raise cannot_listen(address, OSError(errno.EADDRINUSE, "in use"))
+        listener = self._listeners[address] = _Listener(
+            name, lambda: self._listeners.pop(address, None)
+        )
+        return address, [listener]
+
+    async def connect(self, name: str, host: str, port: int) -> trio.abc.Stream:
+        """See `Transport`."""
+        await trio.lowlevel.checkpoint()
+        listener = next(
+            (
+                self._listeners[where, port]
+                for where in (host, *_WILDCARDS)
+                if (where, port) in self._listeners
+            ),
+            None,
+        )
+        if listener is None or self._is_parted(name, listener.name):
+            raise OSError("nobody is there, or the network is cut")
+        out, arrives = _one_way(self.line(name, listener.name))
+        back, comes_back = _one_way(self.line(listener.name, name))
+        self._connections = [c for c in self._connections if not (c[2].closed and c[3].closed)]
+        self._connections.append((name, listener.name, out, back))
+        listener.give(trio.StapledStream(back, arrives))
+        return trio.StapledStream(out, comes_back)
+
+
+class _Listener(trio.abc.Listener[trio.abc.Stream]):
+    def __init__(self, name: str, on_close: Callable[[], object]) -> None:
+        self.name = name
+        self._on_close = on_close
+        self._put, self._take = trio.open_memory_channel[trio.abc.Stream](math.inf)
+
+    def give(self, stream: trio.abc.Stream) -> None:
+        self._put.send_nowait(stream)
+
+    async def accept(self) -> trio.abc.Stream:
+        try:
+            return await self._take.receive()
+        except trio.EndOfChannel as error:
+            raise trio.ClosedResourceError from error
+
+    async def aclose(self) -> None:
+        self._on_close()
+        self._take.close()
+        await trio.lowlevel.checkpoint()
+
+
+class _SendEnd(trio.abc.SendStream):
+    """Cuts what is written into frames, for its line. Where no frames can be told apart, all goes on."""
+
+    def __init__(self, line: Line, there: trio.testing.MemoryReceiveStream) -> None:
+        self.closed = False
+        self._line = line
+        self._there = there
+        self._lost = False
+        self._opaque: bool | None = None
+        self._buffer = bytearray()
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.closed:
+            raise trio.BrokenResourceError("the connection was cut")
+        self._lost = self._lost or self._line.silent
+        if self._lost:
+            return
+        if self._opaque is None:
+            self._opaque = bytes(data[:1]) in RECORD_TYPES
+        if self._opaque:
+            self.hand_over(bytes(data))
+            return
+        self._buffer += data
+        while (size := self._first()) and len(self._buffer) >= size:
+            frame = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            self._line.sent(self, frame)
+
+    def _first(self) -> int:
+        """Bytes of the first frame with its length, or 0 while that is not known."""
+        if len(self._buffer) < _LENGTH:
+            return 0
+        return _LENGTH + int.from_bytes(self._buffer[:_LENGTH], "big")
+
+    def hand_over(self, data: bytes) -> None:
+        if self.closed or self._lost:
+            return
+        try:
+            self._there.put_data(data)
+        except trio.ClosedResourceError:
+            self.close()  # the other end has gone: the next write fails
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._line.ended(self)
+            if not self._line.silent and not self._lost:
+                self._there.put_eof()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+
+def _one_way(line: Line) -> tuple[_SendEnd, trio.testing.MemoryReceiveStream]:
+    arrives = trio.testing.MemoryReceiveStream()
+    return _SendEnd(line, arrives), arrives
+
+
+def _is_driven(frame: bytes) -> bool:
+    """Whether it is a message, a digest or something else of a group, compressed or not."""
+    body = frame[_LENGTH:]
+    is_list = body[:1] >= b"\x90" and body[:1] <= b"\x9f"
+    return not is_list or body[1] in _DRIVEN

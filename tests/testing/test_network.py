@@ -1,0 +1,112 @@
+"""The public network in memory: real nodes, links that the test drives, a clock that jumps."""
+
+from itertools import permutations
+
+import pytest
+import trio
+
+from crdtcast import ConfigurationError, Process, Tag, open_group, open_node, open_replica
+from crdtcast.datatypes import AWSet
+from crdtcast.testing import Network, eventually, simulated
+
+
+class Seen(Process):
+    """What was delivered, in order."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+
+    def tcdeliver(self, payload: bytes, tag: Tag) -> None:
+        self.payloads.append(payload)
+
+    def get_state(self) -> bytes:
+        return b" ".join(self.payloads)
+
+    def set_state(self, state: bytes) -> None:
+        self.payloads = state.split()
+
+
+@pytest.fixture(autouse=True)
+def _no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(trio, "open_tcp_listeners", refuse)
+    monkeypatch.setattr(trio, "open_tcp_stream", refuse)
+
+
+@simulated
+async def test_a_group_is_parted_and_agrees_again() -> None:
+    eu_seen, us_seen = Seen(), Seen()
+    with Network() as network:
+        async with open_group("eu", found=True, process=eu_seen) as eu:
+            eu.tcbroadcast(b"before")
+            async with open_group("us", join=eu.address, process=us_seen) as us:
+                network.cut("us")
+                await eventually(lambda: "us" not in eu.links())
+                x, _ = eu.tcbroadcast(b"x"), us.tcbroadcast(b"y")
+                await trio.sleep(60)
+                assert (eu_seen.payloads, us_seen.payloads) == ([b"before", b"x"], [b"before", b"y"])
+                network.heal()
+                await eu.wait_stable(x)
+                assert sorted(eu_seen.payloads) == sorted(us_seen.payloads) == [b"before", b"x", b"y"]
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+def test_frames_come_in_any_order_and_take_effect_in_the_causal_one(order: tuple[int, ...]) -> None:
+    @simulated
+    async def run() -> None:
+        seen = Seen()
+        with Network() as network:
+            async with (
+                open_node("a", listen="10.0.0.1:7001", peers={"b": "10.0.0.2:7001"}) as a,
+                open_node("b", listen="10.0.0.2:7001", peers={"a": None}, process=seen) as b,
+            ):
+                await eventually(lambda: b.links()["a"].state == "up")
+                line = network.line("a", "b")
+                line.hold()
+                for payload in (b"1", b"2", b"3"):
+                    a.tcbroadcast(payload)
+                    await trio.testing.wait_all_tasks_blocked()
+                assert line.waiting == 3 and not seen.payloads
+                left = list(range(3))
+                for index in order:
+                    line.deliver(left.index(index))
+                    left.remove(index)
+                await eventually(lambda: seen.payloads == [b"1", b"2", b"3"])
+                a.tcbroadcast(b"4")
+                await eventually(lambda: line.waiting > 0)
+                while line.waiting:
+                    line.drop()
+                line.flow()
+                await eventually(lambda: seen.payloads[3:] == [b"4"])
+
+    run()
+
+
+@simulated
+async def test_half_a_link_is_noticed_by_both_and_comes_back() -> None:
+    with Network() as network:
+        async with (
+            open_replica("a", peers={"b": None}) as a,
+            open_replica("b", peers={"a": a.address}) as b,
+        ):
+            await eventually(lambda: a.node.status()["b"].state == "up")
+            await eventually(lambda: b.node.status()["a"].state == "up")
+            network.silence("a", "b")
+            await a.object("cart", AWSet).add("milk")
+            await eventually(lambda: b.node.status()["a"].state != "up")
+            await eventually(lambda: a.node.status()["b"].state != "up")
+            network.heal()
+            await eventually(lambda: b.object("cart", AWSet).value == {"milk"})
+
+
+@simulated
+async def test_an_address_is_used_once_and_is_free_again() -> None:
+    with Network():
+        async with open_node("a", listen="10.0.0.1:7001", peers={}):
+            with pytest.raises(ConfigurationError, match="another process listens there"):
+                async with open_node("b", listen="10.0.0.1:7001", peers={}):
+                    pass
+        async with open_node("b", listen="10.0.0.1:7001", peers={}):
+            pass
