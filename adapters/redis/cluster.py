@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -178,6 +179,8 @@ class LocalCluster:
         self.given_servers = servers
         self.arguments = tuple(arguments)
         self.regions: dict[str, Region] = {}
+        # A socket's path has to be short, and that of `directory` may not be.
+        self._sockets = tempfile.TemporaryDirectory(prefix="crdtcast-")
 
     def __getitem__(self, name: str) -> Region:
         return self.regions[name]
@@ -220,6 +223,10 @@ class LocalCluster:
             return self.given_servers[name]
         return start_server(self.directory / f"server-{name}", appendfsync=self.appendfsync)
 
+    def socket_of(self, name: str) -> Path:
+        """Where the operators of that region's gateway connect."""
+        return Path(self._sockets.name, f"{name}.sock")
+
     def own_arguments(
         self, name: str, server: EmbeddedServer, port: int, peer_port: int
     ) -> list[str]:
@@ -227,7 +234,7 @@ class LocalCluster:
         words = ["--name", name, "--group", self.group, "--server", server.url, "--admin-commands"]
         words += ["--listen", f"127.0.0.1:{port}"]
         words += ["--peer-listen", f"127.0.0.1:{peer_port}"]
-        words += ["--admin", str(self.directory / f"{name}.sock")]
+        words += ["--admin", str(self.socket_of(name))]
         return [*words, "--state-dir", str(self.directory / f"state-{name}")]
 
     def gateway_arguments(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
+from crdtcast.adapters.redis.fixed import FixedMember
 from crdtcast.adapters.redis.front import Front
 from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.heldlog import HeldLog
@@ -36,7 +36,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.recorder import Read, Recorder
-from crdtcast.adapters.redis.recovery import Durability, Found, Identity, decide
+from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
 from crdtcast.adapters.redis.session import ServerIdentity, Session
@@ -51,14 +51,13 @@ from crdtcast.exceptions import (
     ConfigurationError,
     HandshakeError,
     NotReadyError,
-    RolledBackError,
     ServerError,
     SupersededError,
 )
 from crdtcast.grouplog import GroupLog
 from crdtcast.hlc import HLC
-from crdtcast.incarnation import new_incarnation
 from crdtcast.listening import cannot_listen
+from crdtcast.logs import Throttle
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address
@@ -121,15 +120,15 @@ class Gateway:
         self.hlc = HLC(self.clock.ms)
         self._poller = Poller(self._log)
         self._epoch = 0
+        self._synced: Synced | None = None
+        self._complaints = Throttle(self._log, period=600)
         self._event_log: EventLog | None = None
         self._failure: Exception | None = None
         self._scope = trio.CancelScope()
-        self._renew = False
         self._nursery: trio.Nursery | None = None
         self._to_flush = trio.Event()
         self._flushed = 0.0
         self._asked: list[Read] = []
-        self._kept: tuple[str, list[Message]] = "", []
         self._ask_again = 0.0
         self._asks = 0
         self._connection: ServerConnection | None = None
@@ -153,6 +152,7 @@ class Gateway:
             fatal=self.fatal,
             logger=self._log,
         )
+        self._fixed = FixedMember(self)
         self.belonging: Belonging | None = None
         if options.member is not None:
             self.belonging = Belonging(self, options.member, self._log)
@@ -291,12 +291,12 @@ class Gateway:
         before = self.committer.engine
         how: Identity | None = None
         if self.belonging is None:
-            how, state, inspection = await self._identify(connection, inspection, epoch)
+            how, state, inspection = await self._fixed.identify(connection, inspection, epoch)
         else:
             state, inspection = await self.belonging.identify(connection, inspection, epoch)
         self.inspection, self._state = inspection, state
         self.note()
-        self._epoch, self._renew = epoch, False
+        self._epoch = epoch
         self._connection = connection
         self.durability.begin(inspection.found.durability)
         self._resume(connection, inspection, state, before)
@@ -308,15 +308,6 @@ class Gateway:
             state.incarnation if how is None else how.value,
             PROMISES[self.durability.level],
         )
-
-    def _answered_more(self, inspection: Inspection) -> bool:
-        """Whether the server has lost own messages whose clients have got their answers: their dots are used up."""
-        engine, found = self.committer.engine, inspection.found.state
-        if engine is None or found is None:
-            return False
-        next_counter = engine.vector.get(engine.me, 0) + 1
-        answered = min((dot.counter for dot in self.committer.unsure), default=next_counter) - 1
-        return found.vector.get(engine.me, 0) < answered
 
     def note(self, *, left: bool = False) -> None:
         """Write the local file anew: addresses have changed, or it has left its group."""
@@ -335,68 +326,6 @@ class Gateway:
             addresses={} if self.belonging is None else self.belonging.addresses,
             left=left,
         ).write(self.options.state_dir)
-
-    async def _identify(
-        self, connection: ServerConnection, inspection: Inspection, epoch: int
-    ) -> tuple[Identity, StoredState, Inspection]:
-        """Who this is in a group of fixed members. Takes the fence with it."""
-        group, name = self.options.node.group, self.options.node.name
-        file = LocalFile.read(self.options.state_dir, name)
-        identity = decide(group, name, file, inspection.found)
-        if inspection.found.state is not None:
-            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
-            # was read before that may be out of date already, and would be written over it.
-            await self.claim(connection, inspection.fence, epoch, None)
-            inspection = await inspect(connection, self.options.metadata_db)
-            identity = decide(group, name, file, inspection.found)
-        if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
-            identity = Identity.RENEWED
-        state = self._state_for(identity, inspection, file)
-        await self.claim(connection, inspection.fence, epoch, state)
-        return identity, state, inspection
-
-    def _state_for(
-        self, identity: Identity, inspection: Inspection, file: LocalFile | None
-    ) -> StoredState:
-        """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
-        node = self.options.node
-        found = inspection.found.state
-        if identity is Identity.SAME:
-            assert found is not None
-            return found
-        incarnation = new_incarnation(
-            node.name,
-            self.clock.us(),
-            secrets.randbits(16),
-            # The file may know a later one than a server that came back with less.
-            max((known.incarnation for known in (found, file) if known is not None), default=None),
-        )
-        members = tuple(sorted((node.name, *node.named_peers)))
-        if found is None:
-            return StoredState(
-                group=node.group,
-                name=node.name,
-                incarnation=incarnation,
-                members=members,
-                counter=0,
-                vector={},
-                context=(),
-                stable={},
-                clock=0,
-                order=0,
-            )
-        return StoredState(
-            group=node.group,
-            name=node.name,
-            incarnation=incarnation,
-            members=members,
-            counter=0,
-            vector=found.vector,
-            context=found.context,
-            stable=found.stable,
-            clock=found.clock,
-            order=found.order,
-        )
 
     async def claim(
         self, connection: ServerConnection, fence: int, epoch: int, state: StoredState | None
@@ -447,7 +376,7 @@ class Gateway:
             keyspace.aside.has_room = self.committer.refuse_growth is None
         self._replay(engine, keyspace, inspection.unstable)
         if isinstance(before, Engine) and isinstance(engine, Engine):
-            self._keep_what_the_server_lost(before, engine)
+            self._fixed.keep_what_the_server_lost(before, engine)
         self._begin_events(state, engine, keyspace, inspection.unstable)
         self.table.extend_from_server(inspection.commands)
         self.session.server = ServerIdentity(
@@ -497,7 +426,7 @@ class Gateway:
                 engine,
                 fence_epoch=self._epoch,
                 on_work=self.on_work,
-                on_rolled_back=self._rolled_back,
+                on_rolled_back=self._fixed.rolled_back,
                 clock_ms=self.clock.ms,
                 logger=self._log,
             )
@@ -516,22 +445,6 @@ class Gateway:
                     keyspace.log.apply(effect, tag, index)
                 if keyspace.aside is not None and message.dot.origin == engine.me:
                     keyspace.aside.found(message.dot, decoded)
-
-    def _keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
-        """The server came back with less than this process remembers: those messages are delivered to it again.
-
-        They keep their dots, which the ended incarnation had given them and nobody will give again. Not those of a
-        commit whose answer never came: their clients are told that they were not applied, or they run again.
-        They are kept until the server is seen to have them: the connection may break again before.
-        """
-        ended, kept = self._kept
-        if before.me != engine.me:
-            ended, kept = before.me, [*kept, *before.state().unstable]
-        unsure = self.committer.unsure
-        kept = [m for m in kept if m.dot not in unsure and not covers(engine.vector, m.dot)]
-        for message in kept:
-            engine.receive(ended, message)
-        self._kept = ended, kept
 
     def _begin_events(
         self,
@@ -714,12 +627,6 @@ class Gateway:
         if self._nursery is not None:
             self._nursery.start_soon(work)
 
-    def _rolled_back(self, error: RolledBackError) -> None:
-        """A peer remembers more than the server beside us: this incarnation has ended."""
-        self._renew = True
-        if self._connection is not None:
-            self._connection.abort(str(error))
-
     def _mark(self, state: StoredState) -> Mark:
         return Mark(self.committer.commits, state.vector, state.order)
 
@@ -728,8 +635,14 @@ class Gateway:
         engine = self.committer.engine
         if self.belonging is not None and engine is not None:
             synced = Synced(engine.me, mark.order)
+            if synced == self._synced:
+                return
             options = self.options
-            await trio.to_thread.run_sync(synced.write, options.state_dir, options.node.name)
+            try:
+                await trio.to_thread.run_sync(synced.write, options.state_dir, options.node.name)
+                self._synced = synced
+            except ConfigurationError as error:  # what was noted before is as true as it was
+                self._complaints.log(time.monotonic(), "synced", logging.ERROR, str(error))
 
     def _durable(self, mark: Mark) -> None:
         engine = self.committer.engine

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 
+_FAREWELL_SECONDS = 1.0
+
+
 class Operated:
     """A gateway as `Admin` sees it, and as the member that it is."""
 
     def __init__(self, gateway: Gateway, probes: GatewayProbes, leave_seconds: float) -> None:
         self._gateway = gateway
         self._probes = probes
+        self._answers: trio.Event | None = None
         self.settings = SimpleNamespace(name=gateway.options.node.name, leave_seconds=leave_seconds)
 
     # The process
@@ -54,13 +58,22 @@ class Operated:
     async def leave(self) -> bool:
         """Whether all that it had is with the others."""
         belonging = self._belonging
+        self._answers = self._answers or trio.Event()
         with trio.move_on_after(self.settings.leave_seconds) as scope:
             belonging.leave()
             await belonging.left.wait()
         return not scope.cancelled_caught
 
     def stop(self) -> None:
+        if self._answers is not None:
+            self._answers.set()
         self._gateway.stop()
+
+    async def answered(self) -> None:
+        """It has left: return when who asked for that has been told."""
+        if self._answers is not None:
+            with trio.move_on_after(_FAREWELL_SECONDS):
+                await self._answers.wait()
 
     # The member
 

@@ -191,6 +191,7 @@ def test_a_second_gateway_takes_the_server_over_and_the_first_one_stops(
     second = GatewayProcess("c", first.port, first.peer_port, tmp_path, list(first.arguments))
     for option in ("--listen", "--peer-listen"):
         second.arguments[second.arguments.index(option) + 1] = "127.0.0.1:0"
+    second.arguments[second.arguments.index("--admin") + 1] = str(tmp_path / "second.sock")
     second.launch()
     second.wait_ready()
     assert first.process is not None

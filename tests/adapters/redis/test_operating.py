@@ -36,7 +36,7 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
     with OpenCluster(
         tmp_path, ["a", "b", "c"], group="shop", appendfsync="always", arguments=more
     ) as cluster:
-        socket = tmp_path / "a.sock"
+        socket = cluster.socket_of("a")
         assert socket.stat().st_mode & 0o777 == 0o600
         with RawClient(cluster["a"].gateway.port) as client:
             for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("CUT", "b")):
@@ -50,10 +50,10 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
         assert json.loads(operator(socket, "evict", "b", "--json"))["members"] == ["a", "c"]
         assert "is not in dispute" in operator(socket, "surrender", "--yes", code=2)
         assert "there is no request 'verify' here" in operator(socket, "verify", code=2)
-        operator(tmp_path / "c.sock", "leave")
+        operator(cluster.socket_of("c"), "leave")
         process = cluster["c"].gateway.process
         assert process is not None and process.wait(60) == 0
-        assert not (tmp_path / "c.sock").exists()
+        assert not cluster.socket_of("c").exists()
         assert [m["name"] for m in json.loads(operator(socket, "members", "--json"))] == ["a"]
 
 

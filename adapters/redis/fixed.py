@@ -1,0 +1,116 @@
+"""A gateway in a group whose members are fixed: as which incarnation it goes on, and what it gives back to its server.
+
+See `recovery` for the decision itself, and `belonging` for groups whose members come and go.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.inspection import Inspection, inspect
+from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.recovery import Identity, decide
+from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.engine import Engine
+from crdtcast.exceptions import RolledBackError
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Message
+from crdtcast.tags import covers
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.gateway import Gateway
+
+
+class FixedMember:
+    """One of them. Made by `Gateway`, and calls it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._renew = False
+        self._kept: tuple[str, list[Message]] = "", []
+
+    async def identify(
+        self, connection: ServerConnection, inspection: Inspection, epoch: int
+    ) -> tuple[Identity, StoredState, Inspection]:
+        """Who this is, after what the server holds. Takes the fence with it.
+
+        Raises ConfigurationError where nothing is safe, ServerError.
+        """
+        gateway, options = self._gateway, self._gateway.options
+        group, name = options.node.group, options.node.name
+        file = LocalFile.read(options.state_dir, name)
+        identity = decide(group, name, file, inspection.found)
+        if inspection.found.state is not None:
+            # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
+            # was read before that may be out of date already, and would be written over it.
+            await gateway.claim(connection, inspection.fence, epoch, None)
+            inspection = await inspect(connection, options.metadata_db)
+            identity = decide(group, name, file, inspection.found)
+        if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
+            identity = Identity.RENEWED
+        state = self._state_for(identity, inspection, file)
+        await gateway.claim(connection, inspection.fence, epoch, state)
+        self._renew = False
+        return identity, state, inspection
+
+    def _answered_more(self, inspection: Inspection) -> bool:
+        """Whether the server has lost own messages whose clients have got their answers: their dots are used up."""
+        committer, found = self._gateway.committer, inspection.found.state
+        engine = committer.engine
+        if engine is None or found is None:
+            return False
+        next_counter = engine.vector.get(engine.me, 0) + 1
+        answered = min((dot.counter for dot in committer.unsure), default=next_counter) - 1
+        return found.vector.get(engine.me, 0) < answered
+
+    def _state_for(
+        self, identity: Identity, inspection: Inspection, file: LocalFile | None
+    ) -> StoredState:
+        """The state to go on with; a new incarnation begins with everything that the old one had, and counter 0."""
+        node = self._gateway.options.node
+        found = inspection.found.state
+        if identity is Identity.SAME:
+            assert found is not None
+            return found
+        incarnation = new_incarnation(
+            node.name,
+            self._gateway.clock.us(),
+            secrets.randbits(16),
+            # The file may know a later one than a server that came back with less.
+            max((known.incarnation for known in (found, file) if known is not None), default=None),
+        )
+        return StoredState(
+            group=node.group,
+            name=node.name,
+            incarnation=incarnation,
+            members=tuple(sorted((node.name, *node.named_peers))),
+            counter=0,
+            vector={} if found is None else found.vector,
+            context=() if found is None else found.context,
+            stable={} if found is None else found.stable,
+            clock=0 if found is None else found.clock,
+            order=0 if found is None else found.order,
+        )
+
+    def keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
+        """The server came back with less than this process remembers: those messages are delivered to it again.
+
+        They keep their dots, which the ended incarnation had given them and nobody will give again. Not those of a
+        commit whose answer never came: their clients are told that they were not applied, or they run again.
+        They are kept until the server is seen to have them: the connection may break again before.
+        """
+        ended, kept = self._kept
+        if before.me != engine.me:
+            ended, kept = before.me, [*kept, *before.state().unstable]
+        unsure = self._gateway.committer.unsure
+        kept = [m for m in kept if m.dot not in unsure and not covers(engine.vector, m.dot)]
+        for message in kept:
+            engine.receive(ended, message)
+        self._kept = ended, kept
+
+    def rolled_back(self, error: RolledBackError) -> None:
+        """A peer remembers more than the server beside us: this incarnation has ended."""
+        self._renew = True
+        self._gateway.begin_anew(str(error))
