@@ -96,7 +96,8 @@ def chaos(
                 scratch, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
             )
             click.echo(f"journals and logs are in {kept}", err=True)
-    _report(outcome, as_json, seed=seed, network="namespaces" if apart else "proxies")
+    where = "namespaces" if apart else "proxies"
+    _report(outcome, as_json, seed=seed, network=where, planned=len(plan.episodes))
     sys.exit(1 if failed else 0)
 
 

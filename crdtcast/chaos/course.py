@@ -7,7 +7,7 @@ cannot outlive it.
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,20 +138,27 @@ class Course:
     # The plan
 
     async def _carry_out(self, nursery: trio.Nursery) -> None:
-        """Each episode at its time, or when what came before at the nodes that it concerns is over."""
+        """Each episode at its time, or when what came before at the nodes that it concerns is over; all others are put
+        off as long. What the time does not suffice for on a slow machine does not happen.
+        """
         self._begun = trio.current_time()
-        latest: dict[str, trio.Event] = {name: trio.Event() for name in self.plan.founders}
-        for over in latest.values():
-            over.set()
+        end = self._begun + self.plan.seconds
+        latest = dict.fromkeys(self.plan.founders, _over())
+        late = 0.0
         async with trio.open_nursery() as episodes:
             for episode in self.plan.episodes:
-                await trio.sleep_until(self._begun + episode.at)
+                await trio.sleep_until(self._begun + episode.at + late)
+                if trio.current_time() > end:
+                    break
+                before = [latest[name] for name in episode.concerns(latest) if name in latest]
                 over = trio.Event()
-                concerned = _concerned(episode, latest)
-                before = [latest[name] for name in concerned if name in latest]
-                latest |= dict.fromkeys(concerned, over)
-                episodes.start_soon(self._in_turn, episode, before, over, nursery)
-        await trio.sleep_until(self._begun + self.plan.seconds)
+                latest |= dict.fromkeys(episode.concerns(latest), over)
+                if episode.kind in plans.ALONE:
+                    await self._in_turn(episode, before, over, nursery)
+                    late = max(late, trio.current_time() - self._begun - episode.at - episode.lasts)
+                else:
+                    episodes.start_soon(self._in_turn, episode, before, over, nursery)
+        await trio.sleep_until(end)
 
     def _say(self, line: str) -> None:
         self._tell(f"{trio.current_time() - self._begun:7.1f}  {line}")
@@ -374,13 +381,11 @@ class Course:
         compare(self.clients.values(), replicas, outcome.found)
 
 
-def _concerned(episode: Episode, names: Iterable[str]) -> set[str]:
-    """Those that nothing else may be done to meanwhile; `names` are all that there have been."""
-    if episode.kind in plans.PAIRS:
-        return set()
-    if episode.kind in plans.WHOLE or episode.kind in plans.MEMBERSHIP:
-        return {*names, episode.node} - {""}
-    return {episode.node}
+def _over() -> trio.Event:
+    """Nothing has begun yet."""
+    event = trio.Event()
+    event.set()
+    return event
 
 
 def _lines(errors: BaseExceptionGroup[MisbehavedError]) -> list[str]:

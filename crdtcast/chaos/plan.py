@@ -5,7 +5,7 @@ before the next one of the same node begins. Up to two are under way at once, so
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET = "kill", "pause", "cut", "one-way", "delay", "reset"
@@ -16,6 +16,8 @@ EVICT, JOIN, LEAVE, SKEW = "evict", "join", "leave", "skew"
 PAIRS = frozenset({CUT, ONE_WAY, DELAY, RESET})
 WHOLE = frozenset({STOP_ALL, ROLLING})
 MEMBERSHIP = frozenset({WIPE, EVICT, JOIN, LEAVE})
+ALONE = WHOLE | MEMBERSHIP
+"""While one of these is under way nothing else is done."""
 KINDS = (
     *(KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET, LOSS, HOLE),
     *(STOP_ALL, ROLLING, WIPE, FULL, EVICT, JOIN, LEAVE, SKEW),
@@ -41,6 +43,12 @@ class Episode:
         unit = "%" if self.kind == LOSS else "ms"
         amount = f" {self.amount} {unit}" if self.amount else ""
         return f"{self.kind} {who}{amount} for {self.lasts:.1f} s".replace("  ", " ")
+
+    def concerns(self, names: Iterable[str]) -> set[str]:
+        """Those to whom nothing else may be done meanwhile; `names` are all that there have been."""
+        if self.kind in PAIRS:
+            return set()
+        return {*names, self.node} - {""} if self.kind in ALONE else {self.node}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ def draw(seed: int, nodes: int, seconds: float, kinds: Sequence[str] = KINDS) ->
         kind = bag.pop()
         lasts = dice.uniform(1.0, 5.0)
         busy_until = max(free.values())
-        alone_needed = kind in WHOLE or kind in MEMBERSHIP
+        alone_needed = kind in ALONE
         at = max(at, alone, busy_until if alone_needed else sorted(free.values())[1])
         if at + lasts > seconds:
             break
