@@ -570,7 +570,7 @@ class Gateway:
 
     def committed(self, commit: Commit) -> None:
         """(For the committer.)"""
-        self.recorder.committed(commit)
+        self.recorder.committed(commit, self.committer.commits)
         if commit.transaction and self.committer.state is not None:
             self.durability.committed(self._mark(self.committer.state))
         if self.belonging is not None:

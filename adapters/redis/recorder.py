@@ -135,11 +135,13 @@ class Recorder:
         if isinstance(self.log, HeldLog):
             self.log.synced(number)
 
-    def committed(self, commit: Commit) -> None:
+    def committed(self, commit: Commit, number: int) -> None:
         """The commit was applied: notices, deliveries, own messages, in the order in which they were prepared."""
         log = self.log
         if log is None:
             return
+        if isinstance(log, HeldLog):
+            log.number = number  # it may have been one of reads alone, which has none of its own
         now = self._clock()
         told = self.group is not None
         for tag in () if told else commit.stable:

@@ -159,7 +159,8 @@ class Returning:
                 self._committer.at_its_end(partial(self._settle, engine))
         elif parked.is_decided(engine):
             uncovered = parked.uncovered(engine)
-            if not all(Mine.decode(operation.payload).rebased for operation in uncovered):
+            # Those of the incarnation that ended last, which are to be compared yet, are behind all others.
+            if uncovered and not Mine.decode(uncovered[-1].payload).rebased:
                 self._committer.at_its_end(partial(self._rebase, engine))
             elif uncovered:
                 for operation in uncovered[:_AT_ONCE]:
