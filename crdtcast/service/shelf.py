@@ -12,7 +12,7 @@ import msgpack
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.hlc import HLC
-from crdtcast.objects import Key, ObjectInfo, Objects, known_types
+from crdtcast.objects import Key, ObjectInfo, Objects, checked_name, known_types
 from crdtcast.process import Process
 from crdtcast.replica import fresh_incarnation
 from crdtcast.service.comparison import UNKNOWN, Comparing
@@ -75,7 +75,7 @@ class Shelf(Process):
 
     def delete(self, name: str) -> Tag:
         """Delete what was seen here of the object of that name."""
-        return self._send(_OPERATIONS, [[name, None]])
+        return self._send(_OPERATIONS, [[checked_name(name), None]])
 
     def value(self, name: str) -> tuple[str, Any]:
         """Type and value of the visible object of that name. LocalProtocolError: there is none."""

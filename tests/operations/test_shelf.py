@@ -79,3 +79,13 @@ def test_what_is_not_there_and_who_is_no_member_yet() -> None:
         shelf.value("x")
     with pytest.raises(InvalidOperationError, match="there is no type 'set'"):
         shelf.perform("x", "set", "add", [1])
+
+
+@pytest.mark.parametrize("name", ["\udcff", 5, None])
+def test_what_could_not_travel_is_no_name(name: Any) -> None:
+    alone = Alone()
+    with pytest.raises(CrdtcastError, match="no name for an object"):
+        alone.shelf.perform(name, "set_aw", "add", ["x"])
+    with pytest.raises(CrdtcastError, match="no name for an object"):
+        alone.shelf.delete(name)
+    assert not alone.sent
