@@ -13,6 +13,8 @@ from crdtcast.wire import MAX_FRAME
 
 Address: TypeAlias = tuple[str, int]
 """Host and port."""
+WILDCARDS = frozenset({"", "0.0.0.0", "::"})
+"""Hosts to listen on that are no address to dial."""
 FilePath: TypeAlias = str | os.PathLike[str]
 
 MIN_FRAME = 64 * 1024

@@ -21,13 +21,12 @@ from crdtcast.incarnation import name_of, new_incarnation, valid_name
 from crdtcast.link import Link
 from crdtcast.links import Connect
 from crdtcast.logs import Throttle
-from crdtcast.options import Address, NodeOptions, format_address, parse_address
+from crdtcast.options import WILDCARDS, Address, NodeOptions, format_address, parse_address
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
 
 _REPEAT = 600.0
 """Seconds between two log lines about the same lasting trouble."""
-_WILDCARDS = {"", "0.0.0.0", "::"}
 
 
 class SharedLinks(Endpoint):
@@ -175,7 +174,7 @@ class SharedLinks(Endpoint):
         if self._advertise is not None:
             return format_address(self._advertise)
         host, _ = self.options.listen
-        return "" if host in _WILDCARDS else format_address((host, self.address[1]))
+        return "" if host in WILDCARDS else format_address((host, self.address[1]))
 
     def admit(self, peer: Hello) -> Refusal | None:
         """(For links.) Anybody may link whose handshake is in order; groups decide for themselves."""

@@ -9,7 +9,7 @@ from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import valid_incarnation, valid_name
-from crdtcast.options import NodeOptions, parse_address
+from crdtcast.options import WILDCARDS, NodeOptions, parse_address
 from crdtcast.proof import SECRET_VARIABLE, read_secret
 from crdtcast.tls import Tls
 
@@ -184,6 +184,11 @@ class NodeSettings(MemberSettings):
             lines.append(
                 "neither found nor join is given: found = true for the first member of a new group, "
                 'join = ["host:port"] for every other one'
+            )
+        if self.advertise is None and parse_address(self.listen)[0] in WILDCARDS:
+            lines.append(
+                f"listen is {self.listen}, every address of this machine: say with advertise which one the "
+                "others are to dial"
             )
         if self.found and (self.witness or self.replaces):
             lines.append(

@@ -25,12 +25,11 @@ import trio
 import trio.testing
 
 from crdtcast.listening import cannot_listen
-from crdtcast.options import Address
+from crdtcast.options import WILDCARDS, Address
 from crdtcast.tls import RECORD_TYPES
 from crdtcast.transport import TRANSPORT, Transport
 from crdtcast.wire import FrameKind
 
-_WILDCARDS = ("", "0.0.0.0", "::")
 _LENGTH = 4
 _DRIVEN = frozenset({FrameKind.MESSAGE, FrameKind.DIGEST, FrameKind.GROUPED})
 """All others have to come, and in their order, or the link is of no use."""
@@ -182,7 +181,7 @@ class Network(Transport):
         listener = next(
             (
                 self._listeners[where, port]
-                for where in (host, *_WILDCARDS)
+                for where in (host, *sorted(WILDCARDS))
                 if (where, port) in self._listeners
             ),
             None,
