@@ -117,6 +117,7 @@ class Pasts:
         "_forgotten_at",
         "_recent",
         "_segment",
+        "_span",
         "_store",
         "base",
         "covers",
@@ -134,6 +135,7 @@ class Pasts:
         self._delivered = dict(delivered)
         self._segment = Segment(store.sequence + 1, dict(delivered))
         self._recent = [self._segment]
+        self._span: tuple[Segment, ...] = ()  # the last stretch of them that a past needed
         self.base = store.sequence + 1
         self.window: list[Stored] = []
         self.covers: dict[Dot, int | None] = {}
@@ -174,7 +176,7 @@ class Pasts:
                     self.old_heads.pop(depended, None)
             else:
                 self.old_heads.clear()  # stable, and so before this one
-        self.heads = self.heads & ~known | bit
+        self.heads = self.heads ^ (self.heads & known) | bit
         covers = self.covers[dot] = known | bit
         return covers
 
@@ -289,6 +291,7 @@ class Pasts:
         if not window:
             self._segment = Segment(end, dict(self._delivered))
             self._recent = [self._segment]
+            self._span = ()
             self._forgotten.clear()
         return shift
 
@@ -323,19 +326,21 @@ class Pasts:
 
     def _past(self, known: int) -> Past:
         sequence = self.base + len(self.window)
-        lacks = self.full & ~known
+        lacks = (
+            self.full ^ known
+        )  # it knows nothing else; and negative numbers would take several times as long
         segment = self._segment
         if not lacks:
             return Past(sequence, 0, 0, (segment,))
-        low = (lacks & -lacks).bit_length() - 1
+        low = (lacks ^ lacks - 1).bit_length() - 1
         first = self.base + low
         if first >= segment.first:
             return Past(sequence, first, lacks >> low, (segment,))
-        recent = self._recent
-        needed = 2
-        while recent[-needed].first > first:
-            needed += 1
-        return Past(sequence, first, lacks >> low, tuple(recent[-needed:]))
+        needed = 1 - (first - segment.first) // SEGMENT
+        span = self._span
+        if len(span) != needed or span[-1] is not segment:
+            span = self._span = tuple(self._recent[-needed:])
+        return Past(sequence, first, lacks >> low, span)
 
     def _from_vectors(self, context: tuple[Dot, ...], stable: Vector) -> tuple[Past, int | None]:
         store = self._store
