@@ -6,8 +6,9 @@ Three processes on this machine, members of a group: a, b and c. The links with 
 which all stay unstable, and then the links are healed. c is niced. Meanwhile a writes as fast as its window of
 messages that b has not taken allows, for `--seconds` at a time with as long a pause after it, as it did before.
 
-*Slice*: CPU (thread time) of one step of one Trio task at a, whatever it does; garbage collections are counted apart.
-*Writes*: by the clock, and for each second of CPU that a had, which other load on the machine does not change.
+*Slice*: CPU (thread time) of one step of one Trio task at a, whatever it does. *Writes*: by the clock, and for each
+second of CPU that a had, which other load on the machine does not change. Garbage collections are counted apart from
+both.
 """
 
 import argparse
@@ -33,6 +34,8 @@ SILENT = "c"
 WINDOW = 2000
 """Own messages that another member has not taken yet, at most."""
 STEP = 250
+LONG = 0.010
+"""Seconds of CPU: the goal for the longest slice."""
 
 
 class Slices(trio.abc.Instrument):
@@ -40,6 +43,7 @@ class Slices(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.longest: dict[str, float] = {}
+        self.steps = self.long_steps = 0
         self.longest_collection = 0.0
         self._collecting = self._collecting_before = self._collection_begun = self._begun = 0.0
         gc.callbacks.append(self._collected)
@@ -59,16 +63,25 @@ class Slices(trio.abc.Instrument):
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         took = time.thread_time() - self._begun - (self._collecting - self._collecting_before)
         name = task.name
+        self.steps += 1
+        self.long_steps += took > LONG
         if took > self.longest.get(name, 0):
             self.longest[name] = took
+
+    def cpu(self) -> float:
+        """Seconds of this thread, collections apart."""
+        return time.thread_time() - self._collecting
 
     def taken(self) -> dict[str, Any]:
         """The figures since the last call, in milliseconds."""
         figures = {
             "longest_ms": {name: took * 1e3 for name, took in self.longest.items()},
             "longest_collection_ms": self.longest_collection * 1e3,
+            "steps": self.steps,
+            "long_steps": self.long_steps,
         }
         self.longest.clear()
+        self.steps = self.long_steps = 0
         self.longest_collection = 0.0
         return figures
 
@@ -144,7 +157,7 @@ async def child(name: str) -> None:
         application = Application(member)
         nursery.start_soon(application.run)
         while (order := await orders.next()) is not None:
-            verb, wall, cpu = order["do"], time.monotonic(), time.thread_time()
+            verb, wall, cpu = order["do"], time.monotonic(), slices.cpu()
             figures: dict[str, Any] = {}
             if verb == "meet":
                 while len(member.members) < 3 or len(member.channel.here) < 2:  # noqa: ASYNC110
@@ -170,7 +183,7 @@ async def child(name: str) -> None:
             answer(
                 **figures,
                 wall=time.monotonic() - wall,
-                cpu=time.thread_time() - cpu,
+                cpu=slices.cpu() - cpu,
                 slices=slices.taken(),
                 sent=application.sent,
                 delivered=application.delivered,
@@ -247,6 +260,11 @@ def measure(missed: int, payload: int, seconds: float, nice: int) -> dict[str, A
     return {
         "missed": 2 * each,
         "longest_slice_ms": max(longest.values()),
+        "longest_slice_before_ms": max(
+            took for figures in before for took in figures["slices"]["longest_ms"].values()
+        ),
+        "slices": sum(figures["steps"] for figures in slices),
+        "slices_over_10_ms": sum(figures["long_steps"] for figures in slices),
         "longest_slices_ms": dict(sorted(longest.items(), key=itemgetter(1))[:-6:-1]),
         "longest_collection_ms": max(figures["longest_collection_ms"] for figures in slices),
         **rates,

@@ -12,6 +12,7 @@ For comparison: Erlang's RCB delivered 63,000 to 92,000, 44,000 to 76,000 and 24
 """
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -84,6 +85,7 @@ async def child(name: str) -> None:
     orders = Orders()
     begun = await orders.next()
     assert begun is not None
+    gc.freeze()  # as a program should that is a node: what was imported is not looked through again
     async with open_node(name, peers=begun["peers"]) as node, trio.open_nursery() as nursery:
         answer(address=node.address)
         application = Application(node)
