@@ -1,5 +1,6 @@
 """What the event log of a journalled member tells of a batch that is synced at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,6 +74,22 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     told = [(event.kind, event.member or event.origin) for event in LogReader(tmp_path)]
     changes = [line for line in told if line[0] in (Kind.JOIN, Kind.LEAVE, Kind.EVICT)]
     assert changes == [(Kind.JOIN, d), (Kind.LEAVE, d), (Kind.LEAVE, c)]
+
+
+def test_what_an_engine_says_as_soon_as_it_is_made_is_told_behind_its_start(tmp_path: Path) -> None:
+    founders = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
+    b, victim = founders[1:]
+    state = replace(GroupEngine.found(b, founders).state(), evictions={victim: {}})
+    engine = NotingEngine(b, state)  # reports what it has of the victim
+    member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
+    log = DurableLog(member, tmp_path)
+    log.begun(state.counter)
+    log.taken(engine.take_happened())
+    log.synced()
+    log.ended()
+    start, sent = list(LogReader(tmp_path))[1:]
+    assert (start.kind, sent.kind, sent.counter) == (Kind.START, Kind.SEND, 1)
+    assert not (start.vector or {}).get(b)
 
 
 def talk(group: dict[str, GroupEngine], rounds: int) -> None:
