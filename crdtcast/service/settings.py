@@ -190,6 +190,12 @@ class NodeSettings(MemberSettings):
                 f"listen is {self.listen}, every address of this machine: say with advertise which one the "
                 "others are to dial"
             )
+        far = [each for each in self.join if not _is_here(each)]
+        if self.advertise is None and far and _is_here(self.listen):
+            lines.append(
+                f"listen is {self.listen}, which nobody at {far[0]} reaches: listen on an address of this "
+                "machine that the others can dial"
+            )
         if self.found and (self.witness or self.replaces):
             lines.append(
                 "the first member holds the state: found goes without witness and replaces"
@@ -223,6 +229,12 @@ class NodeSettings(MemberSettings):
             peers=[parse_address(address) for address in self.join],
             **self.link_options(),
         )
+
+
+def _is_here(address: str) -> bool:
+    """Whether only this machine reaches it."""
+    host, _ = parse_address(address)
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def is_path(place: str) -> bool:

@@ -141,6 +141,7 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"store_memory_bytes": 9, "store_most_bytes": 8}, "is above store_most_bytes"),
         ({"log_level": "loud"}, "choose one of debug, info, warning, error"),
         ({"admin": "0.0.0.0:7000"}, "choose 127.0.0.1, or a path"),
+        ({"found": False, "join": ["10.0.0.1:7001"]}, "which nobody at 10.0.0.1:7001 reaches"),
         ({"listen": "0.0.0.0:7001"}, "say with advertise which one the others are to dial"),
         ({"admin": "127.0.0.1:7000"}, "every user of this machine reaches"),
         ({"admin": "socket"}, "or a path with a /"),
