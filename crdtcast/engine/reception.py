@@ -76,13 +76,6 @@ class Reception(Core):
     def _over(self) -> bool:
         return self._left or self._evicted
 
-    def _has_ended(self, cut: int | None) -> None:
-        """This incarnation is told its end: of its leave, if that counts; otherwise it was cut off."""
-        if self._farewell is not None and (cut is None or cut >= self.vector[self.me]):
-            self._left = True
-        else:
-            self._become_evicted(cut)
-
     def _become_evicted(self, cut: int | None) -> None:
         self._evicted = True
         self._cut = cut
@@ -179,8 +172,22 @@ class Reception(Core):
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
             self._disputed.add(sender)  # the operator decides
+        elif self._farewell is not None and self._leave_counts(sender, cut):
+            self._left = True
         else:
-            self._has_ended(cut)
+            self._become_evicted(cut)
+
+    def _leave_counts(self, sender: str, cut: int | None) -> bool:
+        """Whether the leave of this incarnation counts for the group of somebody that tells it its end.
+
+        If there is no cut, it is forgotten there: as one that has left, or as one that never was a member, whose
+        contact was cut off before the join.
+        """
+        if cut is not None:
+            return cut >= self.vector[self.me]
+        assert self._farewell is not None
+        known = self._membership.is_established(self.me, self._stability.stable)
+        return known or self._farewell.is_known_to(sender, self.vector[self.me])
 
     def _receive_digest(self, sender: str, digest: Digest) -> None:
         weight = check_group_digest(sender, digest, self.vector, self.me)
@@ -197,12 +204,12 @@ class Reception(Core):
             # Its row is not taken, but it is answered and repaired.
             if digest.kind is DigestKind.ASK:
                 self._answer(sender, digest)
-            if self._store.size and not self._has_left(sender):
+            if self._store.size and (self._farewell is not None or not self._has_left(sender)):
                 self._repair(peer, digest.vector)
         else:
             self._take_digest(peer, digest, weight)
         if self._farewell is not None:
-            self._farewell.heard(sender, digest, membership.members)
+            self._farewell.heard(sender, digest, membership.members, self._tick)
             self._look_at_farewell()
 
     def _answer(self, to: str, asked: Digest) -> None:
@@ -230,9 +237,10 @@ class Reception(Core):
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
-        if self._over or (self._farewell is not None and self._tick > self._farewell.takes_until):
-            return False
         inbox, membership, vouching = self._inbox, self._membership, self._vouching
+        farewell = self._farewell
+        if self._over or (farewell and not farewell.takes(membership.members.keys(), self._tick)):
+            return False
         if vouching.held:
             inbox.ready.extend(vouching.released())
         while inbox.has_deliverable():
@@ -261,8 +269,14 @@ class Reception(Core):
 
     def _look_at_farewell(self) -> None:
         assert self._farewell is not None
-        if self._farewell.is_done(self._membership.members, self._lacking):
-            self._left = True
+        membership = self._membership
+        members = membership.members
+        # Nobody goes on if all have ended, and with all that counts of them whom they had let in is known, too.
+        everything = all(self.vector[x] >= cut.counter for x, cut in membership.ended.items())
+        if not members and everything:
+            self._left = self._farewell.is_last(self._lacking, self._tick)
+        else:
+            self._left = self._farewell.is_done(members, self._lacking)
 
     def _ask(self) -> None:
         super()._ask()

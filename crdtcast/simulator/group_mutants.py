@@ -175,8 +175,8 @@ class LeavesWithForeign(GroupEngine):
 
 
 class _Stubborn(Farewell):
-    def heard(self, sender: str, digest: Digest, members: Collection[str]) -> None:
-        super().heard(sender, replace(digest, ended={}), members)
+    def heard(self, sender: str, digest: Digest, members: Collection[str], tick: int) -> None:
+        super().heard(sender, replace(digest, ended={}), members, tick)
 
 
 class WaitsForTheEnded(GroupEngine):

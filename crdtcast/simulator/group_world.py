@@ -271,18 +271,20 @@ class GroupWorld:
         return True
 
     def _has_left(self, machine: Machine) -> None:
-        others = [
-            m
-            for m in self.machines.values()
-            if m is not machine and not m.ghost and (m.up or m.commits)
-        ]
-        if all(machine.running.fate(other.me) is not Fate.MEMBER for other in others):
-            # The group has ended with it, and its state is gone: who goes on was cut off from it.
-            self.ledger.loose.update(machine.application.applied)
+        self.lose_if_last(machine)
         self.end_process(machine, cleanly=True)
         machine.retire(())
         machine.phase = Phase.LEFT
         self.counts["left"] += 1
+
+    def lose_if_last(self, machine: Machine) -> None:
+        """This process ends for good. If no other member of its group has saved a state, it is gone: who goes on
+        was cut off from that group.
+        """
+        fate = machine.running.fate
+        others = (m for m in self.machines.values() if m is not machine and not m.ghost)
+        if all(fate(m.me) is not Fate.MEMBER for m in others if m.commits):
+            self.ledger.loose.update(machine.application.applied)
 
     def _evict(self, machine: Machine, victim: str, *, force: bool) -> bool:
         target = self.machines.get(victim)

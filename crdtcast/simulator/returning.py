@@ -38,6 +38,7 @@ def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
         return False
     commit = machine.commits[max(len(machine.commits) - 1 - lost, 0)]
     established = machine.me in machine.running.established
+    world.lose_if_last(machine)
     _end_process(world, machine)
     world.counts["torn"] += 1
     world.checker.rolled_back(machine.me, machine.commits[-1].position)
@@ -59,6 +60,7 @@ def restore(world: "GroupWorld", machine: Machine, which: int) -> bool:
         return False
     incarnation, saved = machine.former[which]
     latest, before = machine.me, machine.replaces
+    world.lose_if_last(machine)
     _end_process(world, machine)
     world.counts["restored"] += 1
     last = machine.commits[-1].position if machine.commits else 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -166,6 +167,29 @@ class TestMembers:
         assert machine.up
         assert machine.me != old
 
+    @pytest.mark.parametrize("seed", [11, 25, 30, 77])
+    def test_all_members_leave_at_about_the_same_time(self, seed):
+        chance = random.Random(seed)
+        names = "abcde"[: chance.choice((2, 3, 4, 5))]
+        world = GroupWorld(tuple(names))
+        leaves = {name: chance.randrange(30) for name in names}
+        for round_ in range(150):
+            for name in chance.sample(names, len(names)):
+                if round_ < 10 and chance.random() < 0.3:
+                    world.apply(("send", name))
+                if round_ == leaves[name]:
+                    world.apply(("leave", name))
+                world.apply(("tick", name))
+                world.apply(("sync", name))
+            for pair in world.wires.busy:
+                for _ in range(chance.randrange(1, 6)):
+                    world.apply(("net", *pair, 0))
+            for name in names:
+                while world.apply(("poll", name)):
+                    pass
+                world.apply(("sync", name))
+        assert {m.phase for m in world.machines.values()} == {Phase.LEFT}
+
     def test_one_that_was_evicted_comes_back_and_sends_again(self):
         world = world_after("abcd", "mute d a / mute d b / mute d c / send d / sync d / evict a d")
         drain_and_judge(world)
@@ -326,6 +350,17 @@ def failures():
             "",
             "evict b c / sync b / net b a 0 / net b a 0 / net b a 0 / send a / poll a / leave b / poll a"
             " / leave a / crash c",
+        ),
+        "a leaver that was let in beyond a cut, told when nobody knows its contact any more": (
+            "abc",
+            "",
+            "evict b c / leave a / join d c / sync c / dup c d 0 / send d / leave d",
+        ),
+        "the last one with a state loses its journal, and one that it had evicted goes on": (
+            "abc",
+            "",
+            "torn a 1 / die c / send b / evict b c / join a b / replace d c b / tick b / stable b / mute b d"
+            " / sync b / dup b a 0 / die a / torn b 0",
         ),
         "a copy of a life whose end was not durable yet": (
             "abc",
