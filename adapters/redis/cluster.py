@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -179,8 +180,7 @@ class LocalCluster:
         self.given_servers = servers
         self.arguments = tuple(arguments)
         self.regions: dict[str, Region] = {}
-        # A socket's path has to be short, and that of `directory` may not be.
-        self._sockets = tempfile.TemporaryDirectory(prefix="crdtcast-")
+        self._sockets: Path | None = None
 
     def __getitem__(self, name: str) -> Region:
         return self.regions[name]
@@ -225,7 +225,9 @@ class LocalCluster:
 
     def socket_of(self, name: str) -> Path:
         """Where the operators of that region's gateway connect."""
-        return Path(self._sockets.name, f"{name}.sock")
+        if self._sockets is None:  # a socket's path has to be short, and `directory` may be long
+            self._sockets = Path(tempfile.mkdtemp(prefix="crdtcast-"))
+        return self._sockets / f"{name}.sock"
 
     def own_arguments(
         self, name: str, server: EmbeddedServer, port: int, peer_port: int
@@ -258,6 +260,8 @@ class LocalCluster:
                 region.gateway.process.terminate()  # all of them end at the same time
         for region in self:
             region.gateway.stop()
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
         if self.given_servers is None:
             for region in self:
                 region.server.stop()
