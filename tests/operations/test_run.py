@@ -10,14 +10,15 @@ import trio
 
 from crdtcast.exceptions import NotReadyError
 from crdtcast.service.probes import Probes
-from crdtcast.service.run import NodeProcess
+from crdtcast.service.run import NodeProcess, wall_clock_ms
 from crdtcast.service.settings import NodeSettings
 from tests.operations.test_requests import until_ready
 
 
-def node(where: Path, name: str, **options: Any) -> NodeProcess:
+def node(where: Path, name: str, *, fast_ms: int = 0, **options: Any) -> NodeProcess:
+    """fast_ms: how far its clock is ahead."""
     given = {"listen": "127.0.0.1:0", "admin": str(where / f"{name}.sock"), **options}
-    return NodeProcess(NodeSettings(name=name, **given))
+    return NodeProcess(NodeSettings(name=name, **given), clock_ms=lambda: wall_clock_ms() + fast_ms)
 
 
 async def scraped(process: NodeProcess, path: str) -> str:
@@ -66,3 +67,26 @@ def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
         trio.run(main)
     told = [line for line in caplog.messages if "of the group's state are copied" in line]
     assert 2 <= len(told) <= 11
+
+
+def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_and_counted(tmp_path: Path) -> None:
+    async def main() -> None:
+        eu = node(tmp_path, "eu", found=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(eu.run)
+            await until_ready(eu)
+            host, port = eu.member.address
+            us = node(tmp_path, "us", fast_ms=3_600_000, join=(f"{host}:{port}",))
+            nursery.start_soon(us.run)
+            await until_ready(us)
+            tag = us.objects().perform("x", "register_lww", "assign", [1])
+            await us.member.wait_delivered(tag, count=2)
+            assert eu.objects().value("x") == ("register_lww", 1), "the write itself counts"
+            found = re.search(
+                r"crdtcast_clock_drift_refused_total{.*} (.*)", await scraped(eu, "/metrics")
+            )
+            assert found is not None and float(found[1]) == eu.status().clock_drift_refused == 1
+            us.stop()
+            eu.stop()
+
+    trio.run(main)
