@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ def gateway(file: Path | None, **given: Any) -> None:
     log_to_stderr(settings.name, level, as_json=settings.log_json)
     runner = Gateway(settings.gateway_options())
     runner.clock.offset_ms = settings.clock_offset
+    gc.freeze()  # full collections need not look at what was imported
     trio.run(_main, runner, settings)
 
 
