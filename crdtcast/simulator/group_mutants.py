@@ -192,6 +192,13 @@ class LeavesAtOnce(GroupEngine):
         self._left = True
 
 
+class BelievesAnyEnd(GroupEngine):
+    """A leaver that is told its end without a number may never have been a member for those who tell it."""
+
+    def _leave_counts(self, sender: str, cut: int | None) -> bool:
+        return cut is None or super()._leave_counts(sender, cut)
+
+
 class DropsUnswept(GroupEngine):
     """An incarnation is forgotten only when a sweep of it is stable."""
 
@@ -323,6 +330,7 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "leaves-with-foreign": LeavesWithForeign,
     "waits-for-the-ended": WaitsForTheEnded,
     "leaves-at-once": LeavesAtOnce,
+    "believes-any-end": BelievesAnyEnd,
     "drops-unswept": DropsUnswept,
     "forgets-during-evictions": ForgetsDuringEvictions,
     "silent-sweeps": SilentSweeps,
