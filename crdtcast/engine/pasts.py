@@ -275,10 +275,10 @@ class Pasts:
             del covers[stored.message.dot]
         del window[:shift]
         before = (1 << shift) - 1
-        lost = before & ~self.stable
+        lost = before ^ (before & self.stable)
         for dot, bits in covers.items():
             if bits is not None:
-                covers[dot] = None if lost & ~bits else bits >> shift
+                covers[dot] = bits >> shift if bits & lost == lost else None
         self.base = base
         self.full >>= shift
         self.stable >>= shift
