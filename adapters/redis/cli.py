@@ -18,7 +18,6 @@ from crdtcast.options import format_address, parse_address
 from crdtcast.running import run_until_signal
 from crdtcast.service import sockets
 from crdtcast.service.cli import loaded, takes_settings
-from crdtcast.service.run import evict_the_silent
 
 
 @click.command()
@@ -64,6 +63,8 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
                     flush=True,
                 )
                 if settings.evict_after is not None:
+                    from crdtcast.service.run import evict_the_silent  # with all data types
+
                     nursery.start_soon(evict_the_silent, operated, settings.evict_after)
                 await trio.sleep_forever()
             finally:
