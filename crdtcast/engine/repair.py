@@ -60,7 +60,7 @@ def repairs(
         last = next(reversed(by_counter))
         if origin != me and origin in linked and tick - peer.linked_at < relay:
             continue
-        first = max(have + 1, next(iter(by_counter)))
+        first = max(have + 1, store.first[origin])
         earliest = by_counter[first]
         if tick - earliest.born < hold and earliest.sequence > peer.mark:
             continue  # in flight, and so is everything after it
@@ -101,7 +101,7 @@ def should_ask(store: Store, delivered: Vector, peer: Peer, tick: int) -> bool:
     if all(map(le, delivered.values(), map(row.get, delivered, repeat(0)))):
         return False  # it has everything, which is soon seen
     for origin, by_counter in store.by_origin.items():
-        first = max(row.get(origin, 0) + 1, next(iter(by_counter)))
+        first = max(row.get(origin, 0) + 1, store.first[origin])
         stored = by_counter.get(first)
         if stored is not None and tick - max(stored.born, peer.linked_at) > peer.hold:
             return True

@@ -28,10 +28,12 @@ _stored = tuple.__new__  # a third of the cost of Stored(…), and this is once 
 class Store:
     """Messages that are delivered here and not reported stable, by origin and counter, and in delivery order."""
 
-    __slots__ = ("_order", "by_origin", "bytes", "sequence", "size")
+    __slots__ = ("_order", "by_origin", "bytes", "first", "sequence", "size")
 
     def __init__(self) -> None:
         self.by_origin: dict[str, dict[int, Stored]] = {}
+        self.first: dict[str, int] = {}
+        """The lowest counter of each: a dictionary finds its first key slowly when many before it were removed."""
         self._order: deque[Stored] = deque()
         self.sequence = 0
         self.size = 0
@@ -45,6 +47,7 @@ class Store:
         by_counter = self.by_origin.get(origin)
         if by_counter is None:
             self.by_origin[origin] = {counter: stored}
+            self.first[origin] = counter
         else:
             by_counter[counter] = stored
         self._order.append(stored)
@@ -59,14 +62,16 @@ class Store:
 
     def remove(self, reported: Collection[Stored]) -> None:
         """Forget messages that have been reported stable."""
-        by_origin = self.by_origin
+        by_origin, first = self.by_origin, self.first
         payloads = 0
         for _, _, message, _ in reported:
             origin, counter = message.dot
             by_counter = by_origin[origin]
             del by_counter[counter]
+            first[origin] = counter + 1
             if not by_counter:
                 del by_origin[origin]
+                del first[origin]
             payloads += len(message.payload)
         self.size -= len(reported)
         self.bytes -= payloads + MESSAGE_OVERHEAD * len(reported)
