@@ -85,7 +85,7 @@ class Belonging:
         self._evicted: GroupEngine | None = None
         self._is_whole = True
         """Whether its server has all that the evicted incarnation had."""
-        self._stored = 0
+        self.stored = 0
         """Messages that the server had stored at the last answer."""
         self._resumed_at = 0
         self._entering: Entering | None = None
@@ -168,7 +168,7 @@ class Belonging:
         gateway, state = self._gateway, inspection.found.state
         before = gateway.committer.engine
         if isinstance(before, GroupEngine):  # this process remembers all of it
-            known = self._stored if state is None or state.incarnation == before.me else 0
+            known = self.stored if state is None or state.incarnation == before.me else 0
         elif state is None:
             return None
         else:
@@ -255,7 +255,7 @@ class Belonging:
         """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
         gateway = self._gateway
         self._standing = Standing.MEMBER
-        self._stored = state.order
+        self.stored = state.order
         self._resumed_at = state.vector.get(engine.me, 0)
         self.peers.start(engine, state.founding)
         mark = Mark(gateway.committer.commits, dict(state.vector), state.order)
@@ -290,7 +290,7 @@ class Belonging:
         """A commit was answered."""
         state = self._gateway.committer.state
         if commit.transaction and state is not None:
-            self._stored = state.order
+            self.stored = state.order
         self._giver.committed(commit)
 
     def look(self) -> None:

@@ -43,13 +43,13 @@ class Mark(NamedTuple):
 class DurabilityProbe:
     """Calls `durable(mark)` when everything up to `mark` is synced. Fed with `committed` after each commit.
 
-    note: awaited with each mark that WAITAOF has told of, before.
+    note: awaited with the order of each mark that WAITAOF has told of, before.
     """
 
     def __init__(
         self,
         durable: Callable[[Mark], None],
-        note: Callable[[Mark], Awaitable[None]],
+        note: Callable[[int], Awaitable[None]],
         logger: logging.Logger,
     ) -> None:
         self._durable = durable
@@ -93,7 +93,7 @@ class DurabilityProbe:
                     self._log.error("the server cannot tell what is synced: %s", synced)
                     return
                 if synced[0] >= 1 and mark is not None:
-                    await self._note(mark)
+                    await self._note(mark.order)
                     self._durable(mark)
         except ServerError as error:
             self._log.warning("%s", error)

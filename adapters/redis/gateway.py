@@ -512,9 +512,8 @@ class Gateway:
                     )
                     self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
                     self._keep_aside(has_room=not full)
-                state = self.committer.state
-                if state is not None and self.durability.level is Durability.ALWAYS:
-                    await self._note_synced(self._mark(state))
+                if self.belonging is not None and self.durability.level is Durability.ALWAYS:
+                    await self._note_synced(self.belonging.stored)
                 await trio.sleep(_MEMORY_SECONDS)
 
     def _keep_aside(self, *, has_room: bool) -> None:
@@ -630,11 +629,11 @@ class Gateway:
     def _mark(self, state: StoredState) -> Mark:
         return Mark(self.committer.commits, state.vector, state.order)
 
-    async def _note_synced(self, mark: Mark) -> None:
+    async def _note_synced(self, order: int) -> None:
         """A server that comes back with less than this has lost something that may have left."""
         engine = self.committer.engine
         if self.belonging is not None and engine is not None:
-            synced = Synced(engine.me, mark.order)
+            synced = Synced(engine.me, order)
             if synced == self._synced:
                 return
             options = self.options
