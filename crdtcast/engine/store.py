@@ -10,7 +10,7 @@ from crdtcast.tags import Tag, Vector
 MESSAGE_OVERHEAD = 64
 """Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
 
-FORGET_AT_ONCE = 2000
+FORGET_AT_ONCE = 500
 
 
 class Stored(NamedTuple):
