@@ -25,6 +25,7 @@ async def main(*arguments: str) -> None:
         compact_bytes=3000,
         **where,
     ) as member:
+        await member.wait_durable()  # killed before that, it may have to join anew
         print("up", member.incarnation, flush=True)
         stopped = trio.Event()
 
