@@ -159,11 +159,12 @@ class Arriving(Joining):
 
     async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
         """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
-        self._link, self.asked, self.ending = link, False, None
+        self._link = link if link.closed is None else None  # a newer one may have its place by now
+        self.asked, self.ending = False, None
         self._frames.clear()
         if link.peer.process != self._process:  # otherwise it goes on where the link broke
-            self._process = link.peer.process
             self._begin_anew()
+            self._process = link.peer.process
         self.source = ""
         try:
             while not await self._next_slice():
