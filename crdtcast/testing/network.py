@@ -166,7 +166,7 @@ class Network(Transport):
         """See `Transport`. Port 0 takes one that nobody has."""
         await trio.lowlevel.checkpoint()
         host, port = address
-        taken = {port for _, port in self._listeners}
+        taken = {used for _, used in self._listeners}
         address = host, port or next(free for free in self._ports if free not in taken)
         if address in self._listeners:
             raise cannot_listen(address, OSError(errno.EADDRINUSE, "in use"))
@@ -282,6 +282,6 @@ def _one_way(line: Line) -> tuple[_SendEnd, trio.testing.MemoryReceiveStream]:
 
 def _is_driven(frame: bytes) -> bool:
     """Whether it is a message, a digest or something else of a group, compressed or not."""
-    body = frame[_LENGTH:]
-    is_list = body[:1] >= b"\x90" and body[:1] <= b"\x9f"
-    return not is_list or body[1] in _DRIVEN
+    first, kind = frame[_LENGTH : _LENGTH + 1], frame[_LENGTH + 1 : _LENGTH + 2]
+    is_list = b"\x90" <= first <= b"\x9f"  # as msgpack has it; compressed, it is none
+    return not is_list or (kind != b"" and kind[0] in _DRIVEN)
