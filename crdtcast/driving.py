@@ -13,6 +13,10 @@ from crdtcast.spilling import Spilled
 from crdtcast.ticking import Ticking
 from crdtcast.wire_values import FrameKind
 
+REPAIR_AT_ONCE = 64
+"""Messages that are sent to a peer again before others have their turn: half a millisecond of work, much more
+where memory is cold. The next ones follow as soon as these are written.
+"""
 _KINDS = {Message: FrameKind.MESSAGE, Spilled: FrameKind.MESSAGE, Digest: FrameKind.DIGEST}
 
 
@@ -28,12 +32,6 @@ def runs(effects: Iterable[Transmit]) -> Iterator[tuple[str | None, FrameKind, l
 
 def _receiver_and_kind(effect: Transmit) -> tuple[str | None, FrameKind]:
     return effect[0], _KINDS.get(type(effect[1]), FrameKind.GROUPED)
-
-
-REPAIR_AT_ONCE = 64
-"""Messages that are sent to a peer again before others have their turn: half a millisecond of work, much more
-where memory is cold. The next ones follow as soon as these are written.
-"""
 
 
 class Driving(ABC):
