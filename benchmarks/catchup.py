@@ -31,7 +31,7 @@ from crdtcast.member import GroupMember
 
 FOUNDER = "a"
 SILENT = "c"
-WINDOW = 2000
+WINDOW = 20_000
 """Own messages that another member has not taken yet, at most."""
 STEP = 250
 LONG = 0.010
