@@ -116,7 +116,7 @@ def run(logs: Path, at: int, again: int, *, evicted: bool, monkeypatch: pytest.M
             fate = Fate(group, at, again)
             opened = partial(Watched, fate=fate)
             monkeypatch.setattr("crdtcast.groups.DurableLog", opened)
-            for name in "ace":  # who is dead is outvoted by those who have long been there
+            for name in "acef":  # b and c may be dead at once, and are outvoted still
                 await group.power_on(name, event_logs=logs)
             await group.up("a").wait_established()
 
