@@ -69,6 +69,9 @@ class Core:
             origin, counter = message.dot
             if not self.stable.get(origin, 0) < counter <= self.vector.get(origin, 0):
                 raise ConfigurationError(f"the saved state holds {message.dot} beyond its vector")
+            run = self._store.by_origin.get(origin)
+            if run is not None and counter != run.last + 1:
+                raise ConfigurationError(f"the saved state lacks what comes before {message.dot}")
             past, known = pasts.of(message.context, pasts.known(message.context), self.stable)
             pasts.record(
                 self._store.add(message, Tag(message.dot, message.context, past), 0), known

@@ -366,11 +366,11 @@ class Pasts:
             first = vector.get(origin, 0) + 1
             if first > delivered:
                 continue
-            by_counter = self._store.by_origin.get(origin, {})
-            earliest = by_counter.get(first)
-            if earliest is None or earliest.sequence < self.base:
+            run = self._store.by_origin.get(origin)
+            earliest = None if run is None else run.get(first)
+            if run is None or earliest is None or earliest.sequence < self.base:
                 return Past(self.base + len(self.window), 0, 0, (), vector), None
             for counter in range(first, delivered + 1):
-                lacks |= 1 << by_counter[counter].sequence - self.base
+                lacks |= 1 << run.at(counter).sequence - self.base
         known = self.full & ~lacks
         return self._past(known), known

@@ -53,24 +53,22 @@ def repairs(
         peer.resend_at = tick + peer.backoff
     runs: list[Iterator[Stored]] = []
     for origin in lacking:
-        by_counter = store.by_origin.get(origin)
-        if by_counter is None:
+        run = store.by_origin.get(origin)
+        if run is None:
             continue  # stable, so the peer has it by now: the digest is an old one
         have = known.get(origin, 0)
-        last = next(reversed(by_counter))
         if origin != me and origin in linked and tick - peer.linked_at < relay:
             continue
-        first = max(have + 1, store.first[origin])
-        earliest = by_counter[first]
+        first, last = max(have + 1, run.first), run.last
+        earliest = run.at(first)
         if tick - earliest.born < hold and earliest.sequence > peer.mark:
             continue  # in flight, and so is everything after it
-        get = by_counter.__getitem__
         again = min(last, retry.get(origin, 0))
         if first <= again:
-            runs.append(map(get, range(first, again + 1)))
+            runs.append(map(run.at, range(first, again + 1)))
         first = max(first, peer.sent.get(origin, 0) + 1)
         if first <= last:
-            runs.append(map(get, range(first, last + 1)))
+            runs.append(map(run.at, range(first, last + 1)))
     if not runs:
         return [], False
     batch: list[Message] = []
@@ -100,9 +98,8 @@ def should_ask(store: Store, delivered: Vector, peer: Peer, tick: int) -> bool:
     row = peer.row or {}
     if all(map(le, delivered.values(), map(row.get, delivered, repeat(0)))):
         return False  # it has everything, which is soon seen
-    for origin, by_counter in store.by_origin.items():
-        first = max(row.get(origin, 0) + 1, store.first[origin])
-        stored = by_counter.get(first)
+    for origin, run in store.by_origin.items():
+        stored = run.get(max(row.get(origin, 0) + 1, run.first))
         if stored is not None and tick - max(stored.born, peer.linked_at) > peer.hold:
             return True
     return False

@@ -252,13 +252,13 @@ class Stability:
         risen = {o: range(stable[o] + 1, n + 1) for o, n in least.items()}
         for origin, counters in risen.items():
             for counter in reversed(counters):
-                place = by_origin[origin][counter].sequence - pasts.base
+                place = by_origin[origin].at(counter).sequence - pasts.base
                 if place < 0:
                     break
                 pasts.stable |= 1 << place
         stable.update(least)
         # Merged as it is taken: it may be very much at once.
-        runs = [map(by_origin[o].__getitem__, counters) for o, counters in risen.items()]
+        runs = [map(by_origin[o].at, counters) for o, counters in risen.items()]
         return sum(map(len, risen.values())), heapq.merge(*runs)
 
     def holders(self) -> list[str]:

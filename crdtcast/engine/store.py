@@ -12,6 +12,9 @@ MESSAGE_OVERHEAD = 64
 
 FORGET_AT_ONCE = 500
 
+TRIM = 4096
+"""How many places of what is forgotten a run has at its beginning before it gives them back."""
+
 
 class Stored(NamedTuple):
     """One delivered message, its place in the local order of delivery, and the tick at which it was delivered."""
@@ -25,15 +28,42 @@ class Stored(NamedTuple):
 _stored = tuple.__new__  # a third of the cost of Stored(…), and this is once per message
 
 
+class Run(list[Stored | None]):
+    """The stored messages of one origin: their counters have no gaps, so a list holds them, from counter `base` on.
+
+    A dictionary of so many as a silent member can cause takes tens of milliseconds whenever it has to grow. What is
+    before `first` is forgotten.
+    """
+
+    __slots__ = ("base", "first")
+
+    def __init__(self, stored: Stored) -> None:
+        super().__init__((stored,))
+        self.base = self.first = stored.message.dot.counter
+
+    @property
+    def last(self) -> int:
+        """The highest counter."""
+        return self.base + len(self) - 1
+
+    def at(self, counter: int) -> Stored:
+        """The message with this counter, which is here."""
+        stored = self[counter - self.base]
+        assert stored is not None
+        return stored
+
+    def get(self, counter: int) -> Stored | None:
+        """The message with this counter, if it is here."""
+        return self[counter - self.base] if self.first <= counter <= self.last else None
+
+
 class Store:
     """Messages that are delivered here and not reported stable, by origin and counter, and in delivery order."""
 
-    __slots__ = ("_order", "by_origin", "bytes", "first", "sequence", "size")
+    __slots__ = ("_order", "by_origin", "bytes", "sequence", "size")
 
     def __init__(self) -> None:
-        self.by_origin: dict[str, dict[int, Stored]] = {}
-        self.first: dict[str, int] = {}
-        """The lowest counter of each: a dictionary finds its first key slowly when many before it were removed."""
+        self.by_origin: dict[str, Run] = {}
         self._order: deque[Stored] = deque()
         self.sequence = 0
         self.size = 0
@@ -43,13 +73,12 @@ class Store:
         """Keep a message that was delivered (or sent) just now."""
         self.sequence = sequence = self.sequence + 1
         stored: Stored = _stored(Stored, (sequence, tick, message, tag))
-        origin, counter = message.dot
-        by_counter = self.by_origin.get(origin)
-        if by_counter is None:
-            self.by_origin[origin] = {counter: stored}
-            self.first[origin] = counter
+        origin = message.dot.origin
+        run = self.by_origin.get(origin)
+        if run is None:
+            self.by_origin[origin] = Run(stored)
         else:
-            by_counter[counter] = stored
+            run.append(stored)
         self._order.append(stored)
         self.size += 1
         self.bytes += len(message.payload) + MESSAGE_OVERHEAD
@@ -57,21 +86,24 @@ class Store:
 
     def get(self, origin: str, counter: int) -> Stored | None:
         """The stored message of that dot, if it is delivered here and not reported stable."""
-        by_counter = self.by_origin.get(origin)
-        return None if by_counter is None else by_counter.get(counter)
+        run = self.by_origin.get(origin)
+        return None if run is None else run.get(counter)
 
     def remove(self, reported: Collection[Stored]) -> None:
-        """Forget messages that have been reported stable."""
-        by_origin, first = self.by_origin, self.first
+        """Forget messages that have been reported stable: of each origin those that are the first."""
+        by_origin = self.by_origin
         payloads = 0
         for _, _, message, _ in reported:
             origin, counter = message.dot
-            by_counter = by_origin[origin]
-            del by_counter[counter]
-            first[origin] = counter + 1
-            if not by_counter:
+            run = by_origin[origin]
+            place = counter - run.base
+            run[place] = None
+            run.first = counter + 1
+            if place == len(run) - 1:
                 del by_origin[origin]
-                del first[origin]
+            elif place >= TRIM:
+                del run[: place + 1]
+                run.base = counter + 1
             payloads += len(message.payload)
         self.size -= len(reported)
         self.bytes -= payloads + MESSAGE_OVERHEAD * len(reported)
@@ -98,4 +130,4 @@ class Store:
 
     def in_order(self) -> list[Stored]:
         """Everything stored, in delivery order."""
-        return sorted(s for by_counter in self.by_origin.values() for s in by_counter.values())
+        return sorted(s for run in self.by_origin.values() for s in run if s is not None)
