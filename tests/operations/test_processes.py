@@ -236,6 +236,6 @@ def test_one_of_two_cannot_cut_off_the_other_but_by_force(tmp_path: Path) -> Non
             asia = Running(tmp_path, "asia", "--join", eu.listen, "--replaces", "us")
             with killed_at_the_end(asia):
                 asia.wait_ready()
-                assert [m["name"] for m in answer("members", at=asia)] == ["asia", "eu"]
+                until(lambda: [m["name"] for m in answer("members", at=asia)] == ["asia", "eu"])
             forced = crdtcast("evict", "asia", "--force", "--yes", at=eu)
             assert "members: eu" in forced.stdout
