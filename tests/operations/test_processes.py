@@ -99,7 +99,9 @@ def test_what_cannot_be_done_is_one_line_that_says_what_to_do(group: dict[str, R
         assert expected in error, error
         assert "Traceback" not in error
         assert error.splitlines()[-1].startswith("crdtcast: ")
-    with pytest.raises(Exception, match="there is no request 'dance' here; there are status, members"):
+    with pytest.raises(
+        Exception, match="there is no request 'dance' here; there are status, members"
+    ):
         eu.ask("dance")
     nobody = crdtcast("status", "--admin", "/tmp/no/such.sock", code=2).stderr
     assert "no node at /tmp/no/such.sock" in nobody and "--node or --admin" in nobody
