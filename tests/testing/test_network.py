@@ -46,10 +46,15 @@ async def test_a_group_is_parted_and_agrees_again() -> None:
                 await eventually(lambda: "us" not in eu.links())
                 x, _ = eu.tcbroadcast(b"x"), us.tcbroadcast(b"y")
                 await trio.sleep(60)
-                assert (eu_seen.payloads, us_seen.payloads) == ([b"before", b"x"], [b"before", b"y"])
+                assert (eu_seen.payloads, us_seen.payloads) == (
+                    [b"before", b"x"],
+                    [b"before", b"y"],
+                )
                 network.heal()
                 await eu.wait_stable(x)
-                assert sorted(eu_seen.payloads) == sorted(us_seen.payloads) == [b"before", b"x", b"y"]
+                assert (
+                    sorted(eu_seen.payloads) == sorted(us_seen.payloads) == [b"before", b"x", b"y"]
+                )
 
 
 @pytest.mark.parametrize("order", [*permutations(range(3))])
