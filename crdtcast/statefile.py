@@ -4,13 +4,13 @@ Rule: a file is used once. It is gone before the replica that has read it says a
 since a second life from the same file would contradict what the first one has acknowledged.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
+from crdtcast.durablefile import replace_file, sync_directory
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.incarnation import name_of
@@ -55,14 +55,7 @@ def write(path: Path, saved: Saved) -> None:
             saved.objects,
         ]
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".new")
-    with open(new, "wb") as file:
-        file.write(packed)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    _sync_directory(path.parent)
+    replace_file(path, packed)
 
 
 def read(path: Path, group: str, name: str) -> Saved | None:
@@ -86,7 +79,7 @@ def read(path: Path, group: str, name: str) -> Saved | None:
 def consume(path: Path) -> None:
     """Remove the file, through to the disk."""
     path.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _read(path: Path, raw: bytes) -> Saved:
@@ -112,13 +105,3 @@ def _read(path: Path, raw: bytes) -> Saved:
             f"{path} is no replica's state, or damaged ({error}): remove it to start with nothing"
         ) from error
     return Saved(group, incarnation, owner, clock, engine, held)
-
-
-def _sync_directory(directory: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

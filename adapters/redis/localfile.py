@@ -7,10 +7,10 @@ which promise of durability held. The group's secret is never in it.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
 
 
@@ -34,19 +34,8 @@ class LocalFile:
     def write(self, directory: Path) -> None:
         """Replace the file atomically; durable when this returns. Raises ConfigurationError if that fails."""
         path = directory / f"{self.name}.json"
-        scratch = path.with_suffix(".tmp")
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            with scratch.open("w", encoding="utf-8") as stream:
-                json.dump(asdict(self), stream, indent=1)
-                stream.flush()
-                os.fsync(stream.fileno())
-            scratch.replace(path)
-            descriptor = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            replace_file(path, json.dumps(asdict(self), indent=1).encode())
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"

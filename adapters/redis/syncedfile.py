@@ -5,10 +5,10 @@ less has lost what others may have heard of. Where members come and go.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
 
 
@@ -22,13 +22,8 @@ class Synced:
     def write(self, directory: Path, name: str) -> None:
         """Replace the file; durable when this returns. Raises ConfigurationError if that fails."""
         path = directory / f"{name}.synced"
-        scratch = directory / f"{name}.synced.tmp"
         try:
-            with scratch.open("w", encoding="utf-8") as stream:
-                json.dump(asdict(self), stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            scratch.replace(path)
+            replace_file(path, json.dumps(asdict(self)).encode())
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"

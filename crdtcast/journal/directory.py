@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from crdtcast.durablefile import sync_directory
 from crdtcast.exceptions import ConfigurationError
 
 if sys.platform != "win32":
@@ -118,7 +119,7 @@ class RealDirectory:
         missing = [p for p in (path, *path.parents) if not p.exists()]
         for new in reversed(missing):
             new.mkdir(mode=0o700, exist_ok=True)
-            _sync_directory(new.parent)
+            sync_directory(new.parent)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self._path))
@@ -139,15 +140,7 @@ class RealDirectory:
         (self._path / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
-        _sync_directory(self._path)
+        sync_directory(self._path)
 
     def __str__(self) -> str:
         return str(self._path)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
