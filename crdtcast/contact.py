@@ -8,7 +8,6 @@ admission; so the joiner's application becomes what this member's was at the ins
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crdtcast.engine import Standing
 from crdtcast.exceptions import LocalProtocolError, NotReadyError, RemoteProtocolError
 from crdtcast.group_state import Entry, Happened, pack_entry
 from crdtcast.hosting import TOO_OLD, Guest, Hosting
@@ -63,7 +62,7 @@ class Contact(Hosting[_Guest]):
 
     def _copy(self, link: Link) -> None:
         engine = self._member.engine
-        if engine.standing not in (Standing.MEMBER, Standing.DISPUTED):
+        if not engine.standing.can_send:
             text = f"{engine.me} is about to leave the group: ask another member"
             self._answer(link, Unable(False, text))
             return

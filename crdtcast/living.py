@@ -80,8 +80,7 @@ class Living(Broadcasting):
         EndedError: it has left.
         """
         await trio.lowlevel.checkpoint()
-        able = Standing.MEMBER, Standing.DISPUTED
-        while self._closed or self._catching_up or self.standing not in able:
+        while self._closed or self._catching_up or not self.standing.can_send:
             if self._closed:
                 raise self._is_over()
             await self._changed.park()
@@ -157,7 +156,7 @@ class Living(Broadcasting):
             raise self._is_over()
         self._is_leaving = True
         try:
-            if self.standing in (Standing.MEMBER, Standing.DISPUTED) and not self._closed:
+            if self.standing.can_send and not self._closed:
                 self.engine.leave()
                 self._tell()
             while not self._left.is_set():

@@ -166,7 +166,7 @@ def status(
 
 def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
     """See `Status.caught_up`. suspects: by name; nobody waits for those."""
-    if _standing(engine) not in (Standing.MEMBER, Standing.DISPUTED):
+    if not _standing(engine).can_send:
         return False
     if engine.has_deliverable() or engine.counters().pending:
         return False

@@ -411,7 +411,7 @@ class Belonging:
     def leave(self) -> None:
         """Leave the group; `left` is set when the others have everything. Writes are refused from here on."""
         engine = self.engine
-        if engine.standing in (Standing.MEMBER, Standing.DISPUTED):
+        if engine.standing.can_send:
             engine.leave()
             self._log.warning("%s leaves the group", engine.me)
             self._gateway.committer.kick()

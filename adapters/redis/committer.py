@@ -29,7 +29,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import ReplyError, Status
 from crdtcast.adapters.redis.server import pack
-from crdtcast.engine import Engine, GroupEngine, Standing
+from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
 from crdtcast.messages import Delivery, Message
@@ -66,7 +66,6 @@ _ENDING = ReplyError(
     "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
     "was written: use another region's"
 )
-_ABLE = (Standing.MEMBER, Standing.DISPUTED)
 _TYPED = ("set", "counter")
 _GROWING = frozenset({"SADD", "INCR", "INCRBY", "DECR", "DECRBY"})
 
@@ -517,7 +516,7 @@ class Committer:
     @property
     def _is_ending(self) -> bool:
         """Whether the engine sends nothing any more."""
-        return isinstance(self.engine, GroupEngine) and self.engine.standing not in _ABLE
+        return isinstance(self.engine, GroupEngine) and not self.engine.standing.can_send
 
     def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         messages = []

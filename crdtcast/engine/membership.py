@@ -27,6 +27,11 @@ class Standing(enum.Enum):
     LEFT = "left"
     EVICTED = "evicted"
 
+    @property
+    def can_send(self) -> bool:
+        """Whether it is in the group, as far as it knows, and does not leave."""
+        return self is Standing.MEMBER or self is Standing.DISPUTED
+
 
 class Fate(enum.Enum):
     """What has become of a former incarnation, when no number of messages says it.

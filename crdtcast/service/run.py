@@ -24,7 +24,6 @@ from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.shelf import Shelf
 from crdtcast.status import Status, is_caught_up, lacking, status
 
-_ABLE = Standing.MEMBER, Standing.DISPUTED
 _LARGE = 2**20
 """Bytes of a copy from which its progress is told in the log."""
 
@@ -102,7 +101,7 @@ class NodeProcess:
             member = self.member
         except NotReadyError as error:
             return str(error)
-        if self._stop.is_set() or member.standing not in _ABLE:
+        if self._stop.is_set() or not member.standing.can_send:
             standing = "about to stop" if self._stop.is_set() else member.standing.value
             return f"node {self.settings.name!r} is {standing}"
         suspects = member.channel.shared.watching().suspects
@@ -129,7 +128,7 @@ class NodeProcess:
         member = self._member
         if member is None or self._stop.is_set():
             return False
-        if member.standing not in _ABLE:
+        if not member.standing.can_send:
             return False
         if self._caught_up != member.incarnation and is_caught_up(
             member.engine, member.channel.shared.watching().suspects
@@ -269,7 +268,7 @@ async def evict_the_silent(member: Evicting, after: float) -> None:
     logger = logging.getLogger("crdtcast.node")
     while True:
         watching = member.channel.shared.watching()
-        if member.standing in _ABLE:
+        if member.standing.can_send:
             for victim in to_evict(member.engine, watching.suspects, after):
                 logger.warning("%s is silent for %g s: evicted by policy", victim, after)
                 member.evict(victim)

@@ -95,7 +95,7 @@ class Machine:
     @property
     def active(self) -> bool:
         """Whether a process runs that is in the group as far as it knows, and does not leave."""
-        return self.up and self.running.standing in (Standing.MEMBER, Standing.DISPUTED)
+        return self.up and self.running.standing.can_send
 
     @property
     def stopped(self) -> bool:
