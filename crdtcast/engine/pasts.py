@@ -326,9 +326,8 @@ class Pasts:
 
     def _past(self, known: int) -> Past:
         sequence = self.base + len(self.window)
-        lacks = (
-            self.full ^ known
-        )  # it knows nothing else; and negative numbers would take several times as long
+        # It knows nothing beyond `full`; and negative numbers would take several times as long.
+        lacks = self.full ^ known
         segment = self._segment
         if not lacks:
             return Past(sequence, 0, 0, (segment,))

@@ -221,13 +221,11 @@ class Rebasing:
     def _compared(self, key: Key) -> tuple[Held, Held, Held] | None:
         """Base, home so far, and theirs as they were when this was first asked."""
         if key not in self._known:
-            base, home = (
-                self._pasts.before(key, self.incarnation, self._first, self._objects)
-                for _ in range(2)
-            )
+            base = self._pasts.before(key, self.incarnation, self._first, self._objects)
             theirs = _packed(self._objects, key)
             found = None
-            if base is not None and home is not None and theirs is not None:
+            if base is not None and theirs is not None:
+                home = _restored(base.packed(), self._objects)
                 found = (base, home, _restored(theirs, self._objects))
             self._known[key] = found
         return self._known[key]
@@ -243,7 +241,7 @@ def _take(held: Held, step: Step) -> None:
 
 
 def _understood(held: Held) -> CRDT:
-    assert held.crdt is not None  # or `_copy` and `_restored` would have said so
+    assert held.crdt is not None  # or `_packed` would have said so
     return held.crdt
 
 

@@ -145,9 +145,8 @@ class Shelf(Process):
         self.unreadable += self.objects.load(packed, {})
         for origin, counter, keys in touched:
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
-        if (
-            pasts and pasts[0] == self.name
-        ):  # a former life of this node, whose messages are its own
+        # Of a former life of this node, whose messages are its own.
+        if pasts and pasts[0] == self.name:
             self._pasts.load(pasts[1])
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
