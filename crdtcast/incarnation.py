@@ -8,7 +8,10 @@ late, can tell where in causal history its join is.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
+
+from crdtcast.exceptions import LocalProtocolError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _BASE = r"[A-Za-z0-9_-]{1,32}\.[0-9a-f]{1,32}"
@@ -73,3 +76,18 @@ def new_incarnation(name: str, now_us: int, random_bits: int, previous: str | No
         nonce = base_of(previous).rpartition(".")[2]
         time = max(time, int(nonce[:_TIME_DIGITS], 16) + 1)
     return f"{name}.{time:0{_TIME_DIGITS}x}{random_bits % _RANDOM_LIMIT:0{_RANDOM_DIGITS}x}"
+
+
+def member_named(named: str, members: Iterable[str], group: str) -> str:
+    """The one of these incarnations that is meant, by its id or its name. LocalProtocolError if it is not one."""
+    known = sorted(members)
+    found = [member for member in known if named in (member, name_of(member))]
+    if not found:
+        raise LocalProtocolError(
+            f"{named!r} is no member of group {group!r}: name one of {', '.join(known)}"
+        )
+    if len(found) > 1:
+        raise LocalProtocolError(
+            f"{named!r} is the name of several incarnations: evict one of {', '.join(found)}"
+        )
+    return found[0]

@@ -86,13 +86,17 @@ class Joining:
         """The copy, and the admission. Raises NotReadyError (ask again), HandshakeError (ask somebody
         else), ContactLostError, RemoteProtocolError.
         """
-        self._link = link if link.closed is None else None  # a newer one may have its place by now
-        self.asked = False
-        self._frames.clear()
+        self._use(link)
         copy = await self._copy(link) if wish.copies else b""
         self.asked = True
         offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
         return copy, unpack_entry(await self._fetch(offer, bytearray()))
+
+    def _use(self, link: Link) -> None:
+        """Begin an attempt over this link; a newer one may have its place by now."""
+        self._link = link if link.closed is None else None
+        self.asked = False
+        self._frames.clear()
 
     async def _copy(self, link: Link) -> bytes:
         """All of it, from where the link with the same process broke before."""

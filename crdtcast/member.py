@@ -23,7 +23,7 @@ from crdtcast.exceptions import (
     NotReadyError,
 )
 from crdtcast.group_state import Happened
-from crdtcast.incarnation import name_of
+from crdtcast.incarnation import member_named, name_of
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.link import Link
@@ -140,17 +140,8 @@ class GroupMember(Living):
 
         LocalProtocolError: there is no such member, or it is this one.
         """
-        known = sorted(self.engine.members)
-        named = [m for m in known if member in (m, name_of(m))]
-        if not named:
-            raise LocalProtocolError(
-                f"{member!r} is no member of group {self.group!r} ({', '.join(known)})"
-            )
-        if len(named) > 1:
-            raise LocalProtocolError(
-                f"{member!r} is the name of several incarnations: evict one of {', '.join(named)}"
-            )
-        tag = self.engine.evict(named[0], force=force)
+        victim = member_named(member, self.engine.members, self.group)
+        tag = self.engine.evict(victim, force=force)
         self._tell()
         self._look()
         return tag

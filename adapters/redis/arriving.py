@@ -159,9 +159,8 @@ class Arriving(Joining):
 
     async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
         """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
-        self._link = link if link.closed is None else None  # a newer one may have its place by now
-        self.asked, self.ending = False, None
-        self._frames.clear()
+        self._use(link)
+        self.ending = None
         if link.peer.process != self._process:  # otherwise it goes on where the link broke
             self._begin_anew()
             self._process = link.peer.process

@@ -27,7 +27,7 @@ from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.entering import Entering
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
-from crdtcast.incarnation import name_of
+from crdtcast.incarnation import member_named, name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.replica import fresh_incarnation
@@ -391,14 +391,8 @@ class Belonging:
     def evict(self, member: str, *, force: bool) -> Tag:
         """Start to cut a member off, by its name or incarnation. Raises LocalProtocolError if there is no such one."""
         engine = self.engine
-        named = [m for m in sorted(engine.members) if member in (m, name_of(m))]
-        if len(named) != 1:
-            known = ", ".join(sorted(engine.members))
-            raise LocalProtocolError(
-                f"{member!r} is {'no member' if not named else 'several incarnations'}: name one of "
-                f"{known}"
-            )
-        tag = engine.evict(named[0], force=force)
+        victim = member_named(member, engine.members, self._gateway.options.node.group)
+        tag = engine.evict(victim, force=force)
         self._gateway.committer.kick()
         return tag
 

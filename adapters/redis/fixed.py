@@ -5,7 +5,6 @@ See `recovery` for the decision itself, and `belonging` for groups whose members
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.inspection import Inspection, inspect
@@ -15,8 +14,8 @@ from crdtcast.adapters.redis.recovery import Identity, decide
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.engine import Engine
 from crdtcast.exceptions import RolledBackError
-from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Message
+from crdtcast.replica import fresh_incarnation
 from crdtcast.tags import covers
 
 if TYPE_CHECKING:
@@ -74,10 +73,9 @@ class FixedMember:
         if identity is Identity.SAME:
             assert found is not None
             return found
-        incarnation = new_incarnation(
+        incarnation = fresh_incarnation(
             node.name,
-            self._gateway.clock.us(),
-            secrets.randbits(16),
+            self._gateway.clock.us,
             # The file may know a later one than a server that came back with less.
             max((known.incarnation for known in (found, file) if known is not None), default=None),
         )
