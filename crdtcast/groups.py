@@ -18,13 +18,13 @@ from crdtcast.channel import Channel
 from crdtcast.durablelog import DurableLog
 from crdtcast.engine import Engine
 from crdtcast.exceptions import ConfigurationError, EndedError
+from crdtcast.fresh import fresh_incarnation
 from crdtcast.journal import FileJournal, Journal
 from crdtcast.member import GroupMember
-from crdtcast.options import Address, NodeOptions, parse_address
+from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses
 from crdtcast.peers import LinkStatus
 from crdtcast.process import Process, checked
 from crdtcast.recording import COMPACT_BYTES
-from crdtcast.replica import fresh_incarnation, peer_addresses
 from crdtcast.running import running
 from crdtcast.shared import SharedLinks
 

@@ -132,6 +132,14 @@ def parse_address(text: str) -> Address:
     raise ConfigurationError(f"{text!r} is no address: write host:port, for example 127.0.0.1:7001")
 
 
+def peer_addresses(peers: Mapping[str, str | Address | None]) -> dict[str, Address | None]:
+    """Addresses given as text are parsed; None stays: such a peer will dial us."""
+    return {
+        name: parse_address(address) if isinstance(address, str) else address
+        for name, address in peers.items()
+    }
+
+
 def format_address(address: Address | None) -> str:
     """The inverse of `parse_address`."""
     if address is None:

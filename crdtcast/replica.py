@@ -9,8 +9,6 @@ leave its state in a file and go on from it. The path that survives a crash is t
 
 import logging
 import os
-import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,8 +27,8 @@ from crdtcast.datatypes.site import Site
 from crdtcast.engine import Engine
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, SupersededError
+from crdtcast.fresh import fresh_incarnation, wall_clock_us
 from crdtcast.hlc import HLC
-from crdtcast.incarnation import new_incarnation
 from crdtcast.node import Node, running
 from crdtcast.objects import (
     Key,
@@ -42,7 +40,7 @@ from crdtcast.objects import (
     packed,
     unpacked,
 )
-from crdtcast.options import Address, NodeOptions, parse_address
+from crdtcast.options import Address, NodeOptions, parse_address, peer_addresses
 from crdtcast.peers import LinkStatus
 from crdtcast.sessions import Token, token
 from crdtcast.statefile import Saved
@@ -60,10 +58,6 @@ _SLICE = 256
 """Deliveries between two turns of the other tasks."""
 _SETTLED = 0.25
 """Seconds without an operation after which an object's state goes into the event log."""
-
-
-def _wall_clock_us() -> int:
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +157,7 @@ class Replica:
         *,
         types: Iterable[type[PureOpCRDT[Any]]] = (),
         event_log: EventLog | None = None,
-        clock_us: Callable[[], int] = _wall_clock_us,
+        clock_us: Callable[[], int] = wall_clock_us,
         saved: Saved | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
@@ -496,21 +490,6 @@ def _label(key: Key) -> str:
     return f"{key[1]}:{key[0]}"
 
 
-def peer_addresses(peers: Mapping[str, str | Address | None]) -> dict[str, Address | None]:
-    """Addresses given as text are parsed; None stays: such a peer will dial us."""
-    return {
-        name: parse_address(address) if isinstance(address, str) else address
-        for name, address in peers.items()
-    }
-
-
-def fresh_incarnation(
-    name: str, clock_us: Callable[[], int] = _wall_clock_us, previous: str | None = None
-) -> str:
-    """An incarnation id for a process that begins with nothing, or goes on from a clean stop."""
-    return new_incarnation(name, clock_us(), secrets.randbits(16), previous)
-
-
 @asynccontextmanager
 async def open_replica(
     name: str,
@@ -521,7 +500,7 @@ async def open_replica(
     types: Iterable[type[PureOpCRDT[Any]]] = (),
     event_log: EventLogs | None = None,
     state: str | os.PathLike[str] | None = None,
-    clock_us: Callable[[], int] = _wall_clock_us,
+    clock_us: Callable[[], int] = wall_clock_us,
     logger: logging.Logger | None = None,
     **options: Any,
 ) -> AsyncIterator[Replica]:

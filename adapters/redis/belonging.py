@@ -27,10 +27,10 @@ from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.entering import Entering
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
+from crdtcast.fresh import fresh_incarnation
 from crdtcast.incarnation import member_named, name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
-from crdtcast.replica import fresh_incarnation
 from crdtcast.tags import Dot, Tag
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 

@@ -14,8 +14,8 @@ from crdtcast.adapters.redis.recovery import Identity, decide
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.engine import Engine
 from crdtcast.exceptions import RolledBackError
+from crdtcast.fresh import fresh_incarnation
 from crdtcast.messages import Message
-from crdtcast.replica import fresh_incarnation
 from crdtcast.tags import covers
 
 if TYPE_CHECKING:

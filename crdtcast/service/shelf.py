@@ -11,10 +11,10 @@ import msgpack
 
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
+from crdtcast.fresh import fresh_incarnation
 from crdtcast.hlc import HLC
 from crdtcast.objects import Key, ObjectInfo, Objects, checked_name, known_types
 from crdtcast.process import Process
-from crdtcast.replica import fresh_incarnation
 from crdtcast.service.comparison import UNKNOWN, Comparing
 from crdtcast.service.pasts import Pasts, Rebasing
 from crdtcast.tags import Dot, Tag
