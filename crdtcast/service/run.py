@@ -21,7 +21,7 @@ from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
-from crdtcast.service.shelf import Shelf
+from crdtcast.shelf import Shelf
 from crdtcast.status import Status, is_caught_up, lacking, status
 
 _LARGE = 2**20

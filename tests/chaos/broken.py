@@ -6,7 +6,7 @@ from itertools import count
 import msgpack
 
 from crdtcast.chaos.child import main
-from crdtcast.service.shelf import Shelf
+from crdtcast.shelf import Shelf
 from crdtcast.tags import Dot, Tag
 
 

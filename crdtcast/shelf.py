@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 import msgpack
 
+from crdtcast.comparison import UNKNOWN, Comparing
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.fresh import fresh_incarnation
 from crdtcast.hlc import HLC
 from crdtcast.objects import Key, ObjectInfo, Objects, checked_name, known_types
+from crdtcast.pasts import Pasts, Rebasing
 from crdtcast.process import Process
-from crdtcast.service.comparison import UNKNOWN, Comparing
-from crdtcast.service.pasts import Pasts, Rebasing
 from crdtcast.tags import Dot, Tag
 
 _OPERATIONS = 0

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from crdtcast.exceptions import CrdtcastError, InvalidOperationError, LocalProtocolError
 from crdtcast.objects import known_types
-from crdtcast.service.shelf import Shelf
 from crdtcast.service.values import shown
+from crdtcast.shelf import Shelf
 from crdtcast.tags import Dot, Tag
 
 json_values = st.recursive(

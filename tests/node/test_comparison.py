@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from crdtcast.service.comparison import Comparison
-from crdtcast.service.shelf import Shelf
+from crdtcast.comparison import Comparison
+from crdtcast.shelf import Shelf
 from crdtcast.tags import Dot, Tag
 from tests.node.group_support import Host, World, members_are
 from tests.node.network import Network, eventually, simulated
