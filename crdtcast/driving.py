@@ -17,6 +17,10 @@ REPAIR_AT_ONCE = 64
 """Messages that are sent to a peer again before others have their turn: half a millisecond of work, much more
 where memory is cold. The next ones follow as soon as these are written.
 """
+SENT_AT_ONCE = 128
+"""Own messages that wait for the links to write, at most: while these are busy, whoever sends pays for it in its
+own time. Encoding thousands together would keep everybody waiting.
+"""
 _KINDS = {Message: FrameKind.MESSAGE, Spilled: FrameKind.MESSAGE, Digest: FrameKind.DIGEST}
 
 
@@ -47,6 +51,7 @@ class Driving(ABC):
         self.on_held: Callable[[], None] = no_work
         self.on_work = on_work
         self._is_due = False
+        self._waiting = 0
         self.ticking = Ticking(interval, self.driven, self._tick)
 
     @abstractmethod
@@ -82,10 +87,12 @@ class Driving(ABC):
         """
         if self.hold:
             self.flush()
-        elif not self._is_due:
+            return
+        self._waiting += 1
+        if not self._is_due:
             self._is_due = self.before_writing(self._fill)
-            if not self._is_due:
-                self.flush()
+        if not self._is_due or self._waiting >= SENT_AT_ONCE:
+            self.flush()
 
     def _fill(self) -> None:
         self._is_due = False
@@ -116,6 +123,7 @@ class Driving(ABC):
         self.relieve()
 
     def _flush(self) -> None:
+        self._waiting = 0
         self.relieve()
         if self.hold:
             self.on_held()

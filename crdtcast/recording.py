@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from crdtcast.driving import SENT_AT_ONCE
 from crdtcast.exceptions import ConfigurationError, EndedError, JournalError, UnusableInputError
 from crdtcast.group_state import Happened as Told
 from crdtcast.journal.interface import Journal
@@ -272,8 +273,11 @@ class Recording:
             self._failure = error
             self._waiting += waiting
             raise
-        if self._channel.engine is engine:
-            self._channel.send_effects(effects)
+        for begin in range(0, len(effects), SENT_AT_ONCE):
+            if begin:
+                await trio.lowlevel.cancel_shielded_checkpoint()  # a slow disk holds back thousands
+            if self._channel.engine is engine:
+                self._channel.send_effects(effects[begin : begin + SENT_AT_ONCE])
         for send in later:
             send()
         for done in waiting:

@@ -5,10 +5,11 @@ everybody else in between. Counted, not timed; `benchmarks/catchup.py` has the f
 import trio
 import trio.testing
 
-from crdtcast.driving import REPAIR_AT_ONCE
+from crdtcast.driving import REPAIR_AT_ONCE, SENT_AT_ONCE
+from crdtcast.endpoint import Endpoint
 from crdtcast.link import AT_ONCE
-from crdtcast.node import Node
 from crdtcast.wire import FrameKind
+from tests.journal.test_members import country
 from tests.node.network import Member, eventually, group, simulated
 
 MISSED = 10_000
@@ -19,7 +20,7 @@ AT_MOST = 2 * REPAIR_AT_ONCE
 class Steps(trio.abc.Instrument):
     """The most that one step of a task queues for a peer, and hands on from its peers."""
 
-    def __init__(self, node: Node, peer: str) -> None:
+    def __init__(self, node: Endpoint, peer: str) -> None:
         self.queued = self.waiting = self.turns = 0
         self._node = node
         self._peer = peer
@@ -107,3 +108,30 @@ async def test_what_arrives_is_taken_in_small_pieces() -> None:
         await eventually(lambda: b.engine.counters().pending == 5000)
         trio.lowlevel.remove_instrument(arrivals)
         assert arrivals.most == AT_ONCE
+
+
+@simulated
+async def test_what_is_sent_while_the_links_are_busy_does_not_pile_up() -> None:
+    async with group("a", "b", bounded=True) as (_, members):
+        await eventually(lambda: all(m.linked() for m in members.values()))
+        a, b = members.values()
+        sent = a.node.links().traffic("b").sent_frames
+        for count in range(1, 1001):
+            a.engine.send(b"")
+            a.node.flush_soon()
+            assert count - sent[FrameKind.MESSAGE] < SENT_AT_ONCE
+        await eventually(lambda: len(b.delivered) == 1000)
+
+
+@simulated
+async def test_what_a_sync_releases_goes_out_in_small_pieces() -> None:
+    async with country("a", "b") as world:
+        a, b = world.hosts.values()
+        await eventually(lambda: "b" in a.up.channel.here)
+        steps = Steps(a.node, "b")
+        trio.lowlevel.add_instrument(steps)
+        for _ in range(1000):
+            a.up.tcbroadcast(b"")
+        await eventually(lambda: len(b.ledger.entries) == 1000)
+        trio.lowlevel.remove_instrument(steps)
+        assert SENT_AT_ONCE // 2 <= steps.queued <= SENT_AT_ONCE
