@@ -17,7 +17,7 @@ from crdtcast.engine.interface import Measures
 from crdtcast.engine.measures import measure
 from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
-from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, repairs, should_ask
+from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repairs, should_ask
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
 from crdtcast.engine.store import Store, Stored
@@ -281,6 +281,7 @@ class Core:
             self._greet.clear()
 
     def _repair(self, peer: Peer, vector: Vector) -> None:
+        is_news = vector is not peer.repairing
         peer.repairing = None
         oldest = self._store.oldest(self._stability.stable)
         if oldest is None:
@@ -288,6 +289,8 @@ class Core:
         if self._tick - oldest.born < peer.hold and oldest.sequence > peer.mark:
             return
         lacking = self._lacking(vector)
+        if is_news:
+            note_progress(peer, lacking, vector, self._tick)
         if not lacking:
             return
         linked = [p.incarnation for p in self._peers.values() if p.linked]

@@ -34,12 +34,14 @@ class Peer:
         "mark",
         "met",
         "named",
+        "progress",
         "repairing",
         "resend_at",
         "sent",
         "sent_before",
         "sent_then",
         "told",
+        "told_at",
         "weight",
     )
 
@@ -76,6 +78,10 @@ class Peer:
         self.repairing: Vector | None = (
             None  # what it told; there is more to send again than went out
         )
+        # Origins of which it lacked something at its last digest: how much it had, and the tick at which it had got on
+        # last by what others sent.
+        self.progress: dict[str, tuple[int, int]] = {}
+        self.told_at = 0
         self.batches = 0
         self.backoff = HOLD_MIN
         self.ask_at = 0
@@ -113,6 +119,7 @@ class Peer:
         self.mark = sequence
         self.sent.clear()
         self.sent_before.clear()
+        self.progress = {}
         self.repairing = None
         self.resend_at = 0
         self.backoff = self.ask_delay = HOLD_MIN

@@ -2,7 +2,8 @@
 
 Any member repairs any other, whoever the origin is. To keep members from all sending the same, and from repairing what
 is only in flight, the origin (or anybody, if the origin is not linked here) repairs after `hold` ticks, the others
-three ticks later. What a fresh link has never carried is repaired at once.
+three ticks later, and not while the peer gets on with that origin by what somebody else sends. What a fresh link has
+never carried is repaired at once.
 """
 
 import heapq
@@ -28,6 +29,19 @@ def relay_hold(peer: Peer) -> int:
     return peer.hold + 3
 
 
+def note_progress(peer: Peer, lacking: Collection[str], known: Vector, tick: int) -> None:
+    """A digest of `peer` has come, with the vector `known`, that lacks something of these origins."""
+    before, sent, fresh = peer.progress, peer.sent, (0, peer.linked_at)
+    progress = {}
+    for origin in lacking:
+        have = known.get(origin, 0)
+        had, since = before.get(origin, fresh)
+        others = origin in before and have > max(had, sent.get(origin, 0))
+        progress[origin] = (have, tick if others else since)
+    peer.progress = progress
+    peer.told_at = tick
+
+
 def repairs(
     store: Store,
     me: str,
@@ -42,7 +56,8 @@ def repairs(
     full, so that there may be more.
 
     `linked` are the incarnations with a link to this one, `lacking` the origins of which more is delivered here than
-    the peer knows, `most` how many messages there may be. Remembers in `peer` what it returns.
+    the peer knew then, `most` how many messages there may be. `note_progress` comes first. Remembers in `peer` what it
+    returns.
     """
     hold, relay = peer.hold, relay_hold(peer)
     retry: dict[str, int] = {}
@@ -57,8 +72,10 @@ def repairs(
         if run is None:
             continue  # stable, so the peer has it by now: the digest is an old one
         have = known.get(origin, 0)
-        if origin != me and origin in linked and tick - peer.linked_at < relay:
-            continue
+        if origin != me and origin in linked:
+            _, since = peer.progress.get(origin, (0, peer.told_at))
+            if peer.told_at - since < relay:
+                continue
         first, last = max(have + 1, run.first), run.last
         earliest = run.at(first)
         if tick - earliest.born < hold and earliest.sequence > peer.mark:

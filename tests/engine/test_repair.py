@@ -169,6 +169,52 @@ def test_a_large_backlog_goes_out_in_batches_as_acknowledgements_come(size):
     assert max(batches) == (10 if size else BATCH_MESSAGES)
 
 
+@pytest.mark.parametrize("b_goes_away", [False, True])
+def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
+    """Who comes back after long gets it from all who have it, but each of them sends its own."""
+    group = Group("abc")
+    group.pump()
+    for name in "ab":
+        group.cut(name, "c")
+    missed = 2000
+    for name in "ab":
+        for _ in range(missed):
+            group[name].send(b"")
+    group.pump("a", "b")
+    for name in "ab":
+        take(group[name])
+        group.link(name, "c")
+    sent_by_a = []
+    for round_ in range(2000):
+        if round_ == 40 and b_goes_away:
+            group.cut("b", "c")
+            group.flights["b", "c"].clear()
+        group.tick("a", "b")
+        if round_ % 4 == 0:
+            group.tick("c")
+        group.arrive("c", "a")
+        group.arrive("c", "b")
+        group.pump("a", "b")
+        for name in "ab":
+            flight = group.flights[name, "c"]
+            for _ in range(min(20, len(flight))):
+                content = flight.popleft()
+                group["c"].receive(incarnation(name), content)
+                if name == "a" and is_message(content):
+                    sent_by_a.append(content.dot)
+        for name in "abc":
+            take(group[name])
+        if sum(group["c"].vector.values()) == 2 * missed:
+            break
+    assert sum(group["c"].vector.values()) == 2 * missed
+    of_b = sum(origin == incarnation("b") for origin, _ in sent_by_a)
+    if b_goes_away:
+        assert of_b >= missed / 2
+    else:
+        assert of_b == 0
+        assert group["c"].counters().duplicates < missed / 20
+
+
 def test_a_packet_lost_from_the_middle_of_a_backlog_is_repaired_again():
     group = Group("ab")
     group.pump()
