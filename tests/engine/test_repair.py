@@ -177,12 +177,14 @@ def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
     for name in "ab":
         group.cut(name, "c")
     missed = 2000
+    for _ in range(missed // 10):
+        for name in "ab":
+            for _ in range(10):
+                group[name].send(b"")
+        group.pump("a", "b")
+        for name in "ab":
+            take(group[name])
     for name in "ab":
-        for _ in range(missed):
-            group[name].send(b"")
-    group.pump("a", "b")
-    for name in "ab":
-        take(group[name])
         group.link(name, "c")
     sent_by_a = []
     for round_ in range(2000):
@@ -207,12 +209,12 @@ def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
         if sum(group["c"].vector.values()) == 2 * missed:
             break
     assert sum(group["c"].vector.values()) == 2 * missed
+    sent_by_a += [content.dot for content in group.flights["a", "c"] if is_message(content)]
     of_b = sum(origin == incarnation("b") for origin, _ in sent_by_a)
     if b_goes_away:
         assert of_b >= missed / 2
     else:
         assert of_b == 0
-        assert group["c"].counters().duplicates < missed / 20
 
 
 def test_a_packet_lost_from_the_middle_of_a_backlog_is_repaired_again():
