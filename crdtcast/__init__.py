@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         TypeClashError,
         UnusableInputError,
     )
+    from crdtcast.fixed_replica import FixedReplica
+    from crdtcast.group_replica import GroupReplica
     from crdtcast.groups import GroupLinks, GroupNode, open_group, open_links
     from crdtcast.hlc import HLC
     from crdtcast.member import GroupMember
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from crdtcast.options import NodeOptions
     from crdtcast.peers import LinkStatus
     from crdtcast.process import Process, run_process
-    from crdtcast.replica import Handle, Replica, open_replica
+    from crdtcast.replica import Handle, Replica, Snapshot
+    from crdtcast.replicas import open_replica
     from crdtcast.sessions import Token
     from crdtcast.tags import Dot, Tag
 
@@ -55,10 +58,12 @@ __all__ = [
     "EngineState",
     "EventLog",
     "Evicted",
+    "FixedReplica",
     "GroupEngine",
     "GroupLinks",
     "GroupMember",
     "GroupNode",
+    "GroupReplica",
     "Handle",
     "HandshakeError",
     "InvalidOperationError",
@@ -74,6 +79,7 @@ __all__ = [
     "Replica",
     "RolledBackError",
     "ServerError",
+    "Snapshot",
     "Stable",
     "StoreFullError",
     "StoreLimits",
@@ -114,6 +120,8 @@ _HOMES = {
         "TypeClashError",
         "UnusableInputError",
     ),
+    "crdtcast.fixed_replica": ("FixedReplica",),
+    "crdtcast.group_replica": ("GroupReplica",),
     "crdtcast.groups": ("GroupLinks", "GroupNode", "open_group", "open_links"),
     "crdtcast.hlc": ("HLC",),
     "crdtcast.peers": ("LinkStatus",),
@@ -121,7 +129,8 @@ _HOMES = {
     "crdtcast.member": ("GroupMember",),
     "crdtcast.node": ("Node", "run_until_signal"),
     "crdtcast.options": ("NodeOptions",),
-    "crdtcast.replica": ("Handle", "Replica", "open_replica"),
+    "crdtcast.replica": ("Handle", "Replica", "Snapshot"),
+    "crdtcast.replicas": ("open_replica",),
     "crdtcast.sessions": ("Token",),
     "crdtcast.tags": ("Dot", "Tag"),
 }

@@ -86,12 +86,11 @@ class Batch:
     before it. `tag` is that of the message, None if there was nothing to send.
     """
 
-    def __init__(self, replica: "Replica", objects: Objects) -> None:
+    def __init__(self, replica: "Replica") -> None:
         self.tag: Tag | None = None
         self._replica = replica
-        self._objects = objects
         self._items: list[_Item] = []
-        self._plan = _Plan(objects)
+        self._plan = _Plan(replica.held)
         self._revision = replica.revision
         self._open = True
 
@@ -119,25 +118,26 @@ class Batch:
     def _entries(self) -> list[list[Any]]:
         if self._replica.revision != self._revision:
             # Something else took effect since: what was allowed then need not be now.
-            plan = _Plan(self._objects)
+            plan = _Plan(self._replica.held)
             for item in self._items:
                 plan.add(item)
         if any(item.call is None for item in self._items):
             return [self._entry(item) for item in self._items]
+        held = self._replica.held
         operations: dict[Key, list[list[Any]]] = {}
         for item in self._items:
             assert item.prepared is not None
             operations.setdefault(item.key, []).append(item.prepared)
         return [
-            self._objects.entry(key, prepared)
+            held.entry(key, prepared)
             for key, together in operations.items()
-            for prepared in self._objects.crdt(key).compress(together)
+            for prepared in held.crdt(key).compress(together)
         ]
 
     def _entry(self, item: _Item) -> list[Any]:
         if item.prepared is None:
             return [item.key[0], None]
-        return self._objects.entry(item.key, item.prepared)
+        return self._replica.held.entry(item.key, item.prepared)
 
     def __enter__(self) -> "Batch":
         return self

@@ -27,7 +27,7 @@ class Comparison:
     """The outcome. objects: of all members. compared: those that nobody was writing to. changing: those
     that somebody was. unknown: those of the rest that some member has to be upgraded for.
     different: object -> member -> digest, "" where there is no such object. silent: members that did
-    not answer in time, of whose objects nothing is known.
+    not answer in time, of whose objects nothing is known. members: who was asked.
     """
 
     objects: int
@@ -36,6 +36,7 @@ class Comparison:
     unknown: int
     different: Mapping[str, Mapping[str, str]]
     silent: tuple[str, ...]
+    members: tuple[str, ...]
 
     @property
     def equal(self) -> bool:
@@ -130,11 +131,11 @@ class Comparing:
                 f"nothing was compared: {self._name!r} has come back from an eviction, or was asked too often "
                 "at once: ask again"
             )
-        missing = self.missing(number)
+        missing, members = self.missing(number), tuple(sorted(current.members))
         self._answer(["done", number])
         objects = {name for digests in current.told.values() for name in digests}
         if missing:
-            return Comparison(len(objects), 0, 0, 0, {}, tuple(sorted(missing)))
+            return Comparison(len(objects), 0, 0, 0, {}, tuple(sorted(missing)), members)
         changing = objects & frozenset[str]().union(*current.confirmed.values())
         unknown = {o for told in current.told.values() for o in told if told[o] == UNKNOWN}
         unknown -= changing
@@ -144,7 +145,8 @@ class Comparing:
             found = {name: told.get(each, "") for name, told in sorted(current.told.items())}
             if len(set(found.values())) > 1:
                 different[each] = found
-        return Comparison(len(objects), len(compared), len(changing), len(unknown), different, ())
+        counts = len(objects), len(compared), len(changing), len(unknown)
+        return Comparison(*counts, different, (), members)
 
     def forget(self) -> None:
         """This member goes on from another state: what was noted here says nothing any more."""

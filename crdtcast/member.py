@@ -117,8 +117,15 @@ class GroupMember(Living):
         """Return when every member's join is stable here: all know each other. Only those who do are
         counted where a majority goes on without somebody.
         """
+        await self.wait_until(lambda: self.engine.established == self.engine.members.keys())
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when that holds, which is looked at whenever this member has got on.
+
+        EndedError: it has left, or its links are closed.
+        """
         await trio.lowlevel.checkpoint()
-        while self.engine.established != self.engine.members.keys():
+        while not condition():
             if self._closed:
                 raise self._is_over()
             await self._looked.park()

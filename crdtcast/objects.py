@@ -320,6 +320,11 @@ class Objects:
             self._review(held)
         return skipped
 
+    @property
+    def types(self) -> tuple[type[CRDT], ...]:
+        """All that this program knows."""
+        return tuple(self._types.values())
+
     def knows(self, crdt_type: type[CRDT]) -> bool:
         return self._types.get(crdt_type.TYPE) is crdt_type
 
@@ -336,6 +341,11 @@ class Objects:
         for name in sorted(self._names):
             types = self._names[name]
             yield from (types[type_name] for type_name in sorted(types))
+
+    def named(self, name: str) -> list[Held]:
+        """What there is of that name, by type, and what is left of what was deleted."""
+        types = self._names.get(name, {})
+        return [types[type_name] for type_name in sorted(types)]
 
     def listing(self, prefix: str = "") -> list[ObjectInfo]:
         return [
@@ -471,7 +481,7 @@ class Objects:
         self._names.setdefault(key[0], {})[key[1]] = held
 
     def _delete(self, name: str, step: Forget) -> list[Key]:
-        deleted = list(self._names.get(name, {}).values())
+        deleted = self.named(name)
         for held in deleted:
             held.presence.forget(step.tag, step.index)
             held.take(step)
@@ -536,7 +546,7 @@ class Objects:
         """
         match entry:
             case [str(name), *_]:
-                return list(self._names.get(name, {}).values())
+                return self.named(name)
         return []
 
 

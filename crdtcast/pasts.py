@@ -92,7 +92,7 @@ class Pasts:
             match entry:
                 case [str(name), None]:
                     step: Step = Forget(tag, index)
-                    keys = [held.key for held in objects if held.key[0] == name]
+                    keys = [held.key for held in objects.named(name) if held.presence]
                 case [str(), str() | [str(), int()], *operation]:
                     version = 1 if isinstance(entry[1], str) else entry[1][1]
                     step = Effect(tag, index, version, operation)
@@ -203,7 +203,7 @@ class Rebasing:
     def _delete(self, entry: list[Any]) -> list[list[Any]]:
         """It takes all that its name means: only where that is what it was."""
         name = entry[0]
-        present = {held.key for held in self._objects if held.key[0] == name}
+        present = {held.key for held in self._objects.named(name) if held.presence}
         keys = self._pasts.named(name) | present
         outcomes = [self._still_is(key) for key in sorted(keys)]
         for key in sorted(keys):

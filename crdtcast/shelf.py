@@ -1,20 +1,20 @@
-"""Replicated objects by name in a group whose members come and go: the application of `crdtcast node`.
+"""Objects on a group's causal broadcast, as a `Process`: how their operations travel, what a joiner gets, what is sent
+again after an eviction.
 
-What operations do to objects is `crdtcast.objects`; this file puts them on the causal broadcast.
+What operations do to objects is `crdtcast.objects`. This file waits for nobody; who does: `crdtcast.group_replica`.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgpack
 
 from crdtcast.comparison import UNKNOWN, Comparing
 from crdtcast.datatypes.site import Site
-from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
-from crdtcast.fresh import fresh_incarnation
+from crdtcast.exceptions import LocalProtocolError
 from crdtcast.hlc import HLC
-from crdtcast.objects import Key, ObjectInfo, Objects, checked_name, known_types
+from crdtcast.objects import CRDT, Key, Objects
 from crdtcast.pasts import Pasts, Rebasing
 from crdtcast.process import Process
 from crdtcast.tags import Dot, Tag
@@ -26,18 +26,29 @@ _COMPARISON = 1
 class Sender(Protocol):
     """What a shelf needs of its member."""
 
+    @property
+    def incarnation(self) -> str: ...
     def tcbroadcast(self, payload: bytes) -> Tag: ...
 
 
 class Shelf(Process):
     """The objects of one member. Give it to `open_group`, then let it `speak_for` the member.
 
-    clock_ms: wall clock. What the site of the objects owns, rights of bounded counters, belongs to
-    this process; its next one begins with nothing of that.
+    clock_ms: wall clock. types: beside those of this package. on_news: called with the objects on which operations
+    have taken effect; with none of them when something has become stable; with None when all are others.
+
+    Rights of bounded counters belong to an incarnation: wherever it goes on, from a journal, all that it has ever done
+    is known. The next one begins with none, so that nobody spends what the former one may have spent.
     """
 
     def __init__(
-        self, name: str, clock_ms: Callable[[], int], logger: logging.Logger | None = None
+        self,
+        name: str,
+        clock_ms: Callable[[], int],
+        logger: logging.Logger | None = None,
+        *,
+        types: Iterable[type[CRDT]] = (),
+        on_news: Callable[[Collection[Key] | None], None] = lambda keys: None,
     ) -> None:
         self.name = name
         self.clock = HLC(clock_ms)
@@ -45,56 +56,40 @@ class Shelf(Process):
         """Operations that are none, for this program and all older ones."""
         self.yielded = 0
         """Own operations that were not sent again after an eviction: see `reissue`."""
-        self._site = Site(fresh_incarnation(name), self.clock)
-        self.objects = Objects((), self._site)
+        self.torn = False
+        """A type has failed amid an operation, so that something may be half applied. Nobody gets that."""
+        self._site = Site("", self.clock)  # nothing is issued before there is a member
+        self.objects = Objects(types, self._site)
         self._pasts = Pasts(name)
         self._home = Pasts(name)
         """Of the incarnation before, which was evicted."""
         self._rebasing: Rebasing | None = None
         self.comparing = Comparing(name, self._digests, self._say)
-        self._logger = logger or logging.getLogger("crdtcast.node")
+        self._on_news = on_news
+        self._logger = logger or logging.getLogger("crdtcast.replica")
         self._member: Sender | None = None
 
     def speak_for(self, member: Sender) -> None:
         """Send through this member from now on."""
         self._member = member
+        self._site.owner = member.incarnation
 
     # The application's side
 
-    def perform(self, name: str, type_name: str, operation: str, args: Sequence[Any]) -> Tag:
-        """Prepare, send and apply one operation; waits for nobody.
+    def packed(self, entries: Sequence[list[Any]]) -> bytes:
+        """These prepared operations as a message, for `send`."""
+        return _packed(_OPERATIONS, entries)
 
-        Raises InvalidOperationError, TypeClashError, and EndedError while this member cannot send.
+    def send(self, payload: bytes) -> Tag:
+        """Broadcast, and apply here. Raises what the member's `tcbroadcast` does: nothing has changed then; what a type
+        raises: the shelf is `torn`.
         """
-        key = (name, type_name)
-        if self.objects.type_named(type_name) is None:
-            known = ", ".join(sorted(known_types()))
-            raise InvalidOperationError(f"there is no type {type_name!r}; there are {known}")
-        prepared = self.objects.prepare(key, operation, args)
-        return self._send(_OPERATIONS, [self.objects.entry(key, prepared)])
-
-    def delete(self, name: str) -> Tag:
-        """Delete what was seen here of the object of that name."""
-        return self._send(_OPERATIONS, [[checked_name(name), None]])
-
-    def value(self, name: str) -> tuple[str, Any]:
-        """Type and value of the visible object of that name. LocalProtocolError: there is none."""
-        type_name = self.objects.visible_type(name)
-        if type_name is None:
-            raise LocalProtocolError(f"there is no object {name!r} here")
-        return type_name, self.objects.crdt((name, type_name)).value
-
-    def listing(self, prefix: str = "") -> list[ObjectInfo]:
-        """See `Objects.listing`."""
-        return self.objects.listing(prefix)
-
-    def _send(self, kind: int, body: list[Any]) -> Tag:
         if self._member is None:
             raise LocalProtocolError(f"{self.name!r} is no member of its group yet: wait for that")
-        return self._member.tcbroadcast(msgpack.packb([kind, body]))
+        return self._member.tcbroadcast(payload)
 
     def _say(self, message: list[Any]) -> None:
-        self._send(_COMPARISON, message)
+        self.send(_packed(_COMPARISON, message))
 
     def _digests(self) -> dict[str, str]:
         return {
@@ -112,20 +107,35 @@ class Shelf(Process):
                 self.comparing.delivered(body)
             return
         entries = body if kind == _OPERATIONS else []
-        self._pasts.delivers(entries, tag, self.objects)
-        keys, wrong = self.objects.deliver(entries, tag)
+        try:
+            self._pasts.delivers(entries, tag, self.objects)
+            keys, wrong = self.objects.deliver(entries, tag)
+        except BaseException:
+            self.torn = True
+            raise
         for why in wrong if kind == _OPERATIONS else ["no operations"]:
             self.unreadable += 1
             # The same everywhere, so replicas still agree.
             self._logger.warning("skipped an operation of %s: %s", tag.dot, why)
         self.comparing.touched(map(_label, keys))
+        self._on_news(keys)
 
     def tcstable(self, tag: Tag) -> None:
         """See `Process`."""
-        self._pasts.stable(tag, self.objects.stable(tag), self.objects)
+        try:
+            self._pasts.stable(tag, self.objects.stable(tag), self.objects)
+        except BaseException:
+            self.torn = True
+            raise
+        self._on_news(())
 
     def get_state(self) -> bytes:
-        """See `Process`."""
+        """See `Process`. LocalProtocolError if it is torn."""
+        if self.torn:
+            raise LocalProtocolError(
+                f"the objects of {self.name!r} are given to nobody, and kept nowhere: a type has failed amid an "
+                "operation; mend it, and open the replica again"
+            )
         touched = [
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
         ]
@@ -135,12 +145,16 @@ class Shelf(Process):
 
     def set_state(self, state: bytes) -> None:
         """See `Process`. An empty state is that of a group which has said nothing yet."""
-        self.objects = Objects((), self._site)
+        self.objects = Objects(self.objects.types, self._site)
         self._home, self._pasts, self._rebasing = self._pasts, Pasts(self.name), None
         self.comparing.forget()
-        if not state:
-            return
-        latest, packed, touched, *pasts = msgpack.unpackb(state)
+        if self._member is not None:
+            self._site.owner = self._member.incarnation
+        if state:
+            self._load(*msgpack.unpackb(state))
+        self._on_news(None)
+
+    def _load(self, latest: int, packed: list[Any], touched: list[Any], *pasts: Any) -> None:
         self.clock.observe(latest)
         self.unreadable += self.objects.load(packed, {})
         for origin, counter, keys in touched:
@@ -166,12 +180,16 @@ class Shelf(Process):
                 self.yielded += 1
                 self._logger.warning("not sent again after the eviction, it yields: %r", entry)
             issued += again
-        packed: bytes = msgpack.packb([_OPERATIONS, issued])
-        return packed if issued else None
+        return self.packed(issued) if issued else None
 
 
 def _label(key: Key) -> str:
     return f"{key[1]}:{key[0]}"
+
+
+def _packed(kind: int, body: Sequence[Any]) -> bytes:
+    packed: bytes = msgpack.packb([kind, body])
+    return packed
 
 
 def _unpacked(payload: bytes) -> tuple[int, list[Any]]:

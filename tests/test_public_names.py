@@ -9,12 +9,12 @@ import crdtcast
 
 PUBLIC = """
     BroadcastNode ConfigurationError CrdtcastError Delivered Dot Durability EndedError Engine
-    EngineState EventLog Evicted GroupEngine GroupLinks GroupMember GroupNode HLC Handle
-    HandshakeError InvalidOperationError Joined JournalError LinkStatus LocalProtocolError Node
-    NodeOptions NotReadyError Process RemoteProtocolError Replica RolledBackError ServerError
-    Stable StoreFullError StoreLimits SupersededError Tag Token TypeClashError
-    UnusableInputError WhenFull open_group open_links open_node open_replica run_process
-    run_until_signal
+    EngineState EventLog Evicted FixedReplica GroupEngine GroupLinks GroupMember GroupNode
+    GroupReplica HLC Handle HandshakeError InvalidOperationError Joined JournalError LinkStatus
+    LocalProtocolError Node NodeOptions NotReadyError Process RemoteProtocolError Replica
+    RolledBackError ServerError Snapshot Stable StoreFullError StoreLimits SupersededError Tag Token
+    TypeClashError UnusableInputError WhenFull open_group open_links open_node open_replica
+    run_process run_until_signal
 """
 
 PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")

@@ -1,12 +1,12 @@
 """What operators ask of a node's objects, beside what they ask of every member."""
 
-import secrets
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from crdtcast.exceptions import LocalProtocolError
+from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
+from crdtcast.objects import known_types
 from crdtcast.service.admin import Admin, Asked, seconds_of, text
 from crdtcast.service.values import shown
 from crdtcast.tags import Tag
@@ -21,9 +21,6 @@ class NodeAdmin(Admin):
     def __init__(self, process: "NodeProcess", secret: bytes | None) -> None:
         super().__init__(process, secret)
         self._node = process
-        self._compared = trio.lowlevel.ParkingLot()
-        if process.shelf is not None:
-            process.shelf.comparing.on_news = self._got_on
         self._requests |= {
             "verify": self._verify,
             "objects": self._objects,
@@ -33,53 +30,47 @@ class NodeAdmin(Admin):
         }
 
     def _more_of_status(self) -> Asked:
-        shelf = self._node.shelf
-        if shelf is None:
+        replica = self._node.replica
+        if replica is None:
             return {}
         return {
-            "objects": len(shelf.listing()),
-            "yielded": shelf.yielded,
-            "unreadable": shelf.unreadable,
+            "objects": len(replica.objects()),
+            "yielded": replica.shelf.yielded,
+            "unreadable": replica.unreadable,
         }
 
     async def _verify(self, asked: Asked) -> Any:
-        shelf, member = self._node.objects(), self._node.member
-        await member.ready()
-        number = secrets.token_hex(8)
-        comparing = shelf.comparing
-        names = [name for name, each in member.members.items() if not each.witness]
-        comparing.ask(number, names)
-        with trio.move_on_after(seconds_of(asked)):
-            while comparing.missing(number):
-                await self._compared.park()
-        outcome = comparing.end(number)
-        return {"equal": outcome.equal, "members": sorted(names), **asdict(outcome)}
-
-    def _got_on(self, number: str) -> None:
-        self._compared.unpark_all()
+        outcome = await self._node.objects().verify(seconds_of(asked))
+        return {"equal": outcome.equal, **asdict(outcome)}
 
     async def _objects(self, asked: Asked) -> Any:
         prefix = text(asked, "prefix", "")
-        return [asdict(line) for line in self._node.objects().listing(prefix)]
+        return [asdict(line) for line in self._node.objects().objects(prefix)]
 
     async def _get(self, asked: Asked) -> Any:
-        name = text(asked, "name")
-        type_name, value = self._node.objects().value(name)
+        name, held = text(asked, "name"), self._node.objects().held
+        type_name = held.visible_type(name)
+        if type_name is None:
+            raise LocalProtocolError(f"there is no object {name!r} here")
+        value = held.crdt((name, type_name)).value
         return {"name": name, "type": type_name, "value": shown(value)}
 
     async def _perform(self, asked: Asked) -> Any:
-        shelf = self._node.objects()
+        replica = self._node.objects()
         args = asked.get("args", [])
         if not isinstance(args, list):
             raise LocalProtocolError(f"args is {args!r}: give a list")
         name, type_name = text(asked, "name"), text(asked, "type")
         wait, seconds = self._wait(asked), seconds_of(asked)
-        tag = shelf.perform(name, type_name, text(asked, "operation"), args)
+        if replica.held.type_named(type_name) is None:
+            known = ", ".join(sorted(known_types()))
+            raise InvalidOperationError(f"there is no type {type_name!r}; there are {known}")
+        tag = replica.perform((name, type_name), text(asked, "operation"), *args)
         return await self._acknowledged(tag, wait, seconds)
 
     async def _delete(self, asked: Asked) -> Any:
         wait, seconds = self._wait(asked), seconds_of(asked)
-        tag = self._node.objects().delete(text(asked, "name"))
+        tag = await self._node.objects().delete(text(asked, "name"))
         return await self._acknowledged(tag, wait, seconds)
 
     def _wait(self, asked: Asked) -> str | int | None:

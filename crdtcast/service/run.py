@@ -11,6 +11,7 @@ import trio
 from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
+from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
 from crdtcast.journal import FileJournal
 from crdtcast.listening import listen
@@ -21,7 +22,6 @@ from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
-from crdtcast.shelf import Shelf
 from crdtcast.status import Status, is_caught_up, lacking, status
 
 _LARGE = 2**20
@@ -36,7 +36,7 @@ def wall_clock_ms() -> int:
 class NodeProcess:
     """One member, its objects, and whoever asks about them. All of it belongs to the Trio thread.
 
-    shelf: None at a witness. copied: bytes of the group's state that are here, and of how many.
+    replica: None at a witness. copied: bytes of the group's state that are here, and of how many.
     """
 
     def __init__(
@@ -54,7 +54,9 @@ class NodeProcess:
         self.metrics: Address | None = None
         """Where /metrics is served."""
         self._logger = logger or logging.getLogger("crdtcast.node")
-        self.shelf = None if settings.witness else Shelf(settings.name, clock_ms, self._logger)
+        self.replica: GroupReplica | None = None
+        if not settings.witness:
+            self.replica = GroupReplica(settings.name, clock_ms, logger=self._logger)
         self._member: GroupMember | None = None
         self._stop = trio.Event()
         self._scope = trio.CancelScope()
@@ -74,17 +76,17 @@ class NodeProcess:
             )
         return self._member
 
-    def objects(self) -> Shelf:
+    def objects(self) -> GroupReplica:
         """Raises ConfigurationError at a witness."""
-        if self.shelf is None:
+        if self.replica is None:
             raise ConfigurationError(
                 f"node {self.settings.name!r} is a witness and holds no objects: ask another member"
             )
-        return self.shelf
+        return self.replica
 
     def status(self) -> Status:
         """Raises NotReadyError until there is one."""
-        refused = 0 if self.shelf is None else self.shelf.clock.refused
+        refused = 0 if self.replica is None else self.replica.shelf.clock.refused
         journal = None
         if self._journal is not None:
             journal = {"path": str(self._journal.path), "grown": self._journal.grown}
@@ -153,8 +155,8 @@ class NodeProcess:
     async def _take_part(self, nursery: trio.Nursery) -> None:
         async with open_group(self.settings.name, **self._group_options()) as member:
             self._member = member
-            if self.shelf is not None:
-                self.shelf.speak_for(member)
+            if self.replica is not None:
+                self.replica.speak_for(member)
             self._say_ready(member)
             if self.settings.evict_after is not None:
                 nursery.start_soon(evict_the_silent, member, self.settings.evict_after)
@@ -200,7 +202,7 @@ class NodeProcess:
             "group": settings.group,
             "listen": settings.listen,
             "advertise": settings.advertise,
-            "process": self.shelf,
+            "process": None if self.replica is None else self.replica.shelf,
             "witness": settings.witness,
             "replaces": settings.replaces,
             "progress": self._copied,

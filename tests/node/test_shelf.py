@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.exceptions import CrdtcastError, InvalidOperationError, LocalProtocolError
+from crdtcast.datatypes import AWSet
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.objects import known_types
 from crdtcast.service.values import shown
 from crdtcast.shelf import Shelf
@@ -30,6 +31,15 @@ class Alone:
         self.shelf.speak_for(self)
         self.sent: list[bytes] = []
 
+    incarnation = "a.1"
+
+    def perform(self, name: str, type_name: str, operation: str, args: list[Any]) -> Tag:
+        objects = self.shelf.objects
+        entry = objects.entry(
+            (name, type_name), objects.prepare((name, type_name), operation, args)
+        )
+        return self.shelf.send(self.shelf.packed([entry]))
+
     def tcbroadcast(self, payload: bytes) -> Tag:
         tag = Tag(Dot("a.1", len(self.sent) + 1), (), {"a.1": len(self.sent)})
         self.sent.append(payload)
@@ -45,7 +55,7 @@ def test_an_operation_is_done_or_refused_with_an_error_of_ours(
     for (type_name, operation), args in typed:
         sent = len(alone.sent)
         try:
-            alone.shelf.perform(type_name, type_name, operation, args)
+            alone.perform(type_name, type_name, operation, args)
         except CrdtcastError:
             assert len(alone.sent) == sent
         else:
@@ -53,9 +63,10 @@ def test_an_operation_is_done_or_refused_with_an_error_of_ours(
         assert alone.shelf.unreadable == 0
     copy = Shelf("b", lambda: 1_700_000_000_000)
     copy.set_state(alone.shelf.get_state())
-    for line in alone.shelf.listing():
-        assert copy.value(line.name) == alone.shelf.value(line.name)
-        shown(copy.value(line.name)[1])
+    for line in alone.shelf.objects.listing():
+        value = copy.objects.crdt((line.name, line.type)).value
+        assert value == alone.shelf.objects.crdt((line.name, line.type)).value
+        shown(value)
     for number in range(len(alone.sent)):
         tag = Tag(Dot("a.1", number + 1), (), {"a.1": number})
         alone.shelf.tcstable(tag)
@@ -71,21 +82,32 @@ def test_a_payload_that_is_none_of_ours_is_skipped_and_counted(payload: bytes) -
     alone.shelf.tcstable(Tag(Dot("b.1", 1), (), {}))
 
 
-def test_what_is_not_there_and_who_is_no_member_yet() -> None:
+def test_who_is_no_member_yet_sends_nothing() -> None:
     shelf = Shelf("a", lambda: 0)
     with pytest.raises(LocalProtocolError, match="is no member of its group yet"):
-        shelf.perform("x", "set_aw", "add", [1])
-    with pytest.raises(LocalProtocolError, match="there is no object 'x'"):
-        shelf.value("x")
-    with pytest.raises(InvalidOperationError, match="there is no type 'set'"):
-        shelf.perform("x", "set", "add", [1])
+        shelf.send(shelf.packed([["x", None]]))
 
 
 @pytest.mark.parametrize("name", ["\udcff", 5, None])
 def test_what_could_not_travel_is_no_name(name: Any) -> None:
     alone = Alone()
     with pytest.raises(CrdtcastError, match="no name for an object"):
-        alone.shelf.perform(name, "set_aw", "add", ["x"])
-    with pytest.raises(CrdtcastError, match="no name for an object"):
-        alone.shelf.delete(name)
+        alone.perform(name, "set_aw", "add", ["x"])
     assert not alone.sent
+
+
+def test_a_type_that_fails_amid_an_operation_leaves_nothing_that_could_be_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alone = Alone()
+    alone.perform("cart", "set_aw", "add", ["milk"])
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(AWSet, "arrival", fail)
+        with pytest.raises(ZeroDivisionError):
+            alone.perform("cart", "set_aw", "add", ["tea"])
+    with pytest.raises(LocalProtocolError, match="mend it, and open the replica again"):
+        alone.shelf.get_state()

@@ -98,7 +98,7 @@ def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str
         (json.dumps(PERFORM | {"name": "\ud800"}), "no JSON: 'utf-8' codec can't encode"),
         (json.dumps(PERFORM | {"args": [10**400]}), "counter_pn.increment"),
         (json.dumps(PERFORM | {"args": json.loads("[" * 900 + "]" * 900)}), "counter_pn.increment"),
-        (json.dumps(PERFORM | {"name": "x" * 17_000_000, "args": [1]}), "payload"),
+        (json.dumps(PERFORM | {"name": "x" * 17_000_000, "args": [1]}), "fit into a frame"),
         (json.dumps({"do": "evict", "member": "b", "seconds": 10**400}), "no member"),
         ("{" * 100_000, "no JSON"),
         ("nonsense", "no JSON"),
@@ -114,21 +114,22 @@ def test_what_cannot_be_is_refused_with_one_line(line: str, expected: str) -> No
     node_with(talk)
 
 
-def test_a_comparison_that_cannot_be_asked_for_is_no_agreement() -> None:
+def test_a_comparison_that_cannot_be_asked_for_is_no_agreement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def talk(process: NodeProcess, ask: Asking) -> None:
-        member = process.member
-
         def full(payload: bytes) -> Any:
             raise StoreFullError("the most it may")
 
-        process.objects().speak_for(type("Full", (), {"tcbroadcast": staticmethod(full)})())
-        answer = await ask(b'{"do": "verify"}')
+        with monkeypatch.context() as filled:
+            filled.setattr(process.member, "tcbroadcast", full)
+            answer = await ask(b'{"do": "verify"}')
         assert answer == {"ok": False, "error": "the most it may"}
-        process.objects().speak_for(member)
         assert (await ask(b'{"do": "verify"}'))["result"]["equal"]
-        process.objects().comparing.ask("1", ["a"])
-        process.objects().comparing.forget()
+        comparing = process.objects().shelf.comparing
+        comparing.ask("1", ["a"])
+        comparing.forget()
         with pytest.raises(CrdtcastError, match="nothing was compared"):
-            process.objects().comparing.end("1")
+            comparing.end("1")
 
     node_with(talk)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from crdtcast.datatypes import LWWRegister
 from crdtcast.exceptions import NotReadyError
 from crdtcast.service.probes import Probes
 from crdtcast.service.run import NodeProcess, wall_clock_ms
@@ -46,7 +47,7 @@ def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(eu.run)
             await until_ready(eu)
-            eu.objects().perform("large", "register_lww", "assign", ["x" * 3 * 2**20])
+            eu.objects().perform(("large", "register_lww"), "assign", "x" * 3 * 2**20)
             host, port = eu.member.address
             us = node(tmp_path, "us", join=(f"{host}:{port}",))
             assert "is not in group 'default' yet" in await scraped(us, "/ready")
@@ -79,9 +80,10 @@ def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_and_counted(tmp_pa
             us = node(tmp_path, "us", fast_ms=3_600_000, join=(f"{host}:{port}",))
             nursery.start_soon(us.run)
             await until_ready(us)
-            tag = us.objects().perform("x", "register_lww", "assign", [1])
+            tag = us.objects().perform(("x", "register_lww"), "assign", 1)
             await us.member.wait_delivered(tag, count=2)
-            assert eu.objects().value("x") == ("register_lww", 1), "the write itself counts"
+            x = eu.objects().object("x", LWWRegister)
+            assert x.value == 1, "the write itself counts"
             found = re.search(
                 r"crdtcast_clock_drift_refused_total{.*} (.*)", await scraped(eu, "/metrics")
             )

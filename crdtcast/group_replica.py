@@ -1,0 +1,175 @@
+"""Replicated objects in a group whose members come and go; with a journal they survive their process.
+
+The objects are a `Shelf`; here is who waits for them.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import trio
+
+from crdtcast.comparison import Comparison
+from crdtcast.datatypes import PureOpCRDT
+from crdtcast.engine import Fate, GroupEngine
+from crdtcast.exceptions import EndedError, NotReadyError
+from crdtcast.member import GroupMember
+from crdtcast.objects import Key, Objects
+from crdtcast.options import Address
+from crdtcast.peers import LinkStatus
+from crdtcast.replica import Replica
+from crdtcast.sessions import Token
+from crdtcast.shelf import Shelf
+from crdtcast.tags import Dot, Tag, covers
+
+
+class GroupReplica(Replica):
+    """Objects of one member of a group whose members come and go. Made by `open_replica` with `found` or `join`.
+
+    `member` is its place in the group: who the others are, `leave`, `evict`, waiting until k members have a message.
+    While that one cannot send (it leaves, or is on its way back from an eviction) operations raise `EndedError`, and
+    have changed nothing; `member.ready` returns when it can.
+
+    To have one on links that are open already, give its `shelf` to `GroupLinks.found` or `join` as the process, and let
+    it `speak_for` the member that these return.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clock_ms: Callable[[], int],
+        *,
+        types: Iterable[type[PureOpCRDT[Any]]] = (),
+        logger: logging.Logger | None = None,
+    ) -> None:
+        super().__init__(logger)
+        self.shelf = Shelf(name, clock_ms, self._logger, types=types, on_news=self._happened)
+        self.shelf.comparing.on_news = self._answered
+        self._answers = trio.lowlevel.ParkingLot()
+        self._member: GroupMember | None = None
+
+    def speak_for(self, member: GroupMember) -> None:
+        """This is its place in the group, to which the shelf was given as the process."""
+        self._member = member
+        self.shelf.speak_for(member)
+        member.channel.shared.spawn(self._end_with_member)
+
+    @property
+    def member(self) -> GroupMember:
+        """Its place in the group. NotReadyError: it has none yet."""
+        if self._member is None:
+            raise NotReadyError(f"{self.name!r} is no member of its group yet: wait for that")
+        return self._member
+
+    @property
+    def name(self) -> str:
+        return self.shelf.name
+
+    @property
+    def group(self) -> str:
+        return self.member.group
+
+    @property
+    def address(self) -> Address:
+        return self.member.address
+
+    def links(self) -> dict[str, LinkStatus]:
+        return self.member.links()
+
+    @property
+    def held(self) -> Objects:
+        return self.shelf.objects
+
+    @property
+    def unreadable(self) -> int:
+        return self.shelf.unreadable
+
+    @property
+    def _engine(self) -> GroupEngine:
+        return self.member.engine
+
+    # Waiting
+
+    async def wait_quiet(self) -> None:
+        await self.member.wait_until(self._is_quiet)
+
+    def _is_quiet(self) -> bool:
+        member = self.member
+        parked, engine = member.parked, member.engine
+        comes_back = member.is_over or not (parked is None or parked.may_be_dropped(engine))
+        return engine.quiet and not comes_back
+
+    async def wait_durable(self) -> None:
+        """Return when all that has taken effect here so far survives the loss of power here.
+
+        LocalProtocolError: there is no journal. JournalError ends the replica.
+        """
+        await self.member.wait_durable()
+
+    async def _seen(self, token: Token) -> None:
+        await self.member.wait_until(lambda: all(map(self._has_seen, token.dots)))
+
+    def _has_seen(self, dot: Dot) -> bool:
+        engine = self.member.engine
+        if covers(engine.vector, dot):
+            return True
+        # Of those who have ended no counters are kept. One that was evicted sends again what the group did not have of
+        # it, and then settles: so when that is over, whatever there is of it has been seen.
+        fate = engine.fate(dot.origin)
+        if fate is Fate.SETTLED:
+            return True
+        return isinstance(fate, int) and dot.counter <= fate and dot.origin not in engine.vector
+
+    async def verify(self, seconds: float = 30.0) -> Comparison:
+        """Compare all replicas while everybody goes on writing. What nobody touches meanwhile has to be equal.
+
+        seconds: how long they have to answer. If some do not, they are named, and nothing is said of the objects.
+        """
+        await self.member.ready()
+        number = secrets.token_hex(8)
+        comparing = self.shelf.comparing
+        comparing.ask(number, [n for n, each in self.member.members.items() if not each.witness])
+        with trio.move_on_after(seconds):
+            while comparing.missing(number):
+                await self._answers.park()
+        return comparing.end(number)
+
+    # What is issued
+
+    def _send(self, entries: Sequence[list[Any]]) -> Tag:
+        most = self.member.channel.max_payload
+        payload = self._fitting(self.shelf.packed(entries), entries, most)
+        try:
+            return self.shelf.send(payload)
+        except Exception as error:
+            if self.shelf.torn:
+                self._failed(error)
+            raise
+
+    def _failed(self, error: BaseException) -> None:
+        self.shelf.torn = True
+        if isinstance(error, Exception):
+            self.member.process_failed(error)
+
+    # What has happened
+
+    def _answered(self, number: str) -> None:
+        self._answers.unpark_all()
+
+    def _happened(self, keys: Collection[Key] | None) -> None:
+        if keys is None:
+            self._all_changed()
+            return
+        if keys:
+            self._touch(keys)
+        self._news.unpark_all()
+
+    async def _end_with_member(self) -> None:
+        try:
+            with suppress(EndedError):
+                while True:
+                    await self.member.changed()
+        finally:
+            self.end()
