@@ -12,7 +12,6 @@ For comparison: Erlang's RCB delivered 63,000 to 92,000, 44,000 to 76,000 and 24
 """
 
 import argparse
-import gc
 import json
 import os
 import statistics
@@ -22,7 +21,7 @@ from typing import Any
 import trio
 
 from benchmarks.orders import Child, Orders, answer
-from crdtcast import BroadcastNode, Delivered, Stable, open_node
+from crdtcast import BroadcastNode, Delivered, Stable, open_node, rare_full_collections
 
 NUMBERS = 16
 """Bytes at the start of a payload: when it was sent (ns), and its number."""
@@ -85,7 +84,6 @@ async def child(name: str) -> None:
     orders = Orders()
     begun = await orders.next()
     assert begun is not None
-    gc.freeze()  # as a program should that is a node: what was imported is not looked through again
     async with open_node(name, peers=begun["peers"]) as node, trio.open_nursery() as nursery:
         answer(address=node.address)
         application = Application(node)
@@ -217,7 +215,8 @@ def main() -> None:
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        trio.run(child, options.child)
+        with rare_full_collections():  # as `crdtcast node` does
+            trio.run(child, options.child)
         return
     for size in map(int, options.nodes.split(",")):
         result = measure(size, options)

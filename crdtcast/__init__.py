@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crdtcast.bounds import StoreLimits, WhenFull
     from crdtcast.broadcast import BroadcastNode, open_node
+    from crdtcast.collecting import rare_full_collections
     from crdtcast.engine import Durability, Engine, EngineState, GroupEngine
     from crdtcast.eventlog import EventLog
     from crdtcast.events import Delivered, Evicted, Joined, Stable
@@ -93,6 +94,7 @@ __all__ = [
     "open_links",
     "open_node",
     "open_replica",
+    "rare_full_collections",
     "run_process",
     "run_until_signal",
 ]
@@ -100,6 +102,7 @@ __all__ = [
 _HOMES = {
     "crdtcast.bounds": ("StoreLimits", "WhenFull"),
     "crdtcast.broadcast": ("BroadcastNode", "open_node"),
+    "crdtcast.collecting": ("rare_full_collections",),
     "crdtcast.engine": ("Durability", "Engine", "EngineState", "GroupEngine"),
     "crdtcast.eventlog": ("EventLog",),
     "crdtcast.events": ("Delivered", "Evicted", "Joined", "Stable"),

@@ -14,7 +14,7 @@ PUBLIC = """
     LocalProtocolError Node NodeOptions NotReadyError Process RemoteProtocolError Replica
     RolledBackError ServerError Snapshot Stable StoreFullError StoreLimits SupersededError Tag Token
     TypeClashError UnusableInputError WhenFull open_group open_links open_node open_replica
-    run_process run_until_signal
+    rare_full_collections run_process run_until_signal
 """
 
 PACKAGES = ("crdtcast", "crdtcast.datatypes", "crdtcast.engine", "crdtcast.testing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from crdtcast.adapters.redis.gateway import Gateway
 from crdtcast.adapters.redis.operating import Operated, serve_operators
 from crdtcast.adapters.redis.probes import GatewayProbes, serve_probes
 from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.collecting import rare_full_collections
 from crdtcast.jsonlog import log_to_stderr
 from crdtcast.options import format_address, parse_address
 from crdtcast.running import run_until_signal
@@ -33,8 +33,8 @@ def gateway(file: Path | None, **given: Any) -> None:
     log_to_stderr(settings.name, level, as_json=settings.log_json)
     runner = Gateway(settings.gateway_options())
     runner.clock.offset_ms = settings.clock_offset
-    gc.freeze()  # full collections need not look at what was imported
-    trio.run(_main, runner, settings)
+    with rare_full_collections():
+        trio.run(_main, runner, settings)
 
 
 async def _main(runner: Gateway, settings: GatewaySettings) -> None:

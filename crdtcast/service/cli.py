@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 import trio
 
+from crdtcast.collecting import rare_full_collections
 from crdtcast.configuration import Kind, Loaded, load, options_of
 from crdtcast.jsonlog import log_to_stderr
 from crdtcast.service.settings import NodeSettings
@@ -69,7 +70,8 @@ def node(file: Path | None, **given: Any) -> None:
     log_to_stderr(settings.name, settings.log_level, as_json=settings.log_json)
     from crdtcast.service.run import NodeProcess
 
-    trio.run(NodeProcess(settings).run)
+    with rare_full_collections():
+        trio.run(NodeProcess(settings).run)
 
 
 @click.command()
