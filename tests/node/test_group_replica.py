@@ -1,0 +1,342 @@
+"""Replicas that survive: crashes, joins and evictions under objects, as programs see them."""
+
+from typing import Any
+
+import pytest
+import trio
+
+from crdtcast import (
+    ConfigurationError,
+    EndedError,
+    GroupReplica,
+    InvalidOperationError,
+    JournalError,
+    LocalProtocolError,
+    Token,
+    open_links,
+    open_replica,
+)
+from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter
+from crdtcast.testing import Disk, Network, eventually, simulated
+
+from .boards import Likes, NewBoard, OldBoard
+from .regions import OnDisk, regions
+
+
+@simulated
+async def test_what_was_durable_survives_the_loss_of_power() -> None:
+    async with regions("a", "b", seed=1) as present:
+        cart = present.up["a"].object("cart", AWSet)
+        for round_ in range(12):
+            replica = present.up["a"]
+            cart, before = replica.object("cart", AWSet), replica.member.incarnation
+            await cart.add(f"durable {round_}")
+            with replica.batch() as batch:
+                batch.object("left", PNCounter).decrement(1)
+                batch.object("right", PNCounter).increment(1)
+            await replica.wait_durable()
+            await cart.add(f"perhaps {round_}")
+            await present.crash("a")
+            replica = await present.start("a")
+            assert replica.member.incarnation == before
+            cart = replica.object("cart", AWSet)
+            assert {f"durable {n}" for n in range(round_ + 1)} <= cart.value
+            assert replica.object("right", PNCounter).value == round_ + 1
+            assert replica.object("left", PNCounter).value == -round_ - 1
+        values = await present.agree()
+        assert values["cart"] == cart.value
+
+
+@simulated
+async def test_all_crash_at_once_and_nothing_that_was_durable_is_lost() -> None:
+    async with regions("a", "b", "c", seed=2) as present:
+        for name, replica in present.up.items():
+            await replica.object("cart", AWSet).add(name)
+            await replica.wait_durable()
+        names = list(present.up)
+        for name in names:
+            await present.crash(name)
+        for name in names:
+            await present.start(name)
+        assert (await present.agree())["cart"] == set(names)
+
+
+@simulated
+async def test_a_replica_joins_while_all_write_and_sees_batches_whole() -> None:
+    async with regions("a", "b") as present:
+        accounts = [f"account {number}" for number in range(5)]
+        seen: list[int] = []
+
+        async def pay(replica: GroupReplica) -> None:
+            for number in range(150):
+                one, other = present.random.sample(accounts, 2)
+                with replica.batch() as batch:
+                    batch.object(one, PNCounter).decrement(number)
+                    batch.object(other, PNCounter).increment(number)
+                await trio.sleep(present.random.random() / 50)
+
+        async def watch(replica: GroupReplica) -> None:
+            while True:
+                seen.append(sum(replica.snapshot().values.values()))
+                await replica.changed()
+
+        async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as writers:
+                for replica in present.up.values():
+                    writers.start_soon(pay, replica)
+                await trio.sleep(0.5)
+                c = await present.start("c")
+                nursery.start_soon(watch, c)
+                writers.start_soon(pay, c)
+            await present.agree()
+            nursery.cancel_scope.cancel()
+        assert len(seen) > 50 and set(seen) == {0}
+
+
+@simulated
+async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_what_it_meant() -> (
+    None
+):
+    async with regions("a", "b", "c") as present:
+        a, c = present.up["a"], present.up["c"]
+        await a.object("cart", AWSet).add_all(["milk", "tea"])
+        await a.object("note", LWWRegister).assign("old")
+        await present.agree()
+        present.cut("c")
+        cart = c.object("cart", AWSet)
+        await cart.remove("tea")
+        await c.object("note", LWWRegister).assign("too late")
+        await cart.add("bread")
+        lost = await c.token()
+        woken: list[str] = []
+
+        async def wait(what: str, waiting: Any) -> None:
+            await waiting()
+            woken.append(what)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, "object", cart.changed)
+            nursery.start_soon(wait, "replica", c.changed)
+            nursery.start_soon(wait, "quiet", c.wait_quiet)
+            nursery.start_soon(wait, "token", lambda: a.at_least(lost))
+            await present.evict("c")
+            await a.object("note", LWWRegister).assign("new")
+            assert not woken
+            present.cut()
+            # It hears that it was evicted; what the group has by now has not come yet.
+            while c.member.standing.can_send:
+                await c.member.changed()
+            before = c.snapshot()
+            with pytest.raises(EndedError, match="send when `ready` returns"):
+                await cart.add("lost")
+            with pytest.raises(EndedError), c.batch() as batch:
+                batch.object("cart", AWSet).add("lost")
+                batch.object("other", AWSet).add("lost")
+            with pytest.raises(EndedError):
+                await c.delete("cart")
+            assert c.snapshot() == before
+            batch = c.batch()
+            with batch:
+                batch.object("cart", AWSet).add("in a batch from before")
+                await c.member.ready()
+            assert batch.tag is not None and batch.tag.dot.origin == c.member.incarnation
+        assert sorted(woken) == ["object", "quiet", "replica", "token"]
+        values = await present.agree()
+        # What takes something away does so only where the group has not changed it since.
+        assert values == {"cart": {"milk", "bread", "in a batch from before"}, "note": "new"}
+        assert c.shelf.yielded == 1
+        await present.up["b"].at_least(Token.parse(str(await c.token())))
+
+
+@simulated
+async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_later() -> None:
+    async with regions("a", types=[NewBoard, Likes]) as present:
+        a = present.up["a"]
+        await a.object("board", NewBoard).add("x")
+        await a.object("board", NewBoard).rewrite("x", "y")
+        await a.object("likes", Likes).increment(3)
+        # A joiner gets a state that it cannot read, and keeps it, also over a crash.
+        b = await present.start("b", types=[OldBoard])
+        assert [(line.name, line.known) for line in b.objects()] == [
+            ("board", False),
+            ("likes", False),
+        ]
+        await b.object("cart", AWSet).add("milk")
+        await b.wait_durable()
+        await present.crash("b")
+        b = await present.start("b", types=[OldBoard])
+        with pytest.raises(LocalProtocolError, match="upgrade it"):
+            _ = b.object("board", OldBoard).value
+        await present.up["a"].object("board", NewBoard).add("z")
+        await eventually(lambda: b.object("board", OldBoard).unknown > 0)
+        b.upgrade(NewBoard, Likes)
+        assert b.object("board", NewBoard).value == {"y", "z"}
+        assert b.object("likes", Likes).value == 3
+        await present.agree()
+        # What was learned is known in all further states.
+        c = await present.start("c", types=[NewBoard])
+        c.require(Likes)
+        await present.members_are("a", "b", "c")
+        present.cut("b")
+        await b.object("likes", Likes).increment(2)
+        await present.evict("b")
+        present.cut()
+        await b.member.ready()
+        assert (await present.agree())["likes"] == 5
+        assert b.object("board", NewBoard).value == {"y", "z"}
+
+
+@simulated
+async def test_rights_outlive_a_crash_and_are_never_spent_twice() -> None:
+    async with regions("a", "b", "c") as present:
+        stock = present.up["c"].object("stock", BoundedCounter)
+        await stock.increment(10)
+        await present.agree()
+        await present.crash("c")
+        c = await present.start("c")
+        stock = c.object("stock", BoundedCounter)
+        await stock.decrement(1)
+        present.cut("c")
+        await stock.decrement(7)
+        with pytest.raises(InvalidOperationError, match="has rights for 2"):
+            await stock.decrement(3)
+        await present.evict("c")
+        present.cut()
+        await eventually(lambda: c.member.standing.can_send and c.member.parked is not None)
+        # What it has spent is not sent again yet, so that the group's state has rights for 9.
+        with pytest.raises(InvalidOperationError, match="has rights for 0"):
+            await stock.decrement(3)
+        assert (await present.agree())["stock"]["total"] == 2
+
+
+@simulated
+async def test_one_that_leaves_says_so_to_all_who_wait_and_its_name_is_free_again() -> None:
+    async with regions("a", "b") as present:
+        b = present.up["b"]
+        cart = b.object("cart", AWSet)
+        await cart.add("milk")
+        ended: list[str] = []
+
+        async def wait(what: str, waiting: Any) -> None:
+            with pytest.raises(EndedError):
+                await waiting()
+            ended.append(what)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, "object", cart.changed)
+            nursery.start_soon(wait, "replica", lambda: forever(b.changed))
+            beyond = Token(
+                "default", ((await present.up["a"].token()).dots[0]._replace(counter=10**6),)
+            )
+            nursery.start_soon(wait, "token", lambda: b.at_least(beyond))
+            await b.member.leave()
+        assert sorted(ended) == ["object", "replica", "token"]
+        assert cart.value == {"milk"}
+        for refused in (cart.add, b.delete):
+            with pytest.raises(EndedError, match="open the replica again"):
+                await refused("cart")
+        await present.stop("b")
+        await present.members_are("a")
+        # Of one that has left no counter is kept, and a token that names it is still understood.
+        await present.up["a"].at_least(await b.token())
+        b = await present.start("b")
+        assert b.object("cart", AWSet).value == {"milk"}
+        await b.object("cart", AWSet).remove("milk")
+        assert await present.agree() == {"cart": frozenset()}
+
+
+async def forever(changed: Any) -> None:
+    while True:
+        await changed()
+
+
+@simulated
+async def test_a_type_that_fails_ends_the_replica_which_goes_on_from_its_journal_when_it_is_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = Disk()
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("in a type")
+
+    with Network():
+        with pytest.raises(ZeroDivisionError, match="in a type"):
+            async with open_replica("a", found=True, journal=OnDisk(disk), compact_bytes=1) as a:
+                await a.object("cart", AWSet).add("milk")
+                await a.wait_durable()
+                with monkeypatch.context() as broken:
+                    broken.setattr(AWSet, "arrival", fail)
+                    with pytest.raises(ZeroDivisionError):
+                        await a.object("cart", AWSet).add("tea")
+                await trio.sleep(10)
+        async with open_replica("a", journal=OnDisk(disk)) as a:
+            assert a.object("cart", AWSet).value >= {"milk"}
+            await a.object("cart", AWSet).add("bread")
+
+
+@simulated
+async def test_a_disk_that_fails_ends_the_replica() -> None:
+    disk = Disk()
+    with Network():
+        with pytest.raises(JournalError):
+            async with open_replica("a", found=True, journal=OnDisk(disk)) as a:
+                await a.wait_durable()
+                disk.broken = OSError(28, "No space left on device")
+                await a.object("cart", AWSet).add("milk")
+                await a.wait_durable()
+        disk.broken = None
+        async with open_replica("a", journal=OnDisk(disk)) as a:
+            assert a.objects() == []
+
+
+@simulated
+async def test_replicas_in_several_groups_share_links() -> None:
+    with Network():
+        async with open_links("eu") as eu, open_links("us", peers=[eu.address]) as us:
+            found = {}
+            for group in ("orders", "chat"):
+                one, other = (GroupReplica(name, lambda: 0) for name in ("eu", "us"))
+                one.speak_for(eu.found(group, process=one.shelf))
+                await one.object("x", AWSet).add(group)
+                other.speak_for(await us.join(group, process=other.shelf))
+                found[group] = other
+            for group, replica in found.items():
+                assert replica.group == group
+                assert replica.snapshot().values == {"x": {group}}
+                assert (await replica.verify()).equal
+
+
+@simulated
+async def test_in_memory_members_come_and_go_too() -> None:
+    with Network():
+        async with open_replica("eu", found=True) as eu:
+            await eu.object("cart", AWSet).add("milk")
+            async with open_replica("us", join=eu.address) as us:
+                await us.object("cart", AWSet).remove("milk")
+                with pytest.raises(LocalProtocolError, match="in memory only"):
+                    await us.wait_durable()
+                await us.member.leave()
+            assert eu.object("cart", AWSet).value == frozenset()
+            await eu.wait_quiet()
+            assert eu.member.members.keys() == {"eu"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "say who the others are"),
+        ({"peers": {}, "found": True}, "found= is for members that come and go"),
+        ({"peers": {}, "journal": "x"}, "journal= is for members that come and go"),
+        ({"found": True, "state": "x"}, "state= is for members that are fixed"),
+        ({"join": "h:1", "witness": True}, "a witness holds no objects"),
+        ({"found": True, "process": None}, "process= is for open_group"),
+        ({"found": True, "join": "h:1"}, "either found=True"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigurationError, match=why):
+            async with open_replica("eu", **options):
+                pass
+
+    trio.run(main)
