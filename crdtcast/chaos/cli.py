@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import trio
 
+from crdtcast.chaos import disks, spaces
 from crdtcast.chaos import plan as plans
-from crdtcast.chaos import spaces
 from crdtcast.chaos.course import Course, Outcome
 
 
@@ -77,12 +77,14 @@ def chaos(
     apart = network != "proxies" and _go_apart(required=network == "namespaces")
     plan = plans.draw(seed, nodes, 60 * minutes, kinds)
     with _scratch(keep) as scratch:
+        small_disks = plans.FULL in kinds and _have_small_disks(scratch)
         course = Course(
             plan,
             scratch,
             rate=rate,
             tell=lambda line: click.echo(line, err=True),
             apart=apart,
+            small_disks=small_disks,
         )
         click.echo(
             f"seed {seed}: {nodes} nodes, {len(plan.episodes)} episodes in {minutes:g} minutes",
@@ -96,8 +98,11 @@ def chaos(
                 scratch, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
             )
             click.echo(f"journals and logs are in {kept}", err=True)
-    where = "namespaces" if apart else "proxies"
-    _report(outcome, as_json, seed=seed, network=where, planned=len(plan.episodes))
+    how = {
+        "network": "namespaces" if apart else "proxies",
+        "full_disks": disks.TMPFS if small_disks else disks.LIMIT,
+    }
+    _report(outcome, as_json, seed=seed, **how, planned=len(plan.episodes))
     sys.exit(1 if failed else 0)
 
 
@@ -116,6 +121,18 @@ def _go_apart(*, required: bool) -> bool:
     return False
 
 
+def _have_small_disks(scratch: Path) -> bool:
+    try:
+        disks.enter(scratch)
+    except OSError as error:
+        click.echo(
+            f"no file systems of our own ({error.strerror}): a full disk is a limit of the process",
+            err=True,
+        )
+        return False
+    return True
+
+
 def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
     found = outcome.found
     for line in [*outcome.wrong, *found.lost[:10], *found.doubled[:10], *found.diverged[:10]]:
@@ -132,6 +149,7 @@ def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
         "settled_seconds": round(outcome.settled, 1),
         "wrong": len(outcome.wrong),
         "starts": outcome.starts,
+        "ended_full": outcome.refusals,
         "reissued": outcome.reissued,
         "events_checked": outcome.events,
         "episodes": dict(sorted(outcome.episodes.items())),

@@ -17,6 +17,7 @@ import trio
 
 from crdtcast.chaos import plan as plans
 from crdtcast.chaos import spaces
+from crdtcast.chaos.disks import Disk, SmallDisk
 from crdtcast.chaos.load import Client, Found, Promised, compare
 from crdtcast.chaos.nodes import NODE, Host, MisbehavedError
 from crdtcast.chaos.plan import Episode, Plan
@@ -27,6 +28,9 @@ from crdtcast.logcheck.check import check_logs
 
 SETTLE_SECONDS = 180.0
 """How long the group has, once everything is healed, to become equal and quiet."""
+
+START_SECONDS = 20.0
+"""How long a node has to find out that its disk is full."""
 
 
 @dataclass(slots=True)
@@ -39,6 +43,8 @@ class Outcome:
     settled: float = 0.0
     """Seconds from the end of the faults until nothing was left."""
     starts: int = 0
+    refusals: int = 0
+    """Nodes that have ended, or not started, because their disk was full."""
     events: int = 0
     """In the event logs, all of which were checked."""
     reissued: int = 0
@@ -57,7 +63,8 @@ class Outcome:
 
 class Course:
     """One run in `scratch`. tell: one line for each thing that happens. apart: each node is in a network namespace of
-    its own; this process has to be in one (`spaces.enter`). program: see `Host`.
+    its own; this process has to be in one (`spaces.enter`). small_disks: those that may be full have file systems of
+    their own (after `disks.enter`). program: see `Host`.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class Course:
         rate: float,
         tell: Callable[[str], None],
         apart: bool = False,
+        small_disks: bool = False,
         program: Sequence[str] = NODE,
     ) -> None:
         self.plan = plan
@@ -76,6 +84,7 @@ class Course:
         self.outcome = Outcome()
         self._network = Network()
         self._apart = apart
+        self._small_disks = small_disks
         self._scratch = scratch
         self._rate = rate
         self._tell = tell
@@ -105,10 +114,12 @@ class Course:
             for host in self.hosts.values():
                 host.end()
                 host.place.close()
+                host.disk.close()
         outcome = self.outcome
         for host in self.hosts.values():
             outcome.wrong += host.crashes + host.tracebacks()
         outcome.starts = sum(host.starts for host in self.hosts.values())
+        outcome.refusals = sum(host.refusals for host in self.hosts.values())
         outcome.acknowledged = sum(client.acknowledged for client in self.clients.values())
         outcome.uncertain = sum(
             each.uncertain for client in self.clients.values() for each in client.promised.values()
@@ -120,7 +131,9 @@ class Course:
             0, host=spaces.PROXIES if self._apart else "127.0.0.1"
         )
         place = Space(len(self.hosts) + 1) if self._apart else self._network.place(name)
-        host = Host(name, self._scratch, place, listener.socket.getsockname(), self._program)
+        small = self._small_disks and plans.has_small_disk(name)
+        disk = (SmallDisk if small else Disk)(self._scratch / name)
+        host = Host(name, disk, place, listener.socket.getsockname(), self._program)
         nursery.start_soon(self._network.serve, name, place.address, listener)
         self.hosts[name] = host
         return host
@@ -236,10 +249,7 @@ class Course:
                 await trio.sleep(episode.lasts)
                 host.place.swallow_nothing()
             case plans.FULL:
-                host.fill_up()
-                await trio.sleep(episode.lasts)
-                await host.kill()  # if it has not ended by itself, having nothing to write
-                self._restart(host)
+                await self._fill_up(host, episode.lasts)
             case plans.SKEW:
                 host.skew_ms = episode.amount
                 await host.kill()
@@ -267,6 +277,28 @@ class Course:
                 host.may_end(0)
                 await self._ask(host, "leave")
                 await host.ended()
+
+    async def _fill_up(self, host: Host, seconds: float) -> None:
+        """Its disk is full while it runs, and when it is started again; then there is room, and it is who it was."""
+        before = await self._incarnation(host)
+        host.fill_up()
+        await trio.sleep(seconds)
+        await host.kill()  # if it has not ended by itself, having nothing to write
+        self._restart(host)
+        host.fill_up()
+        with trio.move_on_after(START_SECONDS):
+            await host.ended()
+        await host.kill()
+        host.disk.make_room()
+        self._restart(host)
+        after = await self._incarnation(host)
+        if after != before:
+            self.outcome.wrong.append(f"after a full disk {before} goes on as {after}")
+
+    async def _incarnation(self, host: Host) -> str:
+        await host.wait_member()
+        incarnation: str = (await self._ask(host, "status"))["incarnation"]
+        return incarnation
 
     async def _come_to_rest(self, host: Host) -> None:
         """Until all that was written here is at everybody's."""
@@ -344,7 +376,7 @@ class Course:
         for host in self.hosts.values():
             host.end()
         self._tell("all is compared; the event logs are checked")
-        checked = check_logs([self._scratch / "events"])
+        checked = check_logs(host.events for host in self.hosts.values())
         self.outcome.events = checked.counts["events"]
         self.outcome.reissued = checked.counts["reissues"]
         self.outcome.wrong += [

@@ -1,7 +1,6 @@
 """The processes of a run: start, kill, stop, wipe, fill up. One `Host` is one machine, whatever lives there."""
 
 import json
-import resource
 import shutil
 import signal
 import sys
@@ -12,6 +11,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 import trio
 
+from crdtcast.chaos.disks import Disk
 from crdtcast.chaos.proxy import Place
 from crdtcast.chaos.spaces import Space
 from crdtcast.children import tied
@@ -24,6 +24,8 @@ READY_SECONDS = 180.0
 
 KEEPALIVE_SECONDS = 0.5
 NODE = ("-m", "crdtcast.chaos.child")
+REFUSED = 2
+"""The exit code of a node that does not go on, and has said why."""
 _CAT = "/bin/cat"
 
 
@@ -32,7 +34,7 @@ class MisbehavedError(CrdtcastError):
 
 
 class Host:
-    """A node's machine: where it is, the address of the proxy before it, its journal, its log.
+    """A node's machine: where it is, the address of the proxy before it, its disk, its log.
 
     present: whether a node is meant to be a member here. program: what Python runs as a node, see `chaos.child`.
     """
@@ -40,7 +42,7 @@ class Host:
     def __init__(
         self,
         name: str,
-        scratch: Path,
+        disk: Disk,
         place: Place | Space,
         proxy: tuple[str, int],
         program: Sequence[str] = NODE,
@@ -48,15 +50,18 @@ class Host:
         self.name = name
         self.place = place
         self.address = format_address(proxy)
-        self.journal = scratch / f"{name}.journal"
-        self.events = scratch / "events" / name
-        self.admin = str(scratch / f"{name}.sock")
-        self.log = scratch / f"{name}.log"
+        self.disk = disk
+        self.journal = disk.path / "journal"
+        self.events = disk.path / "events"
+        self.admin = f"{disk.path}.sock"
+        self.log = Path(f"{disk.path}.log")
         self.present = True
         self.skew_ms = 0
         self.starts = 0
         self.crashes: list[str] = []
         """Ends of the process that nobody had asked for."""
+        self.refusals = 0
+        """Ends with a line that says what is to be done, when that was to be expected."""
         self._program = program
         self._may_end: set[int] = set()
         self._process: Popen[bytes] | None = None
@@ -118,6 +123,8 @@ class Host:
             self.crashes.append(
                 f"{self.name} has ended by itself, with code {code}: see {self.log}"
             )
+        if code == REFUSED and code in self._may_end:
+            self.refusals += 1
         self._may_end = set()
 
     async def kill(self) -> None:
@@ -140,11 +147,11 @@ class Host:
         shutil.rmtree(self.journal, ignore_errors=True)
 
     def fill_up(self) -> None:
-        """Nothing more can be written to any file by the process."""
+        """Its disk is full; whoever has something to write ends, or does not start."""
         assert self._process is not None
         if self.alive:
-            self.may_end(2)
-            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (1, 1))
+            self.may_end(REFUSED)
+            self.disk.fill(self._process.pid)
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:

@@ -1,11 +1,13 @@
 """A node with a defect: `python broken.py WHICH SKEW_MS JSON`, for `tests/chaos/test_broken.py`."""
 
 import sys
+from dataclasses import replace
 from itertools import count
 
 import msgpack
 
 from crdtcast.chaos.child import main
+from crdtcast.journal import FileJournal, Recovered
 from crdtcast.shelf import Shelf
 from crdtcast.tags import Dot, Tag
 
@@ -42,6 +44,17 @@ def forget() -> None:
     Shelf.reissue = lambda self, payload, dot: None  # type: ignore[method-assign]
 
 
+def renew() -> None:
+    """Whoever starts again does so as somebody new."""
+    right = FileJournal.load
+
+    def load(self: FileJournal) -> Recovered:
+        found = right(self)
+        return found if found.snapshot is None else replace(found, damage="planted")
+
+    FileJournal.load = load  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
-    {"drop": drop, "twice": twice, "forget": forget}[sys.argv.pop(1)]()
+    {"drop": drop, "twice": twice, "forget": forget, "renew": renew}[sys.argv.pop(1)]()
     sys.exit(main())

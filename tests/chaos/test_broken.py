@@ -29,3 +29,9 @@ def test_a_delivery_that_is_not_applied_is_found(tmp_path: Path) -> None:
 def test_what_is_sent_again_counts_once(tmp_path: Path, which: str, figure: str) -> None:
     outcome = run(tmp_path, which, Episode(1.0, plans.EVICT, "n2", "", 2.0))
     assert getattr(outcome.found, figure) and not outcome.found.diverged and not outcome.ok
+
+
+@pytest.mark.slow
+def test_a_new_incarnation_after_a_full_disk_is_found(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "renew", Episode(1.0, plans.FULL, "n2", "", 1.0))
+    assert any("after a full disk n2." in line for line in outcome.wrong) and not outcome.ok

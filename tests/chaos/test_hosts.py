@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from crdtcast.chaos.disks import Disk
 from crdtcast.chaos.nodes import Host
 from crdtcast.chaos.proxy import Network
 
@@ -13,7 +14,11 @@ from crdtcast.chaos.proxy import Network
 @pytest.fixture
 def host(tmp_path: Path) -> Callable[[str], Host]:
     return lambda program: Host(
-        "n1", tmp_path, Network().place("n1"), ("127.0.0.1", 2), program=("-c", program)
+        "n1",
+        Disk(tmp_path / "n1"),
+        Network().place("n1"),
+        ("127.0.0.1", 2),
+        program=("-c", program),
     )
 
 

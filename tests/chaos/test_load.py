@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from crdtcast.chaos.disks import Disk
 from crdtcast.chaos.load import Client, Found, Promised, compare
 from crdtcast.chaos.nodes import Host
 from crdtcast.chaos.proxy import Network
 
 
 def found(value: object, other: object, name: str, promised: Promised) -> tuple[int, int, int]:
-    client = Client(Host("n1", Path("."), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
+    client = Client(Host("n1", Disk(Path("n1")), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
     client.promised[name] = promised
     result = Found()
     compare([client], {"n1": {name: value}, "n2": {name: other}}, result)

@@ -33,6 +33,8 @@ def test_nothing_overlaps_at_one_node_and_a_majority_is_never_touched_at_once(no
             if episode.kind in plans.WHOLE | plans.MEMBERSHIP:
                 concerned = members
             assert {episode.node, episode.other} - {""} <= members
+            if episode.kind == plans.FULL:
+                assert plans.has_small_disk(episode.node)
             if episode.kind not in plans.PAIRS:
                 assert busy.get(episode.node, 0) <= episode.at, (seed, episode)
             for name in concerned:
