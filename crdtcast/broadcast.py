@@ -25,7 +25,7 @@ from crdtcast.process import Process, already_taken, checked
 from crdtcast.tags import Dot, Tag
 from crdtcast.waits import Notion, Waits
 
-_STABLE_SLICE = 256
+_STABLE_SLICE = 128
 _TURN = 32
 
 

@@ -47,6 +47,19 @@ def test_what_is_forgotten_is_given_back_and_the_rest_is_found(first: int) -> No
     assert store.get("a", end - 1) is store.get("a", end + 1) is None
 
 
+def test_the_order_of_delivery_is_forgotten_at_the_pace_of_the_reports() -> None:
+    store = Store()
+    for counter in range(1, 1001):
+        for origin in "ab":
+            add(store, origin, counter)
+    for first in range(1, 1001, 100):
+        store.remove([s for s in store.in_order() if s.message.dot.counter < first + 100])
+        oldest = store.oldest({})
+        assert (oldest.message.dot if oldest else None) == (
+            Dot("a", first + 100) if first < 901 else None
+        )
+
+
 def test_a_saved_state_with_a_gap_is_refused() -> None:
     group = Group("ab")
     for _ in range(3):
