@@ -3,6 +3,7 @@ anything leaves that depends on it. Whoever starts again writes the lines for wh
 time. So a log never knows less than the others, nor more than the journal.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from crdtcast.tags import Dot, Tag, covers
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember
+
+
+_logger = logging.getLogger("crdtcast.group")
 
 
 def _wall_clock_us() -> int:
@@ -57,6 +61,7 @@ class DurableLog:
             replica=self._member.name,
             incarnation=engine.me,
             clock_us=_wall_clock_us,
+            log=_logger.warning,
         )
         self._told = GroupLog(engine, self._log, told=self._log.members or None)
         return self._log, self._told

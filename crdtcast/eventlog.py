@@ -31,7 +31,8 @@ from crdtcast.incarnation import name_of
 from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 _WARN_EVERY_US = 60_000_000
-_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFUSALS = _FULL | {errno.EIO}
 
 
 class Privacy(enum.Enum):
@@ -80,7 +81,6 @@ class EventLog:
         counted.
     :param log: called with one sentence when the disk refuses (at most once a minute) and when it
         takes writes again.
-    :param tail: result of `recover`, if the caller has called it already.
     :raises ConfigurationError: the directory cannot be created or written to.
     """
 
@@ -97,7 +97,6 @@ class EventLog:
         privacy: Privacy = Privacy.OFF,
         log: Callable[[str], object] = lambda message: None,
         buffer_bytes: int = 8 * 2**20,
-        tail: LogTail | None = None,
     ) -> None:
         self.lost = 0
         """Events dropped so far because the buffer was full."""
@@ -111,17 +110,16 @@ class EventLog:
         self._buffer_limit = buffer_bytes
         self._privacy = privacy
         self._log = log
+        tail = LogTail()
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            if tail is None:
-                tail = self.recover(self._directory, replica, group=group, incarnation=incarnation)
+            tail = self.recover(self._directory, replica, group=group, incarnation=incarnation)
         except OSError as error:
             if error.errno not in _REFUSALS:
                 raise ConfigurationError(
-                    f"cannot keep an event log in {self._directory}: {error}"
+                    f"cannot keep an event log in {self._directory}: {error.strerror or error}; give it "
+                    "a directory that this user may write to"
                 ) from error
-        if tail is None or tail.incarnation != incarnation:
-            tail = LogTail()
         self._seq = tail.seq
         self._vector = dict(tail.vector)
         self._stable = dict(tail.stable)
@@ -366,6 +364,7 @@ class EventLog:
 
     def _write(self) -> None:
         if self._file is None:
+            self._directory.mkdir(parents=True, exist_ok=True)
             self._file = os.open(
                 _opened(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
             )
@@ -396,10 +395,11 @@ class EventLog:
         now = self._clock_us()
         if self._refused_since is None:
             self._refused_since = now
+        remedy = "free space on that disk" if error.errno in _FULL else "mend that"
         self._warn(
-            f"event log: cannot write {self._path}: {error.strerror or error}. The node goes on "
-            f"and tries again at every commit; {self._buffered} bytes are waiting, {self.lost} "
-            "events are lost so far. Free space on that disk."
+            f"event log: cannot write {self._path}: {error.strerror or error}; {remedy}. The node goes "
+            f"on and tries again at every commit; {self._buffered:,} bytes are waiting, {self.lost:,} "
+            "events are lost so far"
         )
 
     def _warn(self, sentence: str) -> None:

@@ -154,6 +154,7 @@ async def _open_fixed(
             replica=name,
             incarnation=incarnation,
             clock_us=clock_us,
+            log=(logger or logging.getLogger("crdtcast.replica")).warning,
         )
     replica = FixedReplica(
         node_options,

@@ -458,7 +458,6 @@ class Gateway:
         if options.log_dir is not None:
             if self._event_log is not None:
                 self._event_log.close()
-            tail = EventLog.recover(options.log_dir, options.node.name, group=options.node.group)
             kind = EventLog if self.belonging is None else HeldLog
             self._event_log = kind(
                 options.log_dir,
@@ -467,10 +466,8 @@ class Gateway:
                 incarnation=engine.me,
                 clock_us=self.clock.us,
                 log=self._log.warning,
-                tail=tail,
             )
-            if tail.incarnation == engine.me:
-                told_stable = tail.stable
+            told_stable = self._event_log.told_stable
         group = None
         if isinstance(engine, GroupEngine) and isinstance(self._event_log, HeldLog):
             self._event_log.number = self.committer.commits
