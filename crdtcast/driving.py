@@ -17,7 +17,7 @@ REPAIR_AT_ONCE = 64
 """Messages that are sent to a peer again before others have their turn: half a millisecond of work, much more
 where memory is cold. The next ones follow as soon as these are written.
 """
-SENT_AT_ONCE = 128
+SENT_AT_ONCE = 64
 """Own messages that wait for the links to write, at most: while these are busy, whoever sends pays for it in its
 own time. Encoding thousands together would keep everybody waiting.
 """
