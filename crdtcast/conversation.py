@@ -31,6 +31,7 @@ class Conversation:
         self.trusted = secret is None
         self._secret = secret
         self._dialled = dialled
+        self._tls: Tls | None = None
         self._names: set[str] | None = None
         self._heard = False
 
@@ -38,6 +39,7 @@ class Conversation:
         """Put TLS on the stream, and note the names in the other end's certificate."""
         secured = await tls.secured(self.stream, dialled=self._dialled)
         self.stream = secured
+        self._tls = tls
         self._names = names_in(secured)
 
     async def say(self, frame: Frame) -> None:
@@ -47,7 +49,12 @@ class Conversation:
     async def hear(self) -> Frame:
         """The next frame. A refusal is raised as `Refused`."""
         while (frame := self.decoder.next_frame()) is None:
-            piece = await self.stream.receive_some(MAX_HANDSHAKE_FRAME)
+            try:
+                piece = await self.stream.receive_some(MAX_HANDSHAKE_FRAME)
+            except trio.BrokenResourceError as error:
+                if self._tls is not None and (told := self._tls.told(error)) is not None:
+                    raise Refused(told, by_peer=True) from error
+                raise
             if not piece:
                 raise trio.BrokenResourceError("closed by the peer")
             if not self._heard and piece[:1] in RECORD_TYPES:
@@ -76,8 +83,8 @@ class Conversation:
         """Refuse a peer whose certificate does not name it."""
         if self._names is not None and peer.name not in self._names:
             text = (
-                f"node {peer.name!r} has shown the certificate of {listed(self._names)}: the name must be "
-                "among its subject alternative names"
+                f"node {peer.name!r} has shown the certificate of {listed(self._names)}; issue one that has "
+                f"{peer.name!r} among its subject alternative names"
             )
             await self.refuse(Refusal(Reason.CERTIFICATE, text))
 

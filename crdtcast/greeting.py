@@ -4,6 +4,7 @@ connections with one peer counts. The order of frames: see `links.py`.
 
 import logging
 import secrets
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import NamedTuple
@@ -24,6 +25,7 @@ from crdtcast.wire import NONCE_BYTES, NUMBERED_VERSION, Hello, Refusal, Welcome
 
 _REPEAT = 600.0
 """Seconds between two log lines about the same lasting trouble."""
+_DAY = 86_400.0
 
 
 class Agreed(NamedTuple):
@@ -50,6 +52,7 @@ class Greeting(PeerTable):
         self._host = host
         self._logger = logger
         self._rarely = Throttle(logger, _REPEAT)
+        self._daily = Throttle(logger, _DAY)
         self._numbers = 0
         self._generation = 0
         self._tls: Tls | None = None
@@ -129,6 +132,14 @@ class Greeting(PeerTable):
             max_drift_ms=self._options.max_drift_ms,
         )
         return refusal or (self._host.admit(peer) if trusted else None)
+
+    def _watch_certificate(self) -> None:
+        """Say once a day that it ends soon. A link needs none once it is up: it may be months until one is wanted."""
+        if self._tls is None or self._tls.expiry(time.time()) is None:
+            return
+        self._renew(self._tls)
+        if (text := self._tls.expiry(time.time())) is not None:
+            self._daily.log(trio.current_time(), "expiry", logging.WARNING, text)
 
     def _renew(self, tls: Tls) -> None:
         try:

@@ -79,6 +79,7 @@ class Links(Greeting):
         """Keep-alives, and an end for links whose peer sends none."""
         interval = self._options.keepalive_interval
         while True:
+            self._watch_certificate()
             await trio.sleep(interval / 4)
             now = trio.current_time()
             for link in list(self.up.values()):

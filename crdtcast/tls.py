@@ -7,6 +7,9 @@ the node; there are no wildcards, and hosts do not count, since nodes may move.
 import contextlib
 import os
 import ssl
+import time
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
 
 import trio
 
@@ -18,8 +21,20 @@ from crdtcast.wire import Refusal, encode
 RECORD_TYPES = (b"\x15", b"\x16")
 """First byte of what an end of TLS says first (an alert, a handshake): no frame of ours begins so."""
 
+_Certificate: TypeAlias = Mapping[str, Any]
+"""What `ssl` tells of one."""
+
+_DAY = 86_400.0
+_SOON = 30 * _DAY
+"""Seconds before its end from which on a certificate is warned of, or the last fifth of its time if that is less."""
 _EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_…
 _NOT_SHOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+_ALERTS = {
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it, or the CA there, has expired; issue a new one",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it is not valid there; is a clock wrong?",
+    "TLSV1_ALERT_UNKNOWN_CA": "no CA there has signed it; give all members of the group the same CA, and "
+    "certificates by it",
+}
 _TOO_OLD = {"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"}
 
 
@@ -51,23 +66,51 @@ class Tls:
                 f"cannot use certificate {certificate} with key {key} and CA {ca}: {_what(error)}; they "
                 "must be readable PEM files that belong together, the key without a password"
             ) from error
-        if objection := _objection(self.name, client, server):
+        objection, shown = _look_at(self.name, client, server)
+        if objection:
             raise ConfigurationError(
                 f"peers will not accept the certificate in {certificate}: {objection}"
             )
-        self._server, self._client, self._seen = server, client, seen
+        self._server, self._client, self._seen, self._shown = server, client, seen, shown
 
     def objection(self) -> str | None:
         """What peers have against this node's certificate by now, if anything."""
-        return _objection(self.name, self._client, self._server)
+        return _look_at(self.name, self._client, self._server)[0]
+
+    def expiry(self, now: float) -> str | None:
+        """What is to be said when the certificate, or the CA's, ends soon or has ended.
+
+        now: seconds since the epoch.
+        """
+        certificate, _, ca = self._files
+        last = max(self._client.get_ca_certs(), key=_end, default=self._shown)
+        for what, file, found in (("certificate", certificate, self._shown), ("CA", ca, last)):
+            left = _end(found) - now
+            if left < min(_SOON, (_end(found) - _begin(found)) / 5):
+                days = max(int(left // _DAY), 0)
+                when = "has expired" if left <= 0 else f"expires in {days} day{'s' * (days != 1)}"
+                return (
+                    f"the {what} in {file} {when} ({found['notAfter']}): put a new one in its place; it is used "
+                    "without a restart"
+                )
+        return None
+
+    def told(self, error: BaseException) -> Refusal | None:
+        """What the other end has against this node's certificate, if it has said so as its last words."""
+        said = getattr(error.__cause__, "reason", None) or ""
+        if said not in _ALERTS:
+            return None
+        why = self.objection() or _ALERTS[said]
+        return Refusal(Reason.CERTIFICATE, f"it does not accept this node's certificate: {why}")
 
     async def secured(
         self, stream: trio.abc.Stream, *, dialled: bool
     ) -> trio.SSLStream[trio.abc.Stream]:
         """`stream` with TLS on it; `Refused` if the other end has no business here."""
+        context = _OneConnection(self._client if dialled else self._server)
         secured = trio.SSLStream(
             stream,
-            self._client if dialled else self._server,
+            cast(ssl.SSLContext, context),
             server_side=not dialled,
             # An end without a farewell is an end; frames have lengths, and what is lost is repaired.
             https_compatible=True,
@@ -80,21 +123,49 @@ class Tls:
                 raise trio.BrokenResourceError("closed by the peer") from error
             if not isinstance(cause, ssl.SSLError):
                 raise
-            refusal = _refusal(cause, self.name)
+            if (told := self.told(error)) is not None:
+                raise Refused(told, by_peer=True) from error
+            refusal = _refusal(cause, self.name, self._client)
+            last_words = context.outgoing.read()
             if refusal.reason == Reason.SECURITY and not dialled:
                 # It may be a node without TLS: it understands this.
-                await stream.send_all(encode(refusal))
+                last_words = encode(refusal)
+            await stream.send_all(last_words)
             raise Refused(refusal, by_peer=False) from error
         return secured
 
 
+class _OneConnection:
+    """A context that remembers what is to be sent: of a failed handshake Trio does not send the last words, an alert
+    that tells the other end why.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.outgoing = ssl.MemoryBIO()
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any
+    ) -> ssl.SSLObject:
+        self.outgoing = outgoing
+        return self._context.wrap_bio(incoming, outgoing, **options)
+
+
 def names_in(secured: trio.SSLStream[trio.abc.Stream]) -> set[str]:
     """The names of nodes in the certificate that the other end has shown."""
-    return _names(secured.getpeercert())
+    return _names(secured.getpeercert() or {})
 
 
-def _names(certificate: "ssl._PeerCertRetDictType | None") -> set[str]:
-    entries = (certificate or {}).get("subjectAltName", ())
+def _end(certificate: _Certificate) -> float:
+    return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+
+
+def _begin(certificate: _Certificate) -> float:
+    return ssl.cert_time_to_seconds(str(certificate["notBefore"]))
+
+
+def _names(certificate: _Certificate) -> set[str]:
+    entries = certificate.get("subjectAltName", ())
     return {str(entry[1]) for entry in entries if entry[0] == "DNS"}
 
 
@@ -109,8 +180,10 @@ def _context(protocol: int, certificate: str, key: str, ca: str) -> ssl.SSLConte
     return context
 
 
-def _objection(name: str, client: ssl.SSLContext, server: ssl.SSLContext) -> str | None:
-    """A handshake with oneself, in memory, shows what peers will find wrong."""
+def _look_at(
+    name: str, client: ssl.SSLContext, server: ssl.SSLContext
+) -> tuple[str | None, _Certificate]:
+    """A handshake with oneself, in memory, shows what peers will see, and find wrong."""
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (client.wrap_bio(back, there), server.wrap_bio(there, back, server_side=True))
     try:
@@ -118,21 +191,23 @@ def _objection(name: str, client: ssl.SSLContext, server: ssl.SSLContext) -> str
             with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
     except ssl.SSLCertVerificationError as error:
-        return _why(error)
+        return _why(error, client), {}
     except ssl.SSLError as error:
-        return f"no handshake is possible with it: {_what(error)}"
-    names = _names(ends[1].getpeercert())
+        return f"no handshake is possible with it: {_what(error)}", {}
+    shown = ends[1].getpeercert() or {}
+    names = _names(shown)
     if name in names:
-        return None
+        return None, shown
     return (
         f"it is for {listed(names)}, not for node {name!r}: the node's name must be a DNS name among "
         "its subject alternative names"
-    )
+    ), shown
 
 
-def _refusal(error: ssl.SSLError, name: str) -> Refusal:
+def _refusal(error: ssl.SSLError, name: str, client: ssl.SSLContext) -> Refusal:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Refusal(Reason.CERTIFICATE, f"its certificate is not accepted: {_why(error)}")
+        why = _why(error, client)
+        return Refusal(Reason.CERTIFICATE, f"its certificate is not accepted: {why}")
     if error.reason == _NOT_SHOWN:
         return Refusal(
             Reason.CERTIFICATE,
@@ -141,16 +216,17 @@ def _refusal(error: ssl.SSLError, name: str) -> Refusal:
     if error.reason in _TOO_OLD:
         return Refusal(Reason.SECURITY, f"it has no TLS 1.3, which node {name!r} demands")
     said = _what(error)
-    if "alert" in said:
-        return Refusal(Reason.CERTIFICATE, f"it does not accept this node's certificate: {said}")
     return Refusal(
         Reason.SECURITY,
         f"node {name!r} demands TLS: give all members of the group certificate, key and ca ({said})",
     )
 
 
-def _why(error: ssl.SSLCertVerificationError) -> str:
+def _why(error: ssl.SSLCertVerificationError, client: ssl.SSLContext) -> str:
+    authorities = client.get_ca_certs()
     if error.verify_code == _EXPIRED:
+        if authorities and max(map(_end, authorities)) < time.time():
+            return "the group's CA has expired; make a new one, and certificates by it"
         return "it has expired; issue a new one"
     if error.verify_code == _NOT_YET:
         return "it is not valid yet; is a clock wrong?"

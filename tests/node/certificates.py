@@ -5,8 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
+
+def _year(number: int) -> datetime.datetime:
+    return datetime.datetime(number, 1, 1, tzinfo=datetime.UTC)
+
+
+EXPIRED = _year(2001), _year(2002)
+NOT_YET = _year(2101), _year(2102)
 
 
 class Authority:
@@ -19,11 +28,30 @@ class Authority:
         self._authority.cert_pem.write_to_path(self.ca)
         self._issued = 0
 
-    def issue(self, name: str, *others: str, expired: bool = False) -> dict[str, Any]:
-        """Options of a node with that name in its certificate, and perhaps others."""
+    def expire(self) -> None:
+        """The CA's own certificate is one that has expired, of the same key."""
+        now = x509.load_pem_x509_certificate(self._authority.cert_pem.bytes())
+        key = serialization.load_pem_private_key(self._authority.private_key_pem.bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        begins, ends = EXPIRED
+        builder = x509.CertificateBuilder(
+            now.issuer, now.subject, now.public_key(), now.serial_number, begins, ends
+        )
+        for extension in now.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
+        old = builder.sign(key, hashes.SHA256())
+        self.ca.write_bytes(old.public_bytes(serialization.Encoding.PEM))
+
+    def issue(
+        self,
+        name: str,
+        *others: str,
+        valid: tuple[datetime.datetime | None, datetime.datetime | None] = (None, None),
+    ) -> dict[str, Any]:
+        """Options of a node with that name in its certificate, and perhaps others. valid: from when to when."""
         self._issued += 1
-        times = {"not_before": LONG_AGO, "not_after": LONG_AGO.replace(year=2002)}
-        issued = self._authority.issue_cert(name, *others, **(times if expired else {}))
+        begins, ends = valid
+        issued = self._authority.issue_cert(name, *others, not_before=begins, not_after=ends)
         stem = self.directory / f"{self.ca.stem}-{name}-{self._issued}"
         certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))

@@ -1,5 +1,6 @@
 """TLS between nodes: only who has a certificate of the group's CA under its own name gets a link."""
 
+import datetime
 import logging
 import os
 import ssl
@@ -17,8 +18,9 @@ from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
 from crdtcast.tls import Tls
 from crdtcast.wire import Hello, Refusal, decode, encode
-from tests.node.certificates import Authority
+from tests.node.certificates import EXPIRED, NOT_YET, Authority
 from tests.node.network import (
+    PORTS,
     Member,
     Network,
     eventually,
@@ -120,6 +122,11 @@ async def _plain(stream: trio.abc.Stream) -> bytes:
     ("kind", "reason", "words"),
     [
         ("expired", "certificate", "its certificate is not accepted: it has expired"),
+        (
+            "not yet",
+            "certificate",
+            "its certificate is not accepted: it is not valid yet; is a clock",
+        ),
         ("another CA", "certificate", "the group's CA has not signed it"),
         ("none", "certificate", "it has shown no certificate"),
         ("another name", "certificate", "node 'b' has shown the certificate of 'c'"),
@@ -130,7 +137,8 @@ async def _plain(stream: trio.abc.Stream) -> bytes:
 async def test_a_stranger_is_refused_counted_logged_once_and_others_unaffected(
     kind: str, reason: str, words: str, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shown: dict[str, Any] = authority.issue("b", expired=kind == "expired")
+    valid = {"expired": EXPIRED, "not yet": NOT_YET}.get(kind, (None, None))
+    shown: dict[str, Any] = authority.issue("b", valid=valid)
     if kind == "another CA":
         shown = Authority(authority.directory, "other").issue("b")
     elif kind == "another name":
@@ -262,15 +270,17 @@ async def test_who_shows_nothing_is_not_believed_that_this_node_has_ended(
 
 @simulated
 async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_close(
-    authority: Authority,
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As peers of an older version do, and those whose alert is lost with the connection."""
+    monkeypatch.setattr(Tls, "told", lambda self, error: None)
     more = secured(authority, "a", "b")
     async with group("a", "b", more={**more, "b": {**more["b"], "cut": frozenset({"a"})}}) as (
         _,
         members,
     ):
         # As if b's certificate had expired since b was started.
-        expired = authority.issue("b", expired=True)
+        expired = authority.issue("b", valid=EXPIRED)
         tls = members["b"].node.links()._tls
         assert tls is not None
         tls._client.load_cert_chain(expired["certificate"], expired["key"])
@@ -282,6 +292,113 @@ async def test_an_expired_certificate_is_noticed_by_its_own_node_when_peers_clos
         error = members["b"].node.status()["a"].error
         assert error is not None
         assert "nobody will accept this node's certificate: it has expired" in error
+
+
+@simulated
+@pytest.mark.parametrize("dials", ["bad", "good"])
+@pytest.mark.parametrize(
+    ("kind", "here", "there"),
+    [
+        ("expired", "it has expired; issue a new one", "it has expired; issue a new one"),
+        ("not yet", "is a clock wrong?", "is a clock wrong?"),
+        ("another name", "issue one that has 'b' among", "issue one that has 'b' among"),
+        ("another CA", "issue one by that CA", "give all members of the group the same CA"),
+    ],
+)
+async def test_both_sides_say_once_what_is_to_be_done_and_others_are_unaffected(
+    kind: str,
+    here: str,
+    there: str,
+    dials: str,
+    authority: Authority,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """b has such a certificate since it was started; it has the CA of the others. The alert of TLS names the reason."""
+    names = ("a", "b", "c")
+    more = secured(authority, *names)
+    valid = {"expired": EXPIRED, "not yet": NOT_YET}.get(kind, (None, None))
+    bad = authority.issue("c" if kind == "another name" else "b", valid=valid)
+    if kind == "another CA":
+        more["b"] = bad = Authority(authority.directory, "other").issue("b")
+        bad["ca"].write_bytes(bad["ca"].read_bytes() + authority.ca.read_bytes())
+    more["a"]["peers"] = {"b": ("mem", 1 if dials == "bad" else PORTS["b"]), "c": None}
+    more["b"]["peers"] = {"a": ("mem", PORTS["a"]) if dials == "bad" else None, "c": None}
+    more["c"]["peers"] = {"a": ("mem", PORTS["a"]), "b": None}
+    more["b"]["cut"] = frozenset({"a"})
+    node = {name: {"logger": logging.getLogger(f"test.{name}")} for name in names}
+    async with group(*names, more=more, node=node) as (_, members):
+        tls = members["b"].node.links()._tls
+        assert tls is not None
+        for context in (tls._client, tls._server):
+            context.load_cert_chain(bad["certificate"], bad["key"])
+        await eventually(lambda: members["a"].linked() == {"c"})
+        members["b"].node.heal("a")
+        await trio.sleep(120)
+        refusals = members["a"].node.refusals()
+        assert refusals["certificate"] >= 2 and set(refusals) == {"certificate"}
+        said = {
+            name: [r.getMessage() for r in caplog.records if r.levelno == 40 and r.name[-1] == name]
+            for name in names
+        }
+        assert len(said["a"]) == 1 and " refused: " in said["a"][0] and here in said["a"][0], said
+        assert len(said["b"]) == 1 and "refused by " in said["b"][0] and there in said["b"][0], said
+        assert not said["c"]
+        members["a"].send(b"unaffected")
+        await eventually(lambda: members["c"].payloads == [b"unaffected"])
+        assert members["a"].node.status()["c"].reconnects == 0
+
+
+@simulated
+async def test_a_certificate_that_ends_soon_is_told_once_a_day_until_it_is_renewed(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = datetime.datetime.now(datetime.UTC)
+    a_year = datetime.timedelta(days=365)
+    ends = now + datetime.timedelta(days=10, hours=12)
+    options = authority.issue("a", valid=(now - a_year, ends))
+    async with group("a", more={"a": options}, keepalive_interval=4000.0, digest_interval=4000.0):
+        await trio.sleep(60 * 60 * 47)
+        said = [r.getMessage() for r in caplog.records if "expires" in r.getMessage()]
+        assert len(said) == 2, said
+        assert f"the certificate in {options['certificate']} expires in 10 days (" in said[0]
+        assert "put a new one in its place; it is used without a restart" in said[0]
+        for option, path in authority.issue("a").items():
+            options[option].write_bytes(path.read_bytes())
+        caplog.clear()
+        await trio.sleep(60 * 60 * 24)
+        assert not [r for r in caplog.records if "expires" in r.getMessage()]
+
+
+def test_how_much_before_its_end_a_certificate_is_warned_of(authority: Authority) -> None:
+    begins = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+    def said(lasts: datetime.timedelta, left: datetime.timedelta) -> str | None:
+        ends = begins + lasts
+        tls = Tls("a", **authority.issue("a", valid=(EXPIRED[0], NOT_YET[0])))
+        form = "%b %d %H:%M:%S %Y GMT"
+        tls._shown = {"notBefore": begins.strftime(form), "notAfter": ends.strftime(form)}
+        return tls.expiry((ends - left).timestamp())
+
+    days = datetime.timedelta(days=1)
+    assert said(365 * days, 31 * days) is None
+    assert "expires in 29 days" in str(said(365 * days, 29.5 * days))
+    assert "expires in 1 day (" in str(said(365 * days, 1.5 * days))
+    assert said(days, 0.3 * days) is None  # it is renewed daily
+    assert "expires in 0 days" in str(said(days, 0.1 * days))
+    assert "the certificate in " in str(said(days, -1 * days)) and "has expired" in str(
+        said(days, -1 * days)
+    )
+
+
+def test_the_end_of_the_ca_is_named(authority: Authority) -> None:
+    valid = (EXPIRED[0], EXPIRED[1].replace(year=9999))
+    tls = Tls("a", **authority.issue("a", valid=valid))
+    soon = EXPIRED[1].replace(year=2999, month=12, day=20)
+    assert f"the CA in {authority.ca} expires in 12 days" in str(tls.expiry(soon.timestamp()))
+    options = authority.issue("a")
+    authority.expire()
+    with pytest.raises(ConfigurationError, match="the group's CA has expired; make a new one"):
+        Tls("a", **options)
 
 
 @simulated
@@ -332,7 +449,7 @@ def test_files_that_cannot_be_used_are_refused_at_once(authority: Authority) -> 
         ({"key": locked}, "readable PEM files that belong together, the key without a password"),
         ({"ca": empty}, "cannot use certificate"),
         ({"ca": foreign["ca"]}, "peers will not accept the certificate in .*has not signed it"),
-        (authority.issue("a", expired=True), "it has expired; issue a new one"),
+        (authority.issue("a", valid=EXPIRED), "it has expired; issue a new one"),
         (authority.issue("b"), "it is for 'b', not for node 'a'"),
     ]:
         with pytest.raises(ConfigurationError, match=words):
