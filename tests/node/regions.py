@@ -33,7 +33,7 @@ class Regions:
         self._options = options
         self._nursery = nursery
         self._lives: dict[str, tuple[trio.CancelScope, trio.Event]] = {}
-        self._parted: tuple[str, ...] = ()
+        self.parted: tuple[str, ...] = ()
 
     async def start(self, name: str, **more: Any) -> GroupReplica:
         """Found the group, join it, or go on from the disk."""
@@ -76,12 +76,12 @@ class Regions:
         left = self.random.choice(list(self.disks[name].crashes()))
         self.network.cut(name)
         await self.stop(name)
-        self.network.cut(*self._parted)
+        self.network.cut(*self.parted)
         self.disks[name] = left
 
     def cut(self, *names: str) -> None:
         """Part these from all others, until another cut."""
-        self._parted = names
+        self.parted = names
         self.network.cut(*names)
 
     async def members_are(self, *names: str) -> None:
