@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import trio
 
-from crdtcast import GroupReplica, open_replica
+from crdtcast import GroupReplica, JournalError, open_replica
 from crdtcast.journal import FileJournal
 from crdtcast.testing import Disk, Network, eventually
 
@@ -61,6 +61,9 @@ class Regions:
                 async with open_replica(name, listen=f"10.0.0.1:{port}", **options) as replica:
                     task_status.started(replica)
                     await trio.sleep_forever()
+        except JournalError:
+            if not self.disks[name].broken:
+                raise
         finally:
             ended.set()
 
@@ -73,7 +76,9 @@ class Regions:
 
     async def crash(self, name: str) -> None:
         """The power fails: of what was not synced the disk has any part, and nothing more leaves."""
-        left = self.random.choice(list(self.disks[name].crashes()))
+        disk = self.disks[name]
+        left = self.random.choice(list(disk.crashes()))
+        disk.broken = OSError("no power")
         self.network.cut(name)
         await self.stop(name)
         self.network.cut(*self.parted)

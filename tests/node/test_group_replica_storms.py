@@ -2,11 +2,14 @@
 no batch is torn, and all are worth the same in the end.
 """
 
+from pathlib import Path
+
 import pytest
 import trio
 
 from crdtcast import EndedError, GroupReplica
 from crdtcast.datatypes import AWSet, LWWRegister, PNCounter
+from crdtcast.logcheck.check import check_logs
 from crdtcast.testing import eventually, simulated
 
 from .regions import Regions, regions
@@ -104,12 +107,12 @@ class Storm:
         assert len({replica.held.packed().__repr__() for replica in self.present.up.values()}) == 1
 
 
-def storm(seed: int, steps: int) -> Storm:
+def storm(seed: int, steps: int, logs: Path) -> Storm:
     found: list[Storm] = []
 
     @simulated
     async def run() -> None:
-        async with regions(*NAMES, seed=seed, compact_bytes=2000) as present:
+        async with regions(*NAMES, seed=seed, compact_bytes=2000, event_logs=logs) as present:
             found.append(Storm(present))
             for _ in range(steps):
                 await found[0].step()
@@ -117,11 +120,13 @@ def storm(seed: int, steps: int) -> Storm:
 
     print(f"seed {seed}")
     run()
+    violations = check_logs([logs]).violations
+    assert not violations, violations[0]
     return found[0]
 
 
-def test_storms() -> None:
-    storms = [storm(seed, 80) for seed in range(12)]
+def test_storms(tmp_path: Path) -> None:
+    storms = [storm(seed, 80, tmp_path / str(seed)) for seed in range(12)]
     assert sum(each.crashes for each in storms) > 20
     assert sum(each.evictions for each in storms) > 10
     assert sum(len(each.durable) for each in storms) > 100
@@ -129,5 +134,5 @@ def test_storms() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 300))
-def test_many_storms(seed: int) -> None:
-    storm(seed, 150)
+def test_many_storms(seed: int, tmp_path: Path) -> None:
+    storm(seed, 150, tmp_path)
