@@ -1,8 +1,8 @@
 """Replicated objects among members that are fixed, in this process's memory: apply locally, broadcast, effect,
 stabilise.
 
-Nothing is kept on disk while the replica runs: one that crashes has lost what nobody else had received (VOLATILE); one
-that stops cleanly may leave its state in a file and go on from it. Replicas that survive: `crdtcast.group_replica`.
+Nothing is kept on disk while the replica runs: one that crashes has lost what nobody else had received; one that stops
+cleanly may leave its state in a file and go on from it. Replicas that survive: `crdtcast.group_replica`.
 """
 
 import logging
@@ -25,8 +25,6 @@ from crdtcast.replica import Replica
 from crdtcast.sessions import Token
 from crdtcast.statefile import Saved
 from crdtcast.tags import Dot, Tag, merge_into
-
-VOLATILE = "in memory only: what no other replica has received is lost when this process ends"
 
 _SLICE = 256
 """Deliveries between two turns of the other tasks."""

@@ -51,6 +51,7 @@ class Handle(Generic[V]):
     `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its
     `Tag`. It never waits for other replicas. `InvalidOperationError`: refused, nothing was sent.
     `TypeClashError`: the name has another type, here or by a concurrent creation that has won.
+    `EndedError`, `StoreFullError`: this member can send nothing (now), and nothing has changed.
     """
 
     def __init__(self, replica: "Replica", key: Key) -> None:
@@ -88,7 +89,7 @@ class Handle(Generic[V]):
 
     async def changed(self) -> None:
         """Return when an operation on the object has taken effect, own or other, or it has been
-        deleted.
+        deleted; or when all objects are others, since this member was evicted and is back.
 
         Nothing is missed by `while not condition(): await handle.changed()`.
         """

@@ -1,14 +1,17 @@
 """Objects by name at several replicas of one process, over real sockets."""
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgpack
 import pytest
 import trio
+import trio.testing
 
 from crdtcast import (
     ConfigurationError,
+    EndedError,
     InvalidOperationError,
     LocalProtocolError,
     open_replica,
@@ -155,6 +158,32 @@ def test_the_event_logs_tell_the_same_digests_at_the_same_cuts(tmp_path: Path) -
         assert seen[-1] == "STOP"
     assert digests
     assert all(len(told) == 1 for told in digests.values())
+
+
+def test_after_its_end_a_replica_can_be_read_and_says_that_it_is_over() -> None:
+    async def main() -> None:
+        ended: list[str] = []
+
+        async def wait(what: str, waiting: Callable[[], Awaitable[None]]) -> None:
+            with pytest.raises(EndedError, match="open the replica again"):
+                await waiting()
+            ended.append(what)
+
+        async with trio.open_nursery() as nursery, open_replica("a", peers={"b": None}) as alone:
+            cart = alone.object("cart", AWSet)
+            await cart.add("milk")
+            nursery.start_soon(wait, "object", cart.changed)
+            nursery.start_soon(wait, "replica", alone.changed)
+            nursery.start_soon(wait, "quiet", alone.wait_quiet)
+            await trio.testing.wait_all_tasks_blocked()
+        assert sorted(ended) == ["object", "quiet", "replica"]
+        with pytest.raises(EndedError):
+            await cart.add("tea")
+        with pytest.raises(EndedError), alone.batch() as batch:
+            batch.object("cart", AWSet).add("tea")
+        assert alone.snapshot().values == {"cart": {"milk"}}
+
+    trio.run(main)
 
 
 def test_errors_come_out_as_they_are() -> None:
