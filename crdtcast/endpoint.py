@@ -225,7 +225,7 @@ class Endpoint(LinkHost):
         self._with_links(lambda links: self._keep(links, links.set_address(name, address)))
 
     def _keep(self, links: Links, peer: Peer | None) -> None:
-        if peer is not None and self._nursery is not None:
+        if peer is not None and self._nursery is not None and not self._scope.cancel_called:
             self._nursery.start_soon(links.keep_linked, peer)
 
     def _with_links(self, step: Callable[[Links], None]) -> None:

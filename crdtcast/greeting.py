@@ -14,7 +14,7 @@ import trio
 from crdtcast import compression
 from crdtcast.conversation import Conversation
 from crdtcast.encoder import Form
-from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
+from crdtcast.exceptions import ConfigurationError, NotReadyError, RemoteProtocolError
 from crdtcast.handshake import Reason, judge
 from crdtcast.link import LinkHost
 from crdtcast.logs import Throttle
@@ -68,7 +68,10 @@ class Greeting(PeerTable):
             self._renew(self._tls)
             await talk.secure(self._tls)
         nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
-        own = self._hello(nonce)
+        try:
+            own = self._hello(nonce)
+        except NotReadyError as error:
+            await talk.refuse(Refusal(Reason.BUSY, str(error)))
         if dialled is not None:
             await talk.say(own)
         peer = await talk.hear_a(Hello)

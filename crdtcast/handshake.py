@@ -161,9 +161,12 @@ def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:
     A crashed process loses its connections at once, and a crashed machine after some missed
     keep-alives; so whoever still holds a link is most likely alive, and the newcomer an accident.
     """
-    if peer.process == linked.process or peer.fence > linked.fence:
+    same = peer.incarnation == linked.incarnation
+    # Where links carry groups that says which server somebody owns, and the epochs of two servers
+    # have nothing to do with each other.
+    if peer.process == linked.process or (peer.fence > linked.fence and (same or not peer.shared)):
         return None
-    if peer.incarnation == linked.incarnation and peer.fence < linked.fence:
+    if same and peer.fence < linked.fence:
         return superseded(peer, f"fence epoch {linked.fence} is above its {peer.fence}")
     return Refusal(
         Reason.NAME_IN_USE,
@@ -173,7 +176,10 @@ def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:
 
 
 def superseded(peer: Hello, why: str) -> Refusal:
-    """The refusal that ends `peer`'s incarnation."""
+    """The refusal that ends `peer`'s incarnation; or its process, where links carry groups."""
+    if peer.shared:
+        text = f"another gateway has taken the server of node {peer.name!r}: {why}"
+        return Refusal(Reason.SUPERSEDED, f"{text}; run one gateway for each server")
     return Refusal(
         Reason.SUPERSEDED,
         f"incarnation {peer.incarnation} of node {peer.name!r} has ended: {why}; "
@@ -187,12 +193,10 @@ def admit(
     """Make a judged peer known to the engine; a refusal if it has been superseded or is no member.
 
     introduce: `Engine.introduce`.
-    fences: name -> (incarnation, highest fence epoch seen), kept by the caller for as long as the
-        node runs.
+    fences: see `outranked`.
     """
-    incarnation, fence = fences.get(peer.name, ("", 0))
-    if incarnation == peer.incarnation and peer.fence < fence:
-        return superseded(peer, f"fence epoch {fence} is above its {peer.fence}")
+    if refusal := outranked(peer, fences):
+        return refusal
     if peer.incarnation.rpartition(".")[0] != peer.name:
         return Refusal(
             Reason.UNKNOWN_NAME,
@@ -205,4 +209,16 @@ def admit(
     if not current:
         return superseded(peer, "a newer incarnation of that name is known")
     fences[peer.name] = (peer.incarnation, peer.fence)
+    return None
+
+
+def outranked(peer: Hello, fences: Mapping[str, tuple[str, int]]) -> Refusal | None:
+    """A refusal if a higher fence epoch of the same incarnation was met.
+
+    fences: name -> (incarnation, highest fence epoch seen), kept by the caller for as long as the
+        node runs.
+    """
+    incarnation, fence = fences.get(peer.name, ("", 0))
+    if incarnation == peer.incarnation and peer.fence < fence:
+        return superseded(peer, f"fence epoch {fence} is above its {peer.fence}")
     return None

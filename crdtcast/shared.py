@@ -15,8 +15,13 @@ import trio
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine.core import Core
-from crdtcast.exceptions import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from crdtcast.handshake import Reason
+from crdtcast.exceptions import (
+    ConfigurationError,
+    LocalProtocolError,
+    NotReadyError,
+    RemoteProtocolError,
+)
+from crdtcast.handshake import Reason, outranked
 from crdtcast.incarnation import name_of, new_incarnation, valid_name
 from crdtcast.link import Link
 from crdtcast.links import Connect
@@ -52,6 +57,8 @@ class SharedLinks(Endpoint):
         """Where processes can be dialled, by name."""
         now_us = time.time_ns() // 1000
         self._incarnation = new_incarnation(options.name, now_us, secrets.randbits(16))
+        self._fence: int | None = 0
+        self._fences: dict[str, tuple[str, int]] = {}
         self._advertise = advertise
         self._rarely = Throttle(self._logger, _REPEAT)
         self._numbers = 0
@@ -156,15 +163,34 @@ class SharedLinks(Endpoint):
         """Return when a link has come or gone, or a peer has said something about its groups."""
         await self._news.park()
 
+    # Who owns a server
+
+    def will_own(self) -> None:
+        """Link with nobody before `owns`."""
+        self._fence = None
+
+    def owns(self, server: str, fence: int) -> None:
+        """This process has taken a server, with that fence epoch. Whoever meets a higher one of the same server refuses
+        a lower one. server: hexadecimal digits that tell it from others.
+        """
+        begins = self._fence is None
+        self._incarnation, self._fence = f"{self.name}.{server[:32] or 0}", fence
+        if begins and self._links is not None:
+            for peer in self._links.dialled:
+                peer.nudge()
+
     # What the links ask
 
     def hello(self) -> Hello:
-        """(For links.) Which process this is."""
+        """(For links.) Which process this is. NotReadyError: see `will_own`."""
+        if self._fence is None:
+            raise NotReadyError(f"node {self.name!r} has not taken its server yet")
         return Hello(
             group=self.options.group,
             name=self.name,
             incarnation=self._incarnation,
             process=self.process,
+            fence=self._fence,
             max_frame=self.options.max_frame,
             shared=True,
             address=self._own_address(),
@@ -178,12 +204,15 @@ class SharedLinks(Endpoint):
 
     def admit(self, peer: Hello) -> Refusal | None:
         """(For links.) Anybody may link whose handshake is in order; groups decide for themselves."""
-        if name_of(peer.incarnation) == peer.name:
-            return None
-        return Refusal(
-            Reason.UNKNOWN_NAME,
-            f"process {peer.incarnation!r} does not belong to a node called {peer.name!r}",
-        )
+        if name_of(peer.incarnation) != peer.name:
+            return Refusal(
+                Reason.UNKNOWN_NAME,
+                f"process {peer.incarnation!r} does not belong to a node called {peer.name!r}",
+            )
+        if refusal := outranked(peer, self._fences):
+            return refusal
+        self._fences[peer.name] = (peer.incarnation, peer.fence)
+        return None
 
     def link_up(self, link: Link) -> None:
         """(For links.)"""

@@ -70,7 +70,8 @@ class Hello:
     the same name, and a node from itself. `fence` is the epoch of whoever owns the server beside a
     gateway (0 without one); between two owners the higher one is right. `max_frame` is what the
     sender accepts. `clock_ms` is its wall clock, when drift is watched. `shared`: its links carry
-    several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process.
+    several groups (`wire_groups`); `group` then names the set of links, and `incarnation` the process, or the
+    server that it owns.
     `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
     a secret to prove and demands that the other side proves it (`proof.py`); else empty. `zstd`: it
     understands compressed frames.

@@ -77,6 +77,20 @@ def test_a_higher_fence_takes_the_name_over_and_a_lower_one_has_ended() -> None:
     assert patience(refusal.reason) is Patience.ENDED
 
 
+def test_epochs_of_different_servers_are_not_compared() -> None:
+    """Where links carry groups the incarnation says which server it is."""
+    own, peer = replace(OWN, shared=True), replace(PEER, shared=True, fence=3)
+    rival = replace(peer, process=b"other")
+    assert judge(own, replace(rival, fence=4), linked=peer) is None
+    refusal = judge(own, replace(rival, fence=2), linked=peer)
+    assert refusal is not None and refusal.reason == Reason.SUPERSEDED
+    assert "run one gateway for each server" in refusal.text
+    for fence in (2, 4):
+        elsewhere = replace(rival, fence=fence, incarnation="b.0002")
+        refusal = judge(own, elsewhere, linked=peer)
+        assert refusal is not None and refusal.reason == Reason.NAME_IN_USE
+
+
 def test_admit_passes_the_engine_s_verdict_on() -> None:
     assert admit(PEER, lambda incarnation: True, {}) is None
     refusal = admit(PEER, lambda incarnation: False, {})

@@ -181,10 +181,10 @@ class Gateway:
                     nursery.start_soon(self.relay.run)
                     nursery.start_soon(self._flush_in_batches)
                     if self.belonging is not None:  # it may have to be let in first
-                        await nursery.start(self.belonging.peers.run)
+                        await nursery.start(self._run_peers, self.belonging.peers)
                     await nursery.start(self._serve_server)
                     if isinstance(self.node, Node):
-                        await nursery.start(self.node.run)
+                        await nursery.start(self._run_peers, self.node)
                     await self._listen()
                     task_status.started()
                     if self.belonging is not None:
@@ -194,6 +194,14 @@ class Gateway:
             self._close()
         if self._failure is not None:
             raise self._failure
+
+    async def _run_peers(
+        self, peers: Node | GroupPeers, *, task_status: trio.TaskStatus[Address]
+    ) -> None:
+        try:
+            await peers.run(task_status=task_status)
+        except SupersededError as error:
+            self.fatal(error)
 
     async def _listen(self) -> None:
         try:
@@ -287,7 +295,7 @@ class Gateway:
                 SupersededError("another gateway has taken this server while ours was away from it")
             )
             await trio.sleep_forever()
-        epoch = self._epoch or inspection.fence + 1
+        epoch = self._epoch or self._next_epoch(inspection.fence)
         before = self.committer.engine
         how: Identity | None = None
         if self.belonging is None:
@@ -308,6 +316,13 @@ class Gateway:
             state.incarnation if how is None else how.value,
             PROMISES[self.durability.level],
         )
+
+    def _next_epoch(self, fence: int) -> int:
+        """Above the one that the server tells. Where members come and go a server may be emptied and filled again, and
+        the others remember what epoch it had.
+        """
+        now = 0 if self.belonging is None else self.clock.ms()
+        return max(fence + 1, now)
 
     def note(self, *, left: bool = False) -> None:
         """Write the local file anew: addresses have changed, or it has left its group."""

@@ -35,6 +35,7 @@ class GroupPeers:
         logger: logging.Logger,
     ) -> None:
         self.shared = SharedLinks(options, advertise=advertise, logger=logger)
+        self.shared.will_own()
         self.channel: Channel = self.shared.open(options.group)
         self.channel.hold = True  # the gate takes the outbox
         self.channel.on_work = on_work

@@ -1,0 +1,70 @@
+"""Two gateways at one server, in a group whose members come and go: the others know which of them owns it."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.exceptions import SupersededError
+from tests.adapters.redis.member_support import Town
+from tests.adapters.redis.regression_support import Running, until
+
+pytestmark = pytest.mark.server
+
+
+def error_of(running: Running) -> BaseException:
+    running.wait_ended()
+    error = running.error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert error is not None
+    return error
+
+
+def refusals(running: Running) -> dict[str, int]:
+    belonging = running.gateway.belonging
+    assert belonging is not None
+    return belonging.peers.shared.refusals()
+
+
+def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaffected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Town(tmp_path) as town:
+        a = town.start("a")
+        town.call("a", "SADD", "s", "1")
+        old = town.start("b", "a")
+        town.start("c", "a")
+        town.wait_equal("a", "b", "c")
+        # Nothing is written: it is not the fence at its server that tells the old one.
+        caplog.set_level(logging.INFO)
+        town.start("b", "a")
+        error = error_of(old)
+        assert isinstance(error, SupersededError)
+        assert str(error).endswith("; run one gateway for each server")
+        told = refusals(a).get("superseded", 0) + refusals(town.running["c"]).get("superseded", 0)
+        assert told >= 1
+        lines = [r for r in caplog.records if "fence epoch" in r.getMessage()]
+        lines = [r for r in lines if r.name in ("gateway.a", "gateway.c")]
+        assert 1 <= len(lines) <= 2 and len({r.name for r in lines}) == len(lines)
+        town.call("b", "SADD", "s", "2")
+        town.call("c", "SADD", "s", "3")
+        town.wait_equal("a", "b", "c")
+        assert sorted(town.call("a", "SMEMBERS", "s")) == [b"1", b"2", b"3"]
+        assert town.status("a")["links"]["c"]["reconnects"] == 0
+
+
+def test_whoever_comes_back_to_a_server_that_was_emptied_is_not_superseded(tmp_path: Path) -> None:
+    """The fence goes with the rest, and the others remember how high it was."""
+    with Town(tmp_path) as town:
+        town.start("a")
+        for _ in range(2):
+            b = town.start("b", "a")
+            town.wait_equal("a", "b")
+            b.stop()
+        with RawClient(town.server("b").port) as client:
+            client.call("FLUSHALL")
+        town.start("b", "a")
+        town.call("b", "SADD", "s", "1")
+        until(lambda: town.call("a", "SMEMBERS", "s") == [b"1"])
