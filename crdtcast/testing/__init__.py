@@ -10,7 +10,7 @@ from crdtcast.testing.group import Call, Group, VisibleOperation
 if TYPE_CHECKING:
     from crdtcast.testing.disk import Crash, Disk
     from crdtcast.testing.harness import check_crdt, run_schedule
-    from crdtcast.testing.journals import check_journal
+    from crdtcast.testing.journals import DiskJournal, check_journal
     from crdtcast.testing.network import Line, Network, eventually, simulated
     from crdtcast.testing.orders import EveryOrder, check_every_order
     from crdtcast.testing.schedules import Schedule, schedules, weighted
@@ -19,6 +19,7 @@ __all__ = [
     "Call",
     "Crash",
     "Disk",
+    "DiskJournal",
     "EveryOrder",
     "Group",
     "Line",
@@ -38,6 +39,7 @@ __all__ = [
 _LAZY = {
     "Crash": "crdtcast.testing.disk",
     "Disk": "crdtcast.testing.disk",
+    "DiskJournal": "crdtcast.testing.journals",
     "check_journal": "crdtcast.testing.journals",
     "Line": "crdtcast.testing.network",
     "Network": "crdtcast.testing.network",

@@ -1,10 +1,27 @@
-"""What every journal has to do: a check for one of your own."""
+"""Journals in tests: what every one has to do, and one whose disk is in memory."""
 
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal.file import FileJournal
 from crdtcast.journal.interface import Journal, Recovered
+from crdtcast.testing.disk import Disk
+
+
+class DiskJournal(FileJournal):
+    """A file journal on a `Disk`, for what runs on a simulated clock: its syncs take no time, and no thread.
+
+    disk: a new one, what an earlier life has left, or what a crash may have left of that (`Disk.crashes`).
+    trusted: see `FileJournal`.
+    """
+
+    blocks: ClassVar[bool] = False
+
+    def __init__(self, disk: Disk, *, trusted: bool = False) -> None:
+        super().__init__(Path("disk"), trusted=trusted, directory=lambda _: disk)
 
 
 def check_journal(open_journal: Callable[[], Journal], *, seed: int = 0, rounds: int = 30) -> None:

@@ -4,7 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import trio
@@ -13,23 +13,14 @@ from crdtcast import ConfigurationError, GroupMember, LocalProtocolError, open_g
 from crdtcast.engine import Standing
 from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInputError
 from crdtcast.group_state import unpack_entry
-from crdtcast.journal import FileJournal, MemoryJournal
+from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
 from crdtcast.messages import Digest, Message, Transmit
 from crdtcast.running import running
-from crdtcast.testing.disk import Disk
+from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire_groups import InGroup, Part
 from tests.node.group_support import Host, Ledger, World, members_are
 from tests.node.network import Network, eventually, simulated
-
-
-class OnDisk(FileJournal):
-    """A file journal whose disk is in memory, so that its syncs take no time."""
-
-    blocks: ClassVar[bool] = False
-
-    def __init__(self, disk: Disk, **more: Any) -> None:
-        super().__init__(Path("node"), directory=lambda _: disk, **more)
 
 
 class Durable(Host):
@@ -43,7 +34,7 @@ class Durable(Host):
         self.sent = 0
 
     async def open(self, *, found: bool, **more: Any) -> GroupMember:
-        journal = OnDisk(self.disk)
+        journal = DiskJournal(self.disk)
         options: dict[str, Any] = {"journal": journal, "compact_bytes": self.compact_bytes, **more}
         if found:
             self.member = self.links.found("g", process=self.ledger, **options)
@@ -390,7 +381,7 @@ async def test_damage_without_anybody_else_is_refused() -> None:
         await group._nursery.start(host.live)
         host.disk = group.disks["a"]
         host.member = host.links.found(
-            "g", process=host.ledger, journal=OnDisk(host.disk, trusted=True)
+            "g", process=host.ledger, journal=DiskJournal(host.disk, trusted=True)
         )
         assert host.ledger.payloads == [b"x"]
 

@@ -3,23 +3,12 @@
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import trio
 
 from crdtcast import GroupReplica, JournalError, open_replica
-from crdtcast.journal import FileJournal
-from crdtcast.testing import Disk, Network, eventually
-
-
-class OnDisk(FileJournal):
-    """A file journal whose disk is in memory, so that its syncs take no time."""
-
-    blocks: ClassVar[bool] = False
-
-    def __init__(self, disk: Disk) -> None:
-        super().__init__(Path("replica"), directory=lambda _: disk)
+from crdtcast.testing import Disk, DiskJournal, Network, eventually
 
 
 class Regions:
@@ -38,7 +27,7 @@ class Regions:
     async def start(self, name: str, **more: Any) -> GroupReplica:
         """Found the group, join it, or go on from the disk."""
         disk = self.disks.setdefault(name, Disk())
-        options = {"journal": OnDisk(disk), **self._options, **more}
+        options = {"journal": DiskJournal(disk), **self._options, **more}
         if self.up:
             options["join"] = [replica.address for replica in self.up.values()]
         else:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from crdtcast import (
     ConfigurationError,
@@ -12,15 +13,17 @@ from crdtcast import (
     InvalidOperationError,
     JournalError,
     LocalProtocolError,
+    StoreFullError,
+    StoreLimits,
     Token,
     open_links,
     open_replica,
 )
 from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter
-from crdtcast.testing import Disk, Network, eventually, simulated
+from crdtcast.testing import Disk, DiskJournal, Network, eventually, simulated
 
 from .boards import Likes, NewBoard, OldBoard
-from .regions import OnDisk, regions
+from .regions import regions
 
 
 @simulated
@@ -45,6 +48,30 @@ async def test_what_was_durable_survives_the_loss_of_power() -> None:
             assert replica.object("left", PNCounter).value == -round_ - 1
         values = await present.agree()
         assert values["cart"] == cart.value
+
+
+@simulated
+async def test_every_disk_that_a_loss_of_power_may_leave_has_what_was_durable() -> None:
+    disk = Disk()
+    with Network():
+        async with open_replica("a", found=True, journal=DiskJournal(disk)) as a:
+            await a.object("cart", AWSet).add("durable")
+            await a.wait_durable()
+            with a.batch() as batch:
+                batch.object("cart", AWSet).add("perhaps")
+                batch.object("count", PNCounter).increment()
+            left = list(disk.crashes())
+            await trio.testing.wait_all_tasks_blocked()
+            left += disk.crashes()
+            await a.object("cart", AWSet).add("too late")
+        seen = set()
+        for after in left:
+            async with open_replica("a", journal=DiskJournal(after)) as a:
+                values = a.snapshot().values
+                assert "durable" in values["cart"] and "too late" not in values["cart"]
+                assert ("perhaps" in values["cart"]) == (values.get("count") == 1)
+                seen.add(len(values))
+        assert seen == {1, 2}
 
 
 @simulated
@@ -265,7 +292,9 @@ async def test_a_type_that_fails_ends_the_replica_which_goes_on_from_its_journal
 
     with Network():
         with pytest.raises(ZeroDivisionError, match="in a type"):
-            async with open_replica("a", found=True, journal=OnDisk(disk), compact_bytes=1) as a:
+            async with open_replica(
+                "a", found=True, journal=DiskJournal(disk), compact_bytes=1
+            ) as a:
                 await a.object("cart", AWSet).add("milk")
                 await a.wait_durable()
                 with monkeypatch.context() as broken:
@@ -273,7 +302,7 @@ async def test_a_type_that_fails_ends_the_replica_which_goes_on_from_its_journal
                     with pytest.raises(ZeroDivisionError):
                         await a.object("cart", AWSet).add("tea")
                 await trio.sleep(10)
-        async with open_replica("a", journal=OnDisk(disk)) as a:
+        async with open_replica("a", journal=DiskJournal(disk)) as a:
             assert a.object("cart", AWSet).value >= {"milk"}
             await a.object("cart", AWSet).add("bread")
 
@@ -283,14 +312,35 @@ async def test_a_disk_that_fails_ends_the_replica() -> None:
     disk = Disk()
     with Network():
         with pytest.raises(JournalError):
-            async with open_replica("a", found=True, journal=OnDisk(disk)) as a:
+            async with open_replica("a", found=True, journal=DiskJournal(disk)) as a:
                 await a.wait_durable()
                 disk.broken = OSError(28, "No space left on device")
                 await a.object("cart", AWSet).add("milk")
                 await a.wait_durable()
         disk.broken = None
-        async with open_replica("a", journal=OnDisk(disk)) as a:
+        async with open_replica("a", journal=DiskJournal(disk)) as a:
             assert a.objects() == []
+
+
+@simulated
+async def test_what_does_not_fit_any_more_is_refused_and_nothing_of_it_has_happened() -> None:
+    limits = StoreLimits(memory_bytes=20_000, most_bytes=20_000)
+    with Network() as network:
+        async with (
+            open_replica("a", found=True, limits=limits) as a,
+            open_replica("b", join=a.address),
+        ):
+            await a.member.wait_established()
+            network.cut("b")
+            cart = a.object("cart", AWSet)
+            with pytest.raises(StoreFullError, match="b"):
+                for number in range(100):
+                    before = a.snapshot()
+                    await cart.add(f"{number:01000}")
+            assert a.snapshot() == before and len(cart.value) > 3
+            network.heal()
+            await a.wait_quiet()
+            await cart.add("there is room again")
 
 
 @simulated
