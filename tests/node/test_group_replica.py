@@ -89,6 +89,25 @@ async def test_all_crash_at_once_and_nothing_that_was_durable_is_lost() -> None:
 
 
 @simulated
+async def test_one_that_has_lost_its_disk_takes_its_own_place() -> None:
+    async with regions("a", "b", "c") as present:
+        c = present.up["c"]
+        await c.object("cart", AWSet).add("milk")
+        await c.object("stock", BoundedCounter).increment(3)
+        await present.agree()
+        await present.crash("c")
+        present.disks["c"] = Disk()
+        c = await present.start("c", replace=True)
+        assert await present.agree() == {
+            "cart": {"milk"},
+            "stock": c.object("stock", BoundedCounter).value,
+        }
+        # What its former life has spent meanwhile nobody could know: it has no rights.
+        with pytest.raises(InvalidOperationError, match="has rights for 0"):
+            await c.object("stock", BoundedCounter).decrement()
+
+
+@simulated
 async def test_a_replica_joins_while_all_write_and_sees_batches_whole() -> None:
     async with regions("a", "b") as present:
         accounts = [f"account {number}" for number in range(5)]
