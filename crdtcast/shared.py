@@ -52,6 +52,12 @@ class SharedLinks(Endpoint):
         logger: logging.Logger | None = None,
     ) -> None:
         super().__init__(options, connect, logger or logging.getLogger("crdtcast.links"))
+        if advertise is None and options.listen[0] in WILDCARDS:
+            self._logger.warning(
+                "node %s listens on every address of this machine and tells the others none of them, so nobody can "
+                "dial it: say with advertise='HOST:PORT' which one they are to dial",
+                options.name,
+            )
         self.channels: dict[str, Channel] = {}
         self.known: dict[str, Address] = {}
         """Where processes can be dialled, by name."""

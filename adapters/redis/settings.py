@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, NodeOptions, parse_address
-from crdtcast.service.settings import MemberSettings
+from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 
 _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "evict_after")
 
@@ -79,6 +79,8 @@ class GatewaySettings(MemberSettings):
                 check()
             except ConfigurationError as error:
                 lines.append(str(error))
+        if self.is_open and self.advertise is None:
+            lines += cannot_be_dialled("peer_listen", self.peer_listen, self.join)
         return lines or self.wrong_in_common()
 
     def peers(self) -> dict[str, Address]:

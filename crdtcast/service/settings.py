@@ -2,6 +2,7 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,17 +186,8 @@ class NodeSettings(MemberSettings):
                 "neither found nor join is given: found = true for the first member of a new group, "
                 'join = ["host:port"] for every other one'
             )
-        if self.advertise is None and parse_address(self.listen)[0] in WILDCARDS:
-            lines.append(
-                f"listen is {self.listen}, every address of this machine: say with advertise which one the "
-                "others are to dial"
-            )
-        far = [each for each in self.join if not _is_here(each)]
-        if self.advertise is None and far and _is_here(self.listen):
-            lines.append(
-                f"listen is {self.listen}, which nobody at {far[0]} reaches: listen on an address of this "
-                "machine that the others can dial"
-            )
+        if self.advertise is None:
+            lines += cannot_be_dialled("listen", self.listen, self.join)
         if self.found and (self.witness or self.replaces):
             lines.append(
                 "the first member holds the state: found goes without witness and replaces"
@@ -229,6 +221,22 @@ class NodeSettings(MemberSettings):
             peers=[parse_address(address) for address in self.join],
             **self.link_options(),
         )
+
+
+def cannot_be_dialled(option: str, listen: str, contacts: Sequence[str]) -> Sequence[str]:
+    """Why the others cannot dial a member that listens there and does not advertise another address."""
+    if parse_address(listen)[0] in WILDCARDS:
+        return [
+            f"{option} is {listen}, every address of this machine: say with advertise which one the "
+            "others are to dial"
+        ]
+    far = [each for each in contacts if not _is_here(each)]
+    if far and _is_here(listen):
+        return [
+            f"{option} is {listen}, which nobody at {far[0]} reaches: listen on an address of this "
+            "machine that the others can dial"
+        ]
+    return ()
 
 
 def _is_here(address: str) -> bool:

@@ -152,3 +152,20 @@ def test_what_cannot_be_is_one_clear_line(caplog: pytest.LogCaptureFixture) -> N
                 assert "carry several groups, those of 'b' just one" in str(b.links()["a"].error)
 
     trio.run(main)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_who_listens_on_a_wildcard_and_says_no_address_is_warned(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with open_links("a", listen=f"{host}:0"):
+            pass
+        assert len(caplog.records) == 1
+        assert "say with advertise='HOST:PORT' which one" in caplog.records[0].getMessage()
+        async with open_links("a", listen=f"{host}:0", advertise="10.0.0.1:7000"):
+            pass
+        assert len(caplog.records) == 1
+
+    caplog.set_level(logging.WARNING)
+    trio.run(main)

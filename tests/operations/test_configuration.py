@@ -1,11 +1,12 @@
 """One configuration from four sources: which counts, and that everything wrong is told at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.configuration import Kind, load, option, options_of
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.service.settings import NodeSettings
@@ -154,6 +155,22 @@ def test_what_no_node_can_have(given: dict[str, Any], expected: str) -> None:
     lines = checked(**{"found": True, **given})
     assert any(expected in line for line in lines), lines
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"peer_listen": "0.0.0.0:7380"}, "peer_listen is 0.0.0.0:7380, every address"),
+        ({"peer_listen": "127.0.0.1:7380"}, "which nobody at 10.0.0.1:7380 reaches"),
+    ],
+)
+def test_a_gateway_that_nobody_could_dial(given: dict[str, Any], expected: str) -> None:
+    settings = GatewaySettings(name="eu", state_dir="/state", join=("10.0.0.1:7380",), **given)
+    (line,) = settings.wrong()
+    assert expected in line
+    assert not replace(settings, advertise="10.0.1.1:7380").wrong()
+    fixed = replace(settings, join=(), peer=("us=10.0.0.1:7380",))
+    assert not fixed.wrong()  # the others have its address
 
 
 def test_every_option_has_a_sentence_and_every_default_is_one_that_may_be_given() -> None:
