@@ -35,7 +35,8 @@ class DigestKind(enum.IntEnum):
 class Digest:
     """A member's vector: acknowledgement, request for repair and sign of life in one (see docs/protocol.md).
 
-    ended: in answers to a member that leaves: what has ended here, and at which of its messages (None: long ago).
+    ended: in answers, and in all of a member that leaves: what has ended here, and at which of its messages (None: long
+        ago; of what the asker names only).
     dropped: sum of the counters that the vector does not name any more, because their incarnations were swept; with it
         the vectors of one sender can be told older from newer by their sum.
     acknowledging: whether the sender's messages acknowledge, too: not if they leave before their past is durable.

@@ -4,10 +4,12 @@ Not only its own messages: what it alone still could hand over would be lost. No
 those who have delivered that do not wait for the leaver any more, so it might never learn of it.
 """
 
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Mapping, Set
+from typing import TypeAlias
 
 from crdtcast.engine.peer import BACKOFF_MAX, HOLD_MIN
-from crdtcast.messages import Digest
+from crdtcast.incarnation import base_of, joined_by
+from crdtcast.messages import Digest, DigestKind
 from crdtcast.tags import Vector
 
 SILENCE = 2 * BACKOFF_MAX
@@ -15,6 +17,9 @@ SILENCE = 2 * BACKOFF_MAX
 
 TAKES_FOR = 20
 """Ticks after which a leaver takes no more messages, so that the others can catch up with it."""
+
+Lacking: TypeAlias = Callable[[Vector], Collection[str]]
+"""Of which origins more is delivered here than this vector covers."""
 
 
 class Farewell:
@@ -29,59 +34,87 @@ class Farewell:
         self._began = tick
         self._heard: dict[str, Digest] = {}
         self._heard_at: dict[str, int] = {}
-        self._ended: set[str] = set()  # as digests have told
-        self._told_by: set[str] = set()
+        self._going_on: dict[str, Digest] = {}  # the newest of each in which it does not leave
+        self._complete: dict[str, Digest] = {}  # the newest of each that tells all who have ended
+        self._told: dict[str, set[str]] = {}  # who has told that whom has ended, itself aside
         self._leaving: set[str] = set()  # as they say of themselves
+        self._named_at: dict[str, int] = {}  # how much they had sent when they first named this one
+        self.named: set[str] = set()
+        """Members and the ended, as complete digests have named them."""
 
-    def heard(self, sender: str, digest: Digest, members: Collection[str], tick: int) -> None:
+    def heard(self, sender: str, digest: Digest, tick: int) -> None:
         """A digest of anybody, newest first or not: what it covers stays covered."""
         self._heard[sender] = digest
         self._heard_at[sender] = tick
-        # Who says that it leaves itself still has to take over: another leaver may be all that has it otherwise.
-        self._leaving.update(x for x in digest.ended if x == sender)
-        gone = [x for x in digest.ended if x in members and x != sender]
-        if gone:
-            self._ended.update(gone)
-            self._told_by.add(sender)
+        if sender in digest.ended:
+            self._leaving.add(sender)
+        else:
+            self._going_on[sender] = digest
+        if sender in digest.ended or digest.kind is DigestKind.REPLY:
+            self._complete[sender] = digest
+            self.named.update(digest.vector)
+        if self._me in digest.vector:
+            self._named_at.setdefault(sender, digest.vector.get(sender, 0))
+        self._told.setdefault(sender, set()).update(x for x in digest.ended if x != sender)
 
-    def is_known_to(self, sender: str, leave: int) -> bool:
-        """Whether it has told that it has delivered the leave, the message of that number."""
-        digest = self._heard.get(sender)
-        return digest is not None and digest.vector.get(self._me, 0) >= leave
+    def is_known_to(self, sender: str) -> bool:
+        """Whether it has named this incarnation as a member, or was let in by somebody who had before."""
+        while sender not in self._named_at:
+            join = joined_by(sender)
+            contact = next((k for k in self._heard if join and base_of(k) == join[0]), None)
+            if join is None or contact is None:
+                return False
+            if contact in self._named_at:
+                return self._named_at[contact] < join[1]
+            sender = contact
+        return True
 
     def asked(self, tick: int) -> None:
         """Everybody has been asked; the next time is later and later."""
         self.ask_at = tick + self._ask_delay
         self._ask_delay = min(2 * self._ask_delay, BACKOFF_MAX)
 
-    def waiting_for(
-        self, members: Collection[str], lacking: Callable[[Vector], Collection[str]]
-    ) -> list[str]:
+    def waiting_for(self, members: Collection[str], lacking: Lacking) -> list[str]:
         """Who has still to acknowledge: the members but those that are told to have ended, and whoever told so."""
-        waiting = {*members, *self._told_by} - self._ended - {self._me}
-        return sorted(k for k in waiting if not self._has_all(k, lacking))
+        return self._missing(self._heard, members, lacking)
 
-    def _has_all(self, sender: str, lacking: Callable[[Vector], Collection[str]]) -> bool:
-        digest = self._heard.get(sender)
+    def _missing(
+        self, digests: Mapping[str, Digest], members: Collection[str], lacking: Lacking
+    ) -> list[str]:
+        told_by = {k for k, told in self._told.items() if not told.isdisjoint(members)}
+        waiting = {*members, *told_by}.difference((self._me,), *self._told.values())
+        return sorted(k for k in waiting if not self._has_all(digests.get(k), lacking))
+
+    def _has_all(self, digest: Digest | None, lacking: Lacking) -> bool:
         return digest is not None and all(
             x in digest.ended and x != self._me for x in lacking(digest.vector)
         )
 
     def is_done(
-        self, members: Collection[str], lacking: Callable[[Vector], Collection[str]]
+        self, members: Set[str], victims: Collection[str], unmet: Set[str], lacking: Lacking
     ) -> bool:
-        """Nobody is waited for, and somebody has everything."""
-        return not self.waiting_for(members, lacking) and any(
-            self._has_all(k, lacking) for k in self._heard
+        """Nobody is waited for, and a member that goes on, no victim, has everything. If there is none, others will do;
+        but then all that those know, the `unmet` here, too, must be among them, or have ended.
+
+        What a leaver has delivered after its leave is not safe there: none of its messages comes after that, so it
+        vouches for nothing of it; and what a victim has may be cut off with it.
+        """
+        if self.waiting_for(members, lacking):
+            return False
+        for k, digest in self._going_on.items():
+            if k not in victims and self._has_all(digest, lacking):
+                return True
+        return not self._missing(self._complete, members | unmet, lacking) and any(
+            self._has_all(digest, lacking) for digest in self._complete.values()
         )
 
-    def is_last(self, lacking: Callable[[Vector], Collection[str]], tick: int) -> bool:
+    def is_last(self, lacking: Lacking, tick: int) -> bool:
         """Whether it may go if nobody goes on. Those who are still there leave, too, and need to know its leave."""
         there = [k for k, heard_at in self._heard_at.items() if tick - heard_at <= SILENCE]
         if there:
-            return all(self._has_all(k, lacking) for k in there)
+            return all(self._has_all(self._heard[k], lacking) for k in there)
         return self._alone or tick - self._began > SILENCE
 
     def takes(self, members: Set[str], tick: int) -> bool:
         """Whether it still takes messages: for a while; and if nobody goes on, who would send any more."""
-        return tick <= self._takes_until or members <= self._ended | self._leaving
+        return tick <= self._takes_until or members <= self._leaving.union(*self._told.values())

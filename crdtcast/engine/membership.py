@@ -98,10 +98,11 @@ class Membership:
         if join is None:
             return True
         contact = self._by_base.get(join[0])
-        if contact is None or self._vector[contact] >= join[1]:
-            return True
+        if contact is None:
+            # No contact is itself unknown to a member; but for a leaver nobody waits before letting others in.
+            return self.me not in self.ended
         cut = self.ended.get(contact)
-        return cut is not None and join[1] > cut.counter
+        return self._vector[contact] >= join[1] or (cut is not None and join[1] > cut.counter)
 
     def cut_of(self, incarnation: str) -> int | None:
         """How many messages of an ended incarnation count; None if it has not ended, or that is forgotten.
@@ -144,14 +145,14 @@ class Membership:
 
     def may_be_unknown(self, incarnation: str, stable: Vector) -> bool:
         """Whether it may have been let in beyond a cut: its join is not stable here, and its contact, or the contact of
-        that one, is a victim or was evicted.
+        that one, has not left, which would be behind the join.
         """
         while not self.is_established(incarnation, stable):
             join = joined_by(incarnation)
             assert join is not None
             incarnation = self._by_base[join[0]]
             cut = self.ended.get(incarnation)
-            if incarnation in self.evictions or (cut is not None and cut.how is not How.LEFT):
+            if cut is None or cut.how is not How.LEFT:
                 return True
         return False
 

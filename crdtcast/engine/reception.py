@@ -4,6 +4,7 @@ Nothing is taken from a victim itself, nor from what has ended; a leaver still h
 acknowledgements. What the operations do that arrive here is `crdtcast.engine.changes`.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -187,7 +188,7 @@ class Reception(Core):
             return cut >= self.vector[self.me]
         assert self._farewell is not None
         in_doubt = self._membership.may_be_unknown(self.me, self._stability.stable)
-        return not in_doubt or self._farewell.is_known_to(sender, self.vector[self.me])
+        return not in_doubt or self._farewell.is_known_to(sender)
 
     def _receive_digest(self, sender: str, digest: Digest) -> None:
         weight = check_group_digest(sender, digest, self.vector, self.me)
@@ -209,18 +210,20 @@ class Reception(Core):
         else:
             self._take_digest(peer, digest, weight)
         if self._farewell is not None:
-            self._farewell.heard(sender, digest, membership.members, self._tick)
+            self._farewell.heard(sender, digest, self._tick)
             self._look_at_farewell()
 
     def _answer(self, to: str, asked: Digest) -> None:
-        """A reply that says, too, what has ended here of what the asker knows."""
-        membership = self._membership
-        ended = {
-            incarnation: membership.cut_of(incarnation)
-            for incarnation in asked.vector
-            if incarnation in membership.ended or membership.is_past(incarnation)
-        }
-        self._tell(to, DigestKind.REPLY, ended)
+        """A reply that says, too, what has ended here of what the asker knows, and has been forgotten."""
+        past = filter(self._membership.is_past, asked.vector)
+        self._tell(to, DigestKind.REPLY, {x: self._membership.cut_of(x) for x in past})
+
+    def _digest(self, kind: DigestKind, ended: Mapping[str, int | None] | None = None) -> Digest:
+        """Leavers, and answers, tell all who have ended here: so a leaver learns who leaves, and who goes on."""
+        if kind is DigestKind.REPLY or self._farewell is not None:
+            here = {x: cut.counter for x, cut in self._membership.ended.items()}
+            ended = {**here, **(ended or {})}
+        return super()._digest(kind, ended)
 
     def _to_tell(self) -> Vector:
         if self._told is None:
@@ -268,15 +271,16 @@ class Reception(Core):
         self._look_at_farewell()
 
     def _look_at_farewell(self) -> None:
-        assert self._farewell is not None
-        membership = self._membership
-        members = membership.members
+        farewell, membership = self._farewell, self._membership
+        assert farewell is not None
+        members = membership.members.keys()
         # Nobody goes on if all have ended, and with all that counts of them whom they had let in is known, too.
         everything = all(self.vector[x] >= cut.counter for x, cut in membership.ended.items())
         if not members and everything:
-            self._left = self._farewell.is_last(self._lacking, self._tick)
+            self._left = farewell.is_last(self._lacking, self._tick)
         else:
-            self._left = self._farewell.is_done(members, self._lacking)
+            unmet = farewell.named - self.vector.keys()
+            self._left = farewell.is_done(members, membership.evictions, unmet, self._lacking)
 
     def _ask(self) -> None:
         super()._ask()

@@ -1,11 +1,11 @@
 """Group engines with one rule of the protocol dropped each. A campaign that does not catch them is too weak."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 
 from crdtcast.engine.core import Core
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.leaving import Farewell
+from crdtcast.engine.leaving import Farewell, Lacking
 from crdtcast.engine.membership import Fate, GroupState, Membership
 from crdtcast.engine.operations import Cut, Join
 from crdtcast.engine.peer import Peer
@@ -163,8 +163,7 @@ class AnyContact(GroupEngine):
 
 
 class _OwnOnly(Farewell):
-    def _has_all(self, sender: str, lacking: Callable[[Vector], Collection[str]]) -> bool:
-        digest = self._heard.get(sender)
+    def _has_all(self, digest: Digest | None, lacking: Lacking) -> bool:
         return digest is not None and self._me not in lacking(digest.vector)
 
 
@@ -175,14 +174,43 @@ class LeavesWithForeign(GroupEngine):
 
 
 class _Stubborn(Farewell):
-    def heard(self, sender: str, digest: Digest, members: Collection[str], tick: int) -> None:
-        super().heard(sender, replace(digest, ended={}), members, tick)
+    def heard(self, sender: str, digest: Digest, tick: int) -> None:
+        super().heard(sender, replace(digest, ended={}), tick)
 
 
 class WaitsForTheEnded(GroupEngine):
     """A leaver does not wait for those who have ended, as digests tell."""
 
     farewell_type = _Stubborn
+
+
+class _AnyHands(Farewell):
+    def is_done(
+        self, members: Set[str], victims: Collection[str], unmet: Set[str], lacking: Lacking
+    ) -> bool:
+        done = any(self._has_all(digest, lacking) for digest in self._heard.values())
+        return done and not self.waiting_for(members, lacking)
+
+
+class CountsOnLeavers(GroupEngine):
+    """A leaver counts on a member that goes on, no victim; or on all others, and on all whom they know."""
+
+    farewell_type = _AnyHands
+
+
+class _AsMembers(Membership):
+    def is_past(self, incarnation: str) -> bool:
+        own = self.ended.pop(self.me, None)
+        past = super().is_past(incarnation)
+        if own is not None:
+            self.ended[self.me] = own
+        return past
+
+
+class LeaversTellEnds(GroupEngine):
+    """Whose contact a leaver does not know, it does not take for past: nobody has waited for the leaver."""
+
+    membership_type = _AsMembers
 
 
 class LeavesAtOnce(GroupEngine):
@@ -329,6 +357,8 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "any-contact": AnyContact,
     "leaves-with-foreign": LeavesWithForeign,
     "waits-for-the-ended": WaitsForTheEnded,
+    "counts-on-leavers": CountsOnLeavers,
+    "leavers-tell-ends": LeaversTellEnds,
     "leaves-at-once": LeavesAtOnce,
     "believes-any-end": BelievesAnyEnd,
     "drops-unswept": DropsUnswept,

@@ -297,9 +297,30 @@ class GroupWorld:
         holders = [m for m in engine.members.values() if not m.witness]
         if not force and all(m.incarnation in {incarnation, *engine.victims} for m in holders):
             return False  # no operator takes the last one that holds data
+        given_up = self._given_up_by(machine) if force else set()
         done = self._asks(lambda: engine.evict(incarnation, force=force))
+        if done:
+            self.ledger.loose |= given_up
         self.counts["forced" if force else "evict_asked"] += done
         return done
+
+    def _given_up_by(self, machine: Machine) -> set[bytes]:
+        """What is lost if by an operator's word the side of this machine is the group: what it lacks of those who have
+        left, though they had left that in good hands, with members that nobody was about to evict.
+        """
+        living, mine = self.living(), machine.application.applied
+        victims = set().union(*(m.running.victims for m in living))
+        sound = [m.application.applied for m in living if m.active and m.me not in victims]
+        sends_again = {m.me for m in self.machines.values() if m.phase is not Phase.LEFT}
+        parked = {
+            o.payload for m in self.machines.values() if m.parked for o in m.parked.operations
+        }
+        return {
+            payload
+            for applied in sound
+            for payload, dot in applied.items()
+            if payload not in mine and payload not in parked and dot.origin not in sends_again
+        }
 
     def _asks(self, ask: Callable[[], object]) -> bool:
         """Whether the engine does what an operator asks for, which it may refuse."""

@@ -48,7 +48,6 @@ SLOWLY = {
     "no-majority": ("force", 500),
     "incomplete-rows": ("force", 500),
     "no-tombs": ("force", 500),
-    "leaves-with-foreign": ("exodus", 500),
 }
 
 # Found seldom by chance: founders and actions that show it.
@@ -58,12 +57,16 @@ BY_HAND = {
         "abc",
         "evict b c / leave a / join d c / sync c / dup c d 0 / send d / leave d",
     ),
-    # a lets c in, and leaves. b does not know c, and counts on a, which takes b's last messages after its own leave.
-    "leaves-with-foreign": (
-        "ab",
-        "join c a / cut b c / sync a / net a c 0 / leave a / send b / leave b / sync b / net b a 0"
-        " / net b a 0 / net b a 0 / sync a / poll a / poll a / sync a / net a b 3 / sync b / net a c 1"
-        " / poll c / tick c / sync c / net c a 0 / net c a 0 / sync a",
+    # d counts on c, which leaves, too, and has taken d's operation after its own leave; e, not met by d, goes on.
+    "counts-on-leavers": (
+        "abcd",
+        "leave a / leave b / send d / send c / join e c / leave d / sync c / net c e 0 / leave c / net c d 0"
+        " / drop c d 0 / evict e d",
+    ),
+    # b leaves, and cannot meet e, whom a victim has let in; whom e lets in it has no say on.
+    "leavers-tell-ends": (
+        "abcd",
+        "evict b d / sync c / evict a c / join f b / leave b / leave a / join g c / join e d",
     ),
 }
 
@@ -72,6 +75,7 @@ CONVENIENCES = (
     "nothing-inherited",
     "blank-rows",
     "waits-for-the-ended",
+    "leaves-with-foreign",
     "forgets-during-evictions",
     "victims-sweep",
 )
@@ -161,3 +165,16 @@ def test_a_leaver_does_not_wait_for_one_that_has_ended_while_another_is_silent()
         go_on(world, 40, silent="e")
         phases.append(world.machines["a"].phase)
     assert phases == [Phase.LEFT, Phase.UP]
+
+
+def test_a_leaver_hands_over_what_a_member_has_sent_it_right_before_its_death():
+    text = (
+        "leave a / sync a / net a c 0 / net a c 0 / poll c / mute c b / mute c d / send c / sync c"
+        " / net c a 0 / net c a 0 / net c a 0 / poll a / die c"
+    )
+    survives = []
+    for engine in both("leaves-with-foreign"):
+        world = after(engine, "abcd", text)
+        go_on(world, 20)
+        survives.append(list(world.machines["b"].application.applied) == [b"c:0"])
+    assert survives == [True, False]

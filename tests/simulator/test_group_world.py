@@ -1,5 +1,6 @@
 """Groups that change: replay, shrinking, what is impossible, and runs that were failures once."""
 
+import itertools
 import json
 import os
 import random
@@ -39,6 +40,18 @@ def flow(world, *pairs):
         while world.apply(("poll", b)):
             pass
         world.apply(("sync", b))
+
+
+def settle(world, names):
+    """Rounds in which all between these arrives, and what was parked is sent again."""
+    pairs = list(itertools.permutations(names, 2))
+    for _ in range(40):
+        for name in filter(lambda name: world.machines[name].up, names):
+            while world.apply(("reissue", name)):
+                pass
+            for verb in ("tick", "stable", "sync"):
+                world.apply((verb, name))
+        flow(world, *pairs)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -189,6 +202,27 @@ class TestMembers:
                     pass
                 world.apply(("sync", name))
         assert {m.phase for m in world.machines.values()} == {Phase.LEFT}
+
+    def test_a_leaver_that_was_let_in_beyond_a_cut_and_never_heard_of_it_comes_back_and_sends_again(
+        self,
+    ):
+        world = world_after(
+            "abc",
+            "cut c a / cut c b / join d c / sync c / net c d 0 / cut d a / cut d b / cut d c / send d / sync d"
+            " / evict b c / sync b",
+        )
+        settle(world, "ab")
+        assert not world.machines["a"].running.victims
+        world.apply(("link", "b", "c"))
+        world.apply(("link", "a", "c"))
+        settle(world, "abc")
+        world.apply(("join", "c", "b"))
+        settle(world, "abc")
+        assert not {**world.machines["a"].running.tombs, **world.machines["a"].running.ended}
+        assert world.apply(("leave", "d"))
+        drain_and_judge(world)
+        assert world.counts["reissued"] == 1
+        assert world.machines["d"].up
 
     def test_one_that_was_evicted_comes_back_and_sends_again(self):
         world = world_after("abcd", "mute d a / mute d b / mute d c / send d / sync d / evict a d")
@@ -366,6 +400,35 @@ def failures():
             "abc",
             "",
             "torn c 1 / torn a 1 / evict b a / join c b / join a b / tick b / ghost c 0 / crash b",
+        ),
+        "a leaver that counts on a leaver, and one that goes on and knows it for a victim": (
+            "abcd",
+            "",
+            "leave c / send d / leave d / leave a / mute b c / mute b d / join e b / evict b d / cut d a / sync b"
+            " / leave b" + " / tick d" * 20,
+        ),
+        "a leaver that counts on a victim, and one that goes on and has cut both off": (
+            "abcdef",
+            "",
+            "leave f / send a / evict b a / leave c / send e / sync e / evict b e / leave e / join h a / leave b"
+            " / leave d / sync a / net a h 0",
+        ),
+        "a leaver that has left its operations with members whom an operator gives up": (
+            "abcdef",
+            "",
+            "leave f / send a / evict b a / leave c / send e / sync e / evict b e / leave e / join h a / leave b"
+            " / leave d / join j a / sync a / net a h 0",
+        ),
+        "a leaver told its end by one whom somebody let in who had its leave": (
+            "abcd",
+            "",
+            "join e c / join f c / sync c / net c f 0 / send f / leave d / join g b / evict b c / leave a"
+            " / evict f b / die c / leave f",
+        ),
+        "a leaver that does not know the contact of others": (
+            "abcd",
+            "",
+            "evict b d / sync c / evict a c / join f b / leave b / leave a / join g c / join e d",
         ),
         "whom a victim has let in since": (
             "abcdef",
