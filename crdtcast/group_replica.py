@@ -116,7 +116,8 @@ class GroupReplica(Replica):
         if covers(engine.vector, dot):
             return True
         # Of those who have ended no counters are kept. One that was evicted sends again what the group did not have of
-        # it, and then settles: so when that is over, whatever there is of it has been seen.
+        # it, and then settles: so when that is over, whatever there is of it has been seen. Somebody new is not taken for
+        # one of them: whoever lets members in is known everywhere.
         fate = engine.fate(dot.origin)
         if fate is Fate.SETTLED:
             return True

@@ -27,11 +27,12 @@ class Regions:
     async def start(self, name: str, **more: Any) -> GroupReplica:
         """Found the group, join it, or go on from the disk."""
         disk = self.disks.setdefault(name, Disk())
-        options = {"journal": DiskJournal(disk), **self._options, **more}
+        options: dict[str, Any] = {"journal": DiskJournal(disk), **self._options}
         if self.up:
             options["join"] = [replica.address for replica in self.up.values()]
         else:
             options["found"] = True
+        options |= more
         scope, ended = self._lives[name] = (trio.CancelScope(), trio.Event())
         self.up[name] = await self._nursery.start(self._live, name, options, scope, ended)
         return self.up[name]

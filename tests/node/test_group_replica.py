@@ -199,6 +199,23 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
 
 
 @simulated
+async def test_a_token_of_somebody_unheard_of_is_waited_for() -> None:
+    async with regions("a", "b") as present:
+        b = present.up["b"]
+        present.cut("b")
+        c = await present.start("c", join=present.up["a"].address)
+        await c.object("cart", AWSet).add("milk")
+        token = Token.parse(str(await c.token()))
+        with trio.move_on_after(60) as scope:
+            await b.at_least(token)
+        assert scope.cancelled_caught, "b has never heard of c"
+        present.cut()
+        await b.at_least(token)
+        assert b.object("cart", AWSet).value == {"milk"}
+        await present.agree()
+
+
+@simulated
 async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_later() -> None:
     async with regions("a", types=[NewBoard, Likes]) as present:
         a = present.up["a"]
