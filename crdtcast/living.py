@@ -150,7 +150,8 @@ class Living(Broadcasting):
         """Leave the group, in order: return when the others have all that this member has.
 
         Nothing can be sent from the call on. Those it waits for may be gone for good, so give it a
-        `trio.move_on_after`: what only this member had is lost then.
+        `trio.move_on_after`. If that ends it, it has not left: what only this member had is in its
+        journal, from which the next start sends it again, or lost.
         """
         if (self._closed and not self._left.is_set()) or not self._started:
             raise self._is_over()

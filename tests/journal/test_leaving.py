@@ -1,0 +1,40 @@
+"""A leave that is cut short has not succeeded: what the leaver had sent is in its journal, and is sent from there."""
+
+import pytest
+import trio
+
+from crdtcast.engine import Standing
+from tests.journal.test_members import Country, country
+from tests.node.group_support import members_are
+from tests.node.network import simulated
+
+
+async def leave_in_vain(group: Country, payload: bytes) -> None:
+    """b sends this and leaves, and nobody hears of it before its time is up."""
+    b = group.up("b")
+    group.cut("b")
+    b.tcbroadcast(payload)
+    with trio.move_on_after(300) as scope:
+        await b.leave()
+    assert scope.cancelled_caught
+    assert b.standing is Standing.LEAVING
+    group.power_off("b")
+    assert group.hosts["a"].ledger.payloads == []
+
+
+@simulated
+@pytest.mark.parametrize("is_evicted", [False, True])
+async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_it_had(
+    is_evicted: bool,
+) -> None:
+    async with country("a", "b", "c") as group:
+        await group.up("a").wait_established()
+        old = group.up("b").incarnation
+        await leave_in_vain(group, b"x")
+        if is_evicted:
+            group.up("a").evict("b")
+            await members_are(group.up("a"), "a", "c")
+        group.heal()
+        await group.power_on("b")
+        assert group.up("b").incarnation != old
+        await group.calm(b"x")
