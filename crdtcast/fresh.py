@@ -12,6 +12,11 @@ def wall_clock_us() -> int:
     return time.time_ns() // 1000
 
 
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
 def fresh_incarnation(
     name: str, clock_us: Callable[[], int] = wall_clock_us, previous: str | None = None
 ) -> str:

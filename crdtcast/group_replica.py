@@ -15,6 +15,7 @@ from crdtcast.comparison import Comparison
 from crdtcast.datatypes import PureOpCRDT
 from crdtcast.engine import Fate, GroupEngine
 from crdtcast.exceptions import EndedError, NotReadyError
+from crdtcast.fresh import wall_clock_ms
 from crdtcast.member import GroupMember
 from crdtcast.objects import Key, Objects
 from crdtcast.options import Address
@@ -39,8 +40,8 @@ class GroupReplica(Replica):
     def __init__(
         self,
         name: str,
-        clock_ms: Callable[[], int],
         *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
         types: Iterable[type[PureOpCRDT[Any]]] = (),
         logger: logging.Logger | None = None,
     ) -> None:
@@ -116,8 +117,8 @@ class GroupReplica(Replica):
         if covers(engine.vector, dot):
             return True
         # Of those who have ended no counters are kept. One that was evicted sends again what the group did not have of
-        # it, and then settles: so when that is over, whatever there is of it has been seen. Somebody new is not taken for
-        # one of them: whoever lets members in is known everywhere.
+        # it, and then settles: so when that is over, whatever there is of it has been seen. Somebody new is not taken
+        # for one of them: whoever lets members in is known everywhere.
         fate = engine.fate(dot.origin)
         if fate is Fate.SETTLED:
             return True

@@ -192,7 +192,7 @@ async def _open_in_group(
     logger: logging.Logger | None = None,
     **options: Any,
 ) -> AsyncIterator[GroupReplica]:
-    replica = GroupReplica(name, lambda: clock_us() // 1000, types=types, logger=logger)
+    replica = GroupReplica(name, clock_ms=lambda: clock_us() // 1000, types=types, logger=logger)
     async with open_group(name, process=replica.shelf, logger=logger, **options) as member:
         replica.speak_for(member)
         yield replica

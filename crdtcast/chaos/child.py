@@ -7,8 +7,9 @@ import trio
 
 from crdtcast.configuration import load
 from crdtcast.exceptions import CrdtcastError
+from crdtcast.fresh import wall_clock_ms
 from crdtcast.jsonlog import log_to_stderr
-from crdtcast.service.run import NodeProcess, wall_clock_ms
+from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
 
 

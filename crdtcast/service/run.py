@@ -2,7 +2,6 @@
 
 import logging
 import signal
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -11,6 +10,7 @@ import trio
 from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
+from crdtcast.fresh import wall_clock_ms
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
 from crdtcast.journal import FileJournal
@@ -26,11 +26,6 @@ from crdtcast.status import Status, is_caught_up, lacking, status
 
 _LARGE = 2**20
 """Bytes of a copy from which its progress is told in the log."""
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class NodeProcess:
@@ -56,7 +51,7 @@ class NodeProcess:
         self._logger = logger or logging.getLogger("crdtcast.node")
         self.replica: GroupReplica | None = None
         if not settings.witness:
-            self.replica = GroupReplica(settings.name, clock_ms, logger=self._logger)
+            self.replica = GroupReplica(settings.name, clock_ms=clock_ms, logger=self._logger)
         self._member: GroupMember | None = None
         self._stop = trio.Event()
         self._scope = trio.CancelScope()

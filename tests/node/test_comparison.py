@@ -23,7 +23,7 @@ class Shop:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.replica = GroupReplica(host.name, lambda: int(trio.current_time() * 1000))
+        self.replica = GroupReplica(host.name, clock_ms=lambda: int(trio.current_time() * 1000))
         host.ledger = self.replica.shelf  # type: ignore[assignment]
 
     def perform(self, name: str, type_name: str, operation: str, *args: Any) -> None:

@@ -385,7 +385,7 @@ async def test_replicas_in_several_groups_share_links() -> None:
         async with open_links("eu") as eu, open_links("us", peers=[eu.address]) as us:
             found = {}
             for group in ("orders", "chat"):
-                one, other = (GroupReplica(name, lambda: 0) for name in ("eu", "us"))
+                one, other = (GroupReplica(name) for name in ("eu", "us"))
                 one.speak_for(eu.found(group, process=one.shelf))
                 await one.object("x", AWSet).add(group)
                 other.speak_for(await us.join(group, process=other.shelf))

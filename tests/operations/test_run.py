@@ -10,8 +10,9 @@ import trio
 
 from crdtcast.datatypes import LWWRegister
 from crdtcast.exceptions import NotReadyError
+from crdtcast.fresh import wall_clock_ms
 from crdtcast.service.probes import Probes
-from crdtcast.service.run import NodeProcess, wall_clock_ms
+from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
 from tests.operations.test_requests import until_ready
 
