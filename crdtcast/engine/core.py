@@ -290,7 +290,7 @@ class Core:
             return
         lacking = self._lacking(vector)
         if is_news:
-            note_progress(peer, lacking, vector, self._tick)
+            note_progress(peer, lacking, self.vector, vector, self._tick)
         if not lacking:
             return
         linked = [p.incarnation for p in self._peers.values() if p.linked]

@@ -2,8 +2,8 @@
 
 Any member repairs any other, whoever the origin is. To keep members from all sending the same, and from repairing what
 is only in flight, the origin (or anybody, if the origin is not linked here) repairs after `hold` ticks, the others
-three ticks later, and not while the peer gets on with that origin by what somebody else sends. What a fresh link has
-never carried is repaired at once.
+three ticks later. Of what the peer lacks very much, it gets nothing from others while it gets on by what somebody else
+sends. What a fresh link has never carried is repaired at once.
 """
 
 import heapq
@@ -29,7 +29,9 @@ def relay_hold(peer: Peer) -> int:
     return peer.hold + 3
 
 
-def note_progress(peer: Peer, lacking: Collection[str], known: Vector, tick: int) -> None:
+def note_progress(
+    peer: Peer, lacking: Collection[str], delivered: Vector, known: Vector, tick: int
+) -> None:
     """A digest of `peer` has come, with the vector `known`, that lacks something of these origins."""
     before, sent, fresh = peer.progress, peer.sent, (0, peer.linked_at)
     progress = {}
@@ -37,7 +39,10 @@ def note_progress(peer: Peer, lacking: Collection[str], known: Vector, tick: int
         have = known.get(origin, 0)
         had, since = before.get(origin, fresh)
         others = origin in before and have > max(had, sent.get(origin, 0))
-        progress[origin] = (have, tick if others else since)
+        much = (
+            delivered[origin] - have > BATCH_MESSAGES
+        )  # a few are worth a shorter way than a slow link's
+        progress[origin] = (have, tick if others and much else since)
     peer.progress = progress
     peer.told_at = tick
 
