@@ -14,7 +14,7 @@ from crdtcast.comparison import UNKNOWN, Comparing
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.hlc import HLC
-from crdtcast.objects import CRDT, Key, Objects
+from crdtcast.objects import CRDT, Key, Objects, joined
 from crdtcast.pasts import Pasts, Rebasing
 from crdtcast.process import Process
 from crdtcast.tags import Dot, Tag
@@ -140,8 +140,8 @@ class Shelf(Process):
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
         ]
         pasts = [self.name, self._pasts.packed()] if self._pasts else []
-        packed: bytes = msgpack.packb([self.clock.latest, self.objects.packed(), touched, *pasts])
-        return packed
+        latest, *rest = map(msgpack.packb, (self.clock.latest, touched, *pasts))
+        return joined(latest, self.objects.image(), *rest)
 
     def set_state(self, state: bytes) -> None:
         """See `Process`. An empty state is that of a group which has said nothing yet."""

@@ -1,7 +1,10 @@
 """Objects on a group: whatever an operator types is done or refused, and never half done."""
 
+from contextlib import suppress
+from random import Random
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +75,26 @@ def test_an_operation_is_done_or_refused_with_an_error_of_ours(
         alone.shelf.tcstable(tag)
         copy.tcstable(tag)
     assert copy.get_state() == alone.shelf.get_state()
+
+
+@given(
+    st.lists(st.tuples(operations, st.lists(json_values, max_size=2)), max_size=12), st.randoms()
+)
+def test_a_state_whose_objects_are_kept_packed_is_that_of_objects_that_are_not(
+    typed: list[tuple[tuple[str, str], list[Any]]], random: Random
+) -> None:
+    alone = Alone()
+    settled = 0
+    for (type_name, operation), args in typed:
+        with suppress(CrdtcastError):
+            alone.perform(random.choice("xy") + type_name, type_name, operation, args)
+        if random.random() < 0.3:
+            alone.shelf.send(alone.shelf.packed([[random.choice("xy") + type_name, None]]))
+        if random.random() < 0.3 and settled < len(alone.sent):
+            settled += 1
+            alone.shelf.tcstable(Tag(Dot("a.1", settled), (), {"a.1": settled - 1}))
+        objects = msgpack.unpackb(alone.shelf.get_state())[1]
+        assert msgpack.packb(objects) == msgpack.packb(alone.shelf.objects.packed())
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93\x00\x90\x90", b"\x92\x05\x90", b"\x05"])
