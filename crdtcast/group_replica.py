@@ -157,6 +157,10 @@ class GroupReplica(Replica):
 
     # What has happened
 
+    def _skipped(self, operations: int) -> None:
+        self.shelf.unreadable += operations
+        super()._skipped(operations)
+
     def _answered(self, number: str) -> None:
         self._answers.unpark_all()
 

@@ -309,20 +309,23 @@ class Objects:
 
     # Types
 
-    def learn(self, crdt_type: type[CRDT]) -> int:
-        """Know a type from now on, or a newer version of it; what was stored for it takes effect.
-
-        The number of operations that turned out to be no operations. Raises LocalProtocolError if
-        another class has the type's name.
-        """
+    def check_upgrade(self, crdt_type: type[CRDT]) -> None:
+        """Raise LocalProtocolError if another class has the type's name, in this version or a newer one."""
         known = self._types.get(crdt_type.TYPE)
-        if known is crdt_type:
-            return 0
-        if known is not None and known.VERSION >= crdt_type.VERSION:
+        if known not in (None, crdt_type) and known.VERSION >= crdt_type.VERSION:
             raise LocalProtocolError(
                 f"{crdt_type.__name__} calls itself {crdt_type.TYPE!r}, which is {known.__name__} "
                 f"in version {known.VERSION} here: give it a TYPE of its own, or raise its VERSION"
             )
+
+    def learn(self, crdt_type: type[CRDT]) -> int:
+        """Know a type from now on, or a newer version of it; what was stored for it takes effect.
+
+        The number of operations that turned out to be no operations. Raises what `check_upgrade` does.
+        """
+        if self.knows(crdt_type):
+            return 0
+        self.check_upgrade(crdt_type)
         self._types[crdt_type.TYPE] = crdt_type
         concerned = [
             held

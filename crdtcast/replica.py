@@ -202,10 +202,11 @@ class Replica(ABC):
 
     def upgrade(self, *types: type[PureOpCRDT[Any]]) -> None:
         """Know new types, or newer versions of known ones, while the replica runs. What was stored
-        because it was not understood takes effect.
+        because it was not understood takes effect. LocalProtocolError as for `require`.
         """
         for crdt_type in types:
             check_data_type(crdt_type)
+            self.held.check_upgrade(crdt_type)
             try:
                 skipped = self.held.learn(crdt_type)
             except BaseException as error:

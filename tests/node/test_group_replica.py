@@ -236,6 +236,8 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
             _ = b.object("board", OldBoard).value
         await present.up["a"].object("board", NewBoard).add("z")
         await eventually(lambda: b.object("board", OldBoard).unknown > 0)
+        with pytest.raises(LocalProtocolError, match="give it a TYPE of its own"):
+            b.upgrade(type("Other", (Likes,), {"TYPE": OldBoard.TYPE}))
         b.upgrade(NewBoard, Likes)
         assert b.object("board", NewBoard).value == {"y", "z"}
         assert b.object("likes", Likes).value == 3
