@@ -143,19 +143,6 @@ class Membership:
         contact = self._by_base.get(join[0])
         return contact is None or stable.get(contact, 0) >= join[1]
 
-    def may_be_unknown(self, incarnation: str, stable: Vector) -> bool:
-        """Whether it may have been let in beyond a cut: its join is not stable here, and its contact, or the contact of
-        that one, has not left, which would be behind the join.
-        """
-        while not self.is_established(incarnation, stable):
-            join = joined_by(incarnation)
-            assert join is not None
-            incarnation = self._by_base[join[0]]
-            cut = self.ended.get(incarnation)
-            if cut is None or cut.how is not How.LEFT:
-                return True
-        return False
-
     # Changes
 
     def join(self, incarnation: str, join: Join) -> None:

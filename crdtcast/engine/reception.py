@@ -187,8 +187,8 @@ class Reception(Core):
         if cut is not None:
             return cut >= self.vector[self.me]
         assert self._farewell is not None
-        in_doubt = self._membership.may_be_unknown(self.me, self._stability.stable)
-        return not in_doubt or self._farewell.is_known_to(sender)
+        everybody_knows = self._membership.is_established(self.me, self._stability.stable)
+        return everybody_knows or self._farewell.is_known_to(sender)
 
     def _receive_digest(self, sender: str, digest: Digest) -> None:
         weight = check_group_digest(sender, digest, self.vector, self.me)
