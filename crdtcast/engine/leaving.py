@@ -59,7 +59,9 @@ class Farewell:
 
     def is_known_to(self, sender: str) -> bool:
         """Whether it has named this incarnation as a member, or was let in by somebody who had before."""
-        while sender not in self._named_at:
+        for _ in range(len(self._heard) + 1):  # ids that somebody made up may go round in circles
+            if sender in self._named_at:
+                return True
             join = joined_by(sender)
             contact = next((k for k in self._heard if join and base_of(k) == join[0]), None)
             if join is None or contact is None:
@@ -67,7 +69,7 @@ class Farewell:
             if contact in self._named_at:
                 return self._named_at[contact] < join[1]
             sender = contact
-        return True
+        return False
 
     def asked(self, tick: int) -> None:
         """Everybody has been asked; the next time is later and later."""

@@ -123,3 +123,6 @@ def test_whether_it_is_known_to_somebody() -> None:
     assert not farewell.is_known_to("d.1+e.1+1")
     farewell.heard(joiners[7], digest(**{joiners[7]: 1}), 3)
     assert farewell.is_known_to("d.1+c.1+2")
+    farewell.heard("f.1+g.1+1", digest(), 4)
+    farewell.heard("g.1+f.1+1", digest(), 4)
+    assert not farewell.is_known_to("f.1+g.1+1")
