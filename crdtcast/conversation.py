@@ -101,9 +101,10 @@ class Conversation:
             await self.say(Proof(proof(self._secret, mine, dialler, acceptor)))
         heard = await self.hear_a(Proof)
         if not proves(heard.mac, self._secret, theirs, dialler, acceptor):
+            one, other = sorted((own.name, peer.name))  # the same line, whoever dials
             text = (
-                f"nodes {own.name!r} and {peer.name!r} have different shared secrets, or somebody repeats "
-                "what another one said: give all members of a group the same secret"
+                f"nodes {one!r} and {other!r} have different shared secrets, or somebody repeats what "
+                "another one said: give all members of a group the same secret"
             )
             await self.refuse(Refusal(Reason.SECRET, text))
         if not self._dialled:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog import EventLog, check_directory
 from crdtcast.grouplog import GroupLog
 from crdtcast.journal.saved import Happened
 from crdtcast.messages import Message
@@ -27,9 +27,13 @@ def _wall_clock_us() -> int:
 
 
 class DurableLog:
-    """An `Observer` of a `Recording`. directory: of the logs of all its incarnations."""
+    """An `Observer` of a `Recording`. directory: of the logs of all its incarnations.
+
+    ConfigurationError for one that cannot be used: now, since later there is a member of the group.
+    """
 
     def __init__(self, member: "GroupMember", directory: Path) -> None:
+        check_directory(directory)
         self._member = member
         self._directory = directory
         self._log: EventLog | None = None

@@ -111,15 +111,11 @@ class EventLog:
         self._privacy = privacy
         self._log = log
         tail = LogTail()
+        check_directory(self._directory)
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
             tail = self.recover(self._directory, replica, group=group, incarnation=incarnation)
         except OSError as error:
-            if error.errno not in _REFUSALS:
-                raise ConfigurationError(
-                    f"cannot keep an event log in {self._directory}: {error.strerror or error}; give it "
-                    "a directory that this user may write to"
-                ) from error
+            _object(self._directory, error)
         self._seq = tail.seq
         self._vector = dict(tail.vector)
         self._stable = dict(tail.stable)
@@ -471,6 +467,28 @@ class EventLog:
             elif event.kind in (Kind.LEAVE, Kind.EVICT):
                 members.discard(event.dot.origin)
         return LogTail(wanted, seq, vector, stable, torn, tuple(sorted(members)))
+
+
+def check_directory(directory: Path) -> None:
+    """Make it if it is not there. A disk that is full may have room later.
+
+    :raises ConfigurationError: it cannot be made, or not be written to.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _object(directory, error)
+    else:
+        if not os.access(directory, os.W_OK | os.X_OK):
+            _object(directory, OSError(errno.EACCES, "not writable"))
+
+
+def _object(directory: Path, error: OSError) -> None:
+    if error.errno not in _REFUSALS:
+        raise ConfigurationError(
+            f"cannot keep an event log in {directory}: {error.strerror or error}; give it a directory "
+            "that this user may write to"
+        ) from error
 
 
 def _opened(sealed: Path) -> Path:

@@ -12,6 +12,7 @@ welcome(0), and the lesser one welcome(n): that is the moment from which the lin
 """
 
 import logging
+import os
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -302,4 +303,7 @@ def _host(remote: str) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    below = error.__cause__  # of a failed dial: why, for each address that the host has
+    tried = below.exceptions if isinstance(below, ExceptionGroup) else [below]
+    numbers = {each.errno for each in tried if isinstance(each, OSError) and each.errno}
+    return ", ".join(sorted(map(os.strerror, numbers))) or str(error) or type(error).__name__

@@ -46,7 +46,7 @@ from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog import EventLog, check_directory
 from crdtcast.exceptions import (
     ConfigurationError,
     HandshakeError,
@@ -174,6 +174,8 @@ class Gateway:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve. Raises ConfigurationError when the server cannot be used, SupersededError when it is taken over."""
         try:
+            if self.options.log_dir is not None:
+                check_directory(self.options.log_dir)  # before it is a member of the group
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery

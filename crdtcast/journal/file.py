@@ -5,6 +5,7 @@ that counts, syncs it, and only then gives it its name. A frame is written when 
 been synced. A file that could not be written or synced is never tried again.
 """
 
+import errno
 import os
 import re
 import secrets
@@ -38,6 +39,18 @@ from crdtcast.journal.interface import Journal, Recovered
 
 _PROOF = "proof"
 _NEW = "journal.new"
+_ROOM = "make room"
+_ELSEWHERE = "give it a directory that this user may write to"
+_REMEDIES = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EFBIG: _ROOM,
+    errno.EACCES: _ELSEWHERE,
+    errno.EPERM: _ELSEWHERE,
+    errno.EROFS: _ELSEWHERE,
+    errno.ENOTDIR: _ELSEWHERE,
+    errno.EEXIST: _ELSEWHERE,
+}
 _SEGMENT = re.compile(r"journal-(\d{12})")
 
 
@@ -251,9 +264,10 @@ class FileJournal(Journal):
         try:
             yield
         except OSError as error:
+            remedy = _REMEDIES.get(error.errno or 0, "mend the disk")
             raise JournalError(
                 f"the journal in {self.path} cannot be {what}: {error.strerror or error}; nothing that "
-                "was not on the disk has left this node: make room or mend the disk, and start it again"
+                f"was not on the disk has left this node: {remedy}, and start it again"
             ) from error
 
 

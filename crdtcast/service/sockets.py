@@ -25,7 +25,9 @@ async def listen_at(place: str) -> trio.SocketListener:
         return (await listen(parse_address(place)))[0]
     path = Path(place)
     if len(os.fsencode(path)) > 100:
-        raise ConfigurationError(f"cannot listen at {path}: a socket's path has 100 bytes at most")
+        raise ConfigurationError(
+            f"cannot listen at {path}: a socket's path has 100 bytes at most: choose a shorter one"
+        )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_own(path.parent):
@@ -46,7 +48,10 @@ async def listen_at(place: str) -> trio.SocketListener:
             os.umask(before)
         listener.listen(64)
     except OSError as error:
-        raise ConfigurationError(f"cannot listen at {path}: {error.strerror or error}") from error
+        why = error.strerror or error
+        raise ConfigurationError(
+            f"cannot listen at {path}: {why}: choose another admin path, which this user may write to"
+        ) from error
     return trio.SocketListener(listener)
 
 

@@ -1,5 +1,6 @@
 """A file journal on a real disk: what it recognises, and what it refuses."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from crdtcast.exceptions import ConfigurationError, JournalError, UnusableInputE
 from crdtcast.journal import FileJournal, MemoryJournal, Recovered
 from crdtcast.testing.disk import Disk
 from crdtcast.testing.journals import check_journal
+from tests.examples import examples
 
 
 def write(path: Path, *batches: bytes, snapshot: bytes | None = b"state") -> None:
@@ -236,9 +238,25 @@ def test_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> 
 def test_place_that_is_no_directory_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        JournalError, match=r"cannot be opened: .*\bdirectory|cannot be opened: File"
+        JournalError,
+        match=r"cannot be opened: (.*\bdirectory|File).*: give it a directory that this user may write to",
     ):
         load(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "make room"), (errno.EIO, "mend the disk"), (errno.EROFS, "may write to")],
+)
+def test_what_to_do_is_said_for_each_failure(
+    number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(JournalError, match=f"{remedy}, and start it again"):
+        load(tmp_path)
 
 
 def test_new_directories_are_synced_into_their_parents(
@@ -282,7 +300,7 @@ def mangled(draw: st.DrawFn) -> dict[str, bytes]:
     return files
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(mangled())
 def test_any_bytes_are_refused_clearly_or_give_a_valid_beginning(files: dict[str, bytes]) -> None:
     disk = Disk()

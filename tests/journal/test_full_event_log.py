@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast import open_group, open_replica
+from crdtcast import ConfigurationError, open_group, open_replica
 from crdtcast.datatypes import PNCounter
 from crdtcast.logcheck.check import check_logs
 
@@ -97,4 +97,22 @@ def test_whoever_runs_in_a_program_says_so(
                 assert check_logs([tmp_path / "logs" / replica]).counts["messages"] == 4
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
+    trio.run(main)
+
+
+def test_a_directory_that_cannot_be_used_is_found_before_the_node_is_a_member(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+
+    async def main() -> None:
+        async with open_group("eu", found=True) as eu:
+            with pytest.raises(ConfigurationError, match="that this user may write to"):
+                async with open_group(
+                    "us", join=eu.address, journal=tmp_path / "us", event_logs=tmp_path / "file"
+                ):
+                    pass
+            await eu.wait_stable(eu.tcbroadcast(b"there is nobody else"))
+            assert set(eu.members) == {"eu"}
+
     trio.run(main)

@@ -25,6 +25,7 @@ from crdtcast.messages import Delivery
 from crdtcast.simulator import campaign
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.tags import Dot, Tag
+from tests.examples import examples
 
 
 class Checked(NotingEngine):
@@ -140,7 +141,7 @@ def test_newer_contents_are_refused() -> None:
         unpack_saved(newer, "it")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 200), st.booleans())
 def test_any_bytes_are_refused_clearly(piece: bytes, at: int, cut: bool) -> None:
     whole = pack_saved(Saved("g", "a", state=GroupEngine.found("a.1", []).state(), parked=PARKED))

@@ -383,3 +383,14 @@ def test_a_clock_is_not_moved_to_where_no_time_stamp_is(
             assert isinstance(client.call("CRDTCAST", "ADVANCE", absurd), ErrorReply)
         assert client.call("CRDTCAST", "ADVANCE", "-86400000") == b"OK"
         assert client.call("INCR", "n") == 1
+
+
+def test_a_log_directory_that_cannot_be_used_is_found_before_the_server_is_asked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    running = Running(options(tmp_path, 1, log_dir=tmp_path / "file"))
+    running.wait_ended()
+    assert isinstance(running.error, BaseExceptionGroup)
+    (error,) = running.error.exceptions
+    assert isinstance(error, ConfigurationError) and "that this user may write to" in str(error)
