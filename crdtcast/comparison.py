@@ -91,16 +91,20 @@ class Comparing:
     def delivered(self, message: list[Any]) -> None:
         """A message of ours. Nothing happens for one that is none, or of a comparison that is over."""
         match message:
-            case ["ask", str(number), [*members]] if self._name in members:
+            case ["ask", str(number), [*members]] if self._name in members and _are_texts(members):
                 self._rounds[number] = _Round(frozenset(members))
                 while len(self._rounds) > _MOST:
                     del self._rounds[next(iter(self._rounds))]
                 self._answer(["tell", number, self._name, dict(self._digests())])
-            case ["tell", str(number), str(name), dict(digests)] if number in self._rounds:
+            case ["tell", str(number), str(name), dict(digests)] if (
+                number in self._rounds and _are_texts([*digests, *digests.values()])
+            ):
                 self._rounds[number].told[name] = digests
                 self._confirm(number)
                 self.on_news(number)
-            case ["confirm", str(number), str(name), [*touched]] if number in self._rounds:
+            case ["confirm", str(number), str(name), [*touched]] if (
+                number in self._rounds and _are_texts(touched)
+            ):
                 self._rounds[number].confirmed[name] = frozenset(touched)
                 self.on_news(number)
             case ["done", str(number)]:
@@ -151,3 +155,7 @@ class Comparing:
     def forget(self) -> None:
         """This member goes on from another state: what was noted here says nothing any more."""
         self._rounds.clear()
+
+
+def _are_texts(parts: Iterable[Any]) -> bool:
+    return all(type(part) is str for part in parts)

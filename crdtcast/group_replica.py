@@ -128,6 +128,8 @@ class GroupReplica(Replica):
         """Compare all replicas while everybody goes on writing. What nobody touches meanwhile has to be equal.
 
         seconds: how long they have to answer. If some do not, they are named, and nothing is said of the objects.
+
+        LocalProtocolError: this member was evicted meanwhile, and is back: ask again. EndedError: it has left.
         """
         await self.member.ready()
         number = secrets.token_hex(8)
@@ -136,6 +138,7 @@ class GroupReplica(Replica):
         with trio.move_on_after(seconds):
             while comparing.missing(number):
                 await self._answers.park()
+                self._check_open()
         return comparing.end(number)
 
     # What is issued
@@ -162,6 +165,10 @@ class GroupReplica(Replica):
         super()._skipped(operations)
 
     def _answered(self, number: str) -> None:
+        self._answers.unpark_all()
+
+    def _all_changed(self) -> None:
+        super()._all_changed()
         self._answers.unpark_all()
 
     def _happened(self, keys: Collection[Key] | None) -> None:

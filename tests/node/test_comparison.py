@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from crdtcast.comparison import Comparison
+from crdtcast.comparison import Comparing, Comparison
 from crdtcast.group_replica import GroupReplica
 from crdtcast.tags import Dot, Tag
 from tests.node.group_support import Host, World, members_are
@@ -196,3 +196,24 @@ async def test_what_takes_something_away_is_sent_again_where_the_group_has_not_c
         assert [a.value(name) for name in ("old", "kept")] == ["newer", "of b"]
         assert len(a.value("many")) == 200, "of a large object nobody knows what it was"
         assert c.replica.shelf.yielded == 3
+
+
+def test_what_is_no_comparison_is_nothing_to_anybody() -> None:
+    said: list[list[Any]] = []
+    comparing = Comparing("a", lambda: {"x": "1"}, said.append)
+    comparing.delivered(["ask", "7", ["a", "b"]])
+    for nonsense in (
+        ["ask", "8", ["a", ["b"]]],
+        ["ask", "8", ["a", {"b": 1}]],
+        ["ask", ["8"], ["a"]],
+        ["tell", "7", "b", {"x": ["1"]}],
+        ["tell", "7", "b", {b"x": "1"}],
+        ["tell", "7", "b", None],
+        ["confirm", "7", "b", [["x"]]],
+        ["confirm", "7"],
+        ["done", None],
+        [],
+    ):
+        comparing.delivered(nonsense)
+    assert said == [["tell", "7", "a", {"x": "1"}]]
+    assert comparing.missing("7") == {"a", "b"}

@@ -216,6 +216,34 @@ async def test_a_token_of_somebody_unheard_of_is_waited_for() -> None:
 
 
 @simulated
+async def test_whoever_compares_is_told_at_once_that_its_member_is_out() -> None:
+    async with regions("a", "b", "c") as present:
+        b, c = present.up["b"], present.up["c"]
+        outcomes: list[tuple[str, float]] = []
+
+        async def verify(replica: GroupReplica) -> None:
+            with pytest.raises(LocalProtocolError) as refusal:
+                await replica.verify(3600)
+            outcomes.append((str(refusal.value), trio.current_time()))
+
+        async with trio.open_nursery() as nursery:
+            present.cut("c")
+            nursery.start_soon(verify, c)
+            await present.evict("c")
+            present.cut()
+            await eventually(lambda: bool(outcomes))
+            assert "come back from an eviction" in outcomes[0][0]
+            await present.agree()
+            present.cut("a")
+            nursery.start_soon(verify, b)
+            await trio.sleep(1)
+            present.cut()
+            await b.member.leave()
+            await eventually(lambda: len(outcomes) == 2)
+            assert "takes part no more" in outcomes[1][0]
+
+
+@simulated
 async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_later() -> None:
     async with regions("a", types=[NewBoard, Likes]) as present:
         a = present.up["a"]
