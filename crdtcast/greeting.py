@@ -149,4 +149,4 @@ class Greeting(PeerTable):
             tls.refresh()
         except ConfigurationError as error:
             text = f"{error} (until then the former certificate is used)"
-            self._rarely.log(trio.current_time(), "certificate", logging.ERROR, text)
+            self._rarely.log(trio.current_time(), text, logging.ERROR, text)

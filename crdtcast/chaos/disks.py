@@ -62,11 +62,9 @@ class SmallDisk(Disk):
         """It becomes as small as what is on it: no file can have another block."""
         while True:
             here = os.statvfs(self.path)
-            used = (
-                max(here.f_blocks - here.f_bfree, 1) * here.f_frsize
-            )  # 0 would be without a limit
+            used = max(here.f_blocks - here.f_bfree, 1)  # 0 would be without a limit
             try:
-                _mount(TMPFS.encode(), self.path, _REMOUNT, f"size={used}")
+                _mount(TMPFS.encode(), self.path, _REMOUNT, f"size={used * here.f_frsize}")
             except OSError as error:
                 if error.errno != errno.EINVAL:  # more has been written meanwhile
                     raise

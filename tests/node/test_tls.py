@@ -426,7 +426,16 @@ async def test_a_renewed_certificate_counts_without_a_restart(
         assert len(said) == 2
         assert "until then the former certificate is used" in said[0]
         assert "is no member of this group" in said[1], said
+        bad = authority.issue("a")
+        for option in ("certificate", "key"):  # another trouble is another line
+            good = more["a"][option].read_bytes()
+            more["a"][option].write_bytes(bad[option].read_bytes())
+            bad[option].write_bytes(good)
         authority.ca.write_bytes(whole)
+        _, said = await knock(members["a"], stranger, caplog)
+        assert len(said) == 1 and "has not signed it" in said[0] and "until then" in said[0]
+        for option in ("certificate", "key"):
+            more["a"][option].write_bytes(bad[option].read_bytes())
         _, said = await knock(members["a"], stranger, caplog)
         assert len(said) == 1 and "the group's CA has not signed it" in said[0]
         members["b"].node.links().restart("test")
