@@ -31,6 +31,7 @@ from crdtcast.journal.noting import NotingEngine
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
 from crdtcast.spilling import SpillingEngine
+from crdtcast.turnover import turnover
 
 
 class Living(Broadcasting):
@@ -323,6 +324,9 @@ class Living(Broadcasting):
         members = tuple(engine.members)
         if members != self._members:
             names, before = set(map(name_of, members)), set(map(name_of, self._members))
+            if before:
+                for line in turnover(engine, self._members, self.group):
+                    self._logger.info("%s", line)
             self._members = members
             # Who was cut off by force may have done the same: somebody has to dial, to find that out.
             forced = {name_of(x) for x, cut in engine.tombs.items() if cut.how is How.FORCED}
@@ -340,7 +344,7 @@ class Living(Broadcasting):
         if (standing := engine.standing) is not self._standing:
             self._standing = standing
             self._changed.unpark_all()
-            self._logger.info("%s in group %s is %s", engine.me, self.group, standing.value)
+            self._logger.info("%s in group %s: %s", engine.me, self.group, standing.value)
             if standing is Standing.LEFT:
                 self._left.set()
                 if self._recording is not None:

@@ -32,6 +32,7 @@ from crdtcast.incarnation import member_named, name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.tags import Dot, Tag
+from crdtcast.turnover import turnover
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Belonging:
         self._resumed_at = 0
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
+        self._members: tuple[str, ...] = ()
         self._told_at = 0.0
         self.changed = trio.lowlevel.ParkingLot()
         """Unparked when the members, or the standing of this one, may be others."""
@@ -300,7 +302,14 @@ class Belonging:
         self.changed.unpark_all()
         self._keep_addresses()
         engine = self.peers.engine
-        if engine is None or engine.standing is self._standing:
+        if engine is None:
+            return
+        if (members := tuple(engine.members)) != self._members:
+            if self._members:
+                for line in turnover(engine, self._members, self._gateway.options.node.group):
+                    self._log.info("%s", line)
+            self._members = members
+        if engine.standing is self._standing:
             return
         committer = self._gateway.committer
         if committer.sending or committer.behind:

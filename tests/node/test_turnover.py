@@ -1,0 +1,41 @@
+"""Operators read in the log of any member who has come and gone, and how."""
+
+import logging
+
+import pytest
+
+from crdtcast.incarnation import name_of
+from tests.node.group_support import members_are, world
+from tests.node.network import simulated
+
+
+@simulated
+async def test_each_member_says_who_has_joined_left_and_been_evicted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, "crdtcast"):
+        async with world("a", "b", "c", "d") as group:
+            a, b, c, d = group.hosts.values()
+            await d.up.leave()
+            await members_are(a.up, "a", "b", "c")
+            c.die()
+            a.up.evict("c")
+            await members_are(a.up, "a", "b")
+            b.die()
+            a.up.evict("b", force=True)
+            await members_are(a.up, "a")
+    said = [
+        (name_of(words[0]), " ".join(words[1:]))
+        for words in (record.getMessage().split() for record in caplog.records)
+        if "members are" in " ".join(words)
+    ]
+    for line in (
+        ("b", "has joined group g, whose members are a, b"),
+        ("d", "has left group g, whose members are a, b, c"),
+        ("c", "was evicted from group g, whose members are a, b"),
+        ("b", "was evicted by force from group g, whose members are a"),
+    ):
+        assert line in said, f"{line} is not among {said}"
+    assert said.count(("b", "has joined group g, whose members are a, b")) == 1, (
+        "b told it of itself"
+    )
