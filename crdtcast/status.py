@@ -14,6 +14,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.options import format_address
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import SpillingEngine
+from crdtcast.watching import member_names
 
 if TYPE_CHECKING:
     from crdtcast.channel import Channel
@@ -75,6 +76,8 @@ class Status:
     delivered here. store_bytes: of payloads that are not stable, in memory; spilled_bytes: on disk.
     held_bytes: of both, and of what is kept of each message beside; most_bytes: the most that may be
     held, None without a limit.
+    links: with all members of all groups here, whoever is linked, and whoever is being dialled; not with
+    those who are gone.
     stability_lag: age of the oldest message that is not stable here. vector: what is
     delivered, by incarnation. clock_drift_refused: time stamps of others that were too far ahead.
     journal: what the journal says of itself; None in memory.
@@ -140,7 +143,7 @@ def status(
             HolderStatus(name_of(who) or who, who if name_of(who) else None, since)
             for who, since in held.holders.items()
         ),
-        links=endpoint.status(),
+        links=_links(endpoint),
         refused=endpoint.refusals(),
         sent=counters.sent,
         delivered=counters.delivered,
@@ -200,6 +203,15 @@ def _place(runtime: "Node | Channel") -> "tuple[Endpoint, str]":
     if isinstance(runtime, Channel):
         return runtime.shared, runtime.group
     return runtime, runtime.options.group
+
+
+def _links(endpoint: "Endpoint") -> dict[str, LinkStatus]:
+    links = endpoint.status()
+    if not links:
+        return links
+    wanted = {name for engine in endpoint.engines().values() for name in member_names(engine)}
+    wanted.update(peer.label for peer in endpoint.links().dialled)
+    return {label: link for label, link in links.items() if label in wanted or link.state != "down"}
 
 
 def _standing(engine: Core) -> Standing:

@@ -37,8 +37,10 @@ async def test_a_group_tells_members_links_lag_and_who_holds_back() -> None:
         assert 55 < holder.since <= 62 and 55 < troubled.stability_lag <= 62
         assert troubled.unstable == 1 and troubled.store_bytes > 0
         assert troubled.caught_up, "nobody waits for a suspect"
+        assert troubled.links["c"].state != "up", "a member that is out of reach is shown"
         a.up.evict("c")
         await eventually(lambda: status(a.up.channel).suspects == ())
+        await eventually(lambda: set(status(a.up.channel).links) == {"b"})  # no alarm for ever
         shown = json.loads(json.dumps(as_json(status(a.up.channel))))
         assert shown["members"][0]["name"] == "a"
         assert set(shown) == set(type(calm).__dataclass_fields__)
