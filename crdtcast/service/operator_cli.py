@@ -70,6 +70,13 @@ def _print(found: Any, as_json: bool, view: Callable[[Any], str]) -> None:
     click.echo(json.dumps(found) if as_json else view(found))
 
 
+def _confirm(question: str, options: str) -> None:
+    """Go on only if the operator says yes. A script has to give the options instead."""
+    if not sys.stdin.isatty():
+        raise UnusableInputError(f"give {options} if you are sure: nobody is here to ask")
+    click.confirm(question, abort=True, err=True)
+
+
 @click.command()
 @asks
 @as_json
@@ -113,11 +120,7 @@ def evict(member: str, force: bool, yes: bool, seconds: float, as_json: bool, **
     """
     if force and not yes:
         click.echo(_SPLIT.format(member=member), err=True)
-        if not sys.stdin.isatty():
-            raise UnusableInputError(
-                "give --yes with --force if you are sure: nobody is here to ask"
-            )
-        click.confirm(f"Cut off {member} by force?", abort=True, err=True)
+        _confirm(f"Cut off {member} by force?", "--yes with --force")
     found = Where(**where).ask("evict", member=member, force=force, seconds=seconds)
     _print(
         found,
@@ -144,9 +147,7 @@ def surrender(yes: bool, as_json: bool, **where: Any) -> None:
     What had become stable on this side alone is lost.
     """
     if not yes:
-        click.confirm(
-            "What is stable on this side alone is LOST. Give it up?", abort=True, err=True
-        )
+        _confirm("What is stable on this side alone is LOST. Give it up?", "--yes")
     _print(Where(**where).ask("surrender"), as_json, lambda _: "given up: it joins the other side")
 
 

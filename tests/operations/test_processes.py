@@ -93,6 +93,7 @@ def test_what_cannot_be_done_is_one_line_that_says_what_to_do(group: dict[str, R
         (("evict", "asia"), eu, "'asia' is no member of group 'shop'"),
         (("evict", "eu"), eu, "is this node itself: let it leave"),
         (("evict", "us", "--force"), eu, "give --yes with --force if you are sure"),
+        (("surrender",), eu, "give --yes if you are sure"),
         (("surrender", "--yes"), eu, "is not in dispute with anybody"),
     ):
         error = crdtcast(*words, at=at, code=2).stderr
