@@ -12,7 +12,6 @@ welcome(0), and the lesser one welcome(n): that is the moment from which the lin
 """
 
 import logging
-import os
 from collections.abc import Awaitable, Callable
 
 import trio
@@ -22,7 +21,7 @@ from crdtcast.exceptions import RemoteProtocolError, SupersededError
 from crdtcast.greeting import Agreed, Greeting
 from crdtcast.handshake import Patience, Reason, Refused, patience
 from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
-from crdtcast.logs import Throttle
+from crdtcast.logs import Throttle, cause_of
 from crdtcast.options import NodeOptions, format_address
 from crdtcast.peers import Peer
 from crdtcast.wire import FrameKind, Welcome, encode
@@ -133,7 +132,7 @@ class Links(Greeting):
             return self._unreachable(peer, "no answer")
         except Exception as error:
             # Not only OSError: a host name that cannot be encoded is a UnicodeError, for example.
-            return self._unreachable(peer, _cause(error))
+            return self._unreachable(peer, cause_of(error))
         return await self._converse(stream, peer)
 
     def _unreachable(self, peer: Peer, cause: str) -> Patience:
@@ -171,7 +170,9 @@ class Links(Greeting):
             trouble = str(error) + self._hint(dialled)
         except STREAM_ERRORS as error:
             level = logging.INFO  # who dials us may change its mind, or has got another connection
-            trouble = f"connection broke during the handshake: {_cause(error)}{self._hint(dialled)}"
+            trouble = (
+                f"connection broke during the handshake: {cause_of(error)}{self._hint(dialled)}"
+            )
         except Exception as error:
             self._logger.exception("unexpected error on the connection with %s", label)
             trouble = f"unexpected {type(error).__name__}: {error}"
@@ -300,10 +301,3 @@ def _remote(stream: trio.abc.Stream) -> str:
 
 def _host(remote: str) -> str:
     return remote.rpartition(":")[0]
-
-
-def _cause(error: BaseException) -> str:
-    below = error.__cause__  # of a failed dial: why, for each address that the host has
-    tried = below.exceptions if isinstance(below, ExceptionGroup) else [below]
-    numbers = {each.errno for each in tried if isinstance(each, OSError) and each.errno}
-    return ", ".join(sorted(map(os.strerror, numbers))) or str(error) or type(error).__name__

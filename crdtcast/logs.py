@@ -1,6 +1,9 @@
-"""One clear line for what may happen a thousand times a second. The clock is the caller's."""
+"""One clear line for what may happen a thousand times a second, and for why a connection failed. The clock is the
+caller's.
+"""
 
 import logging
+import os
 from collections.abc import Hashable
 
 
@@ -38,3 +41,11 @@ class Throttle:
     def forget(self, key: Hashable) -> None:
         """The trouble is over: the next line under `key` comes at once."""
         self._last.pop(key, None)
+
+
+def cause_of(error: BaseException) -> str:
+    """Why a connection failed, in few words."""
+    below = error.__cause__  # of a failed dial: one for each address that the host has
+    tried = below.exceptions if isinstance(below, ExceptionGroup) else [below]
+    numbers = {each.errno for each in tried if isinstance(each, OSError) and each.errno}
+    return ", ".join(sorted(map(os.strerror, numbers))) or str(error) or type(error).__name__

@@ -1,10 +1,11 @@
 """A log that strangers cannot fill."""
 
+import errno
 import logging
 
 import pytest
 
-from crdtcast.logs import Throttle
+from crdtcast.logs import Throttle, cause_of
 
 
 def test_one_line_per_key_and_period_and_a_count_of_the_others(
@@ -30,3 +31,16 @@ def test_ever_new_keys_do_not_make_ever_more_lines(caplog: pytest.LogCaptureFixt
     assert len(caplog.messages) == 20
     throttle.log(30.0, "later", logging.WARNING, "later")
     assert caplog.messages[-1] == "later"
+
+
+def test_what_a_connection_failed_of_is_told_though_it_was_wrapped() -> None:
+    def dialled(*causes: OSError) -> OSError:
+        wrapped = OSError("all attempts failed")
+        wrapped.__cause__ = causes[0] if len(causes) == 1 else ExceptionGroup("all", causes)
+        return wrapped
+
+    refused, away = OSError(errno.ECONNREFUSED, "x"), OSError(errno.EHOSTUNREACH, "x")
+    assert cause_of(dialled(refused)) == "Connection refused"
+    assert cause_of(dialled(refused, away, refused)) == "Connection refused, No route to host"
+    assert cause_of(OSError("said already")) == "said already"
+    assert cause_of(EOFError()) == "EOFError"

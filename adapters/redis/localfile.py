@@ -50,7 +50,11 @@ class LocalFile:
             return cls(**fields)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot read {path}: {error.strerror}; the gateway needs a --state-dir of its own"
+            ) from error
+        except (ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
             ) from error

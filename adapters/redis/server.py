@@ -21,6 +21,7 @@ import trio
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, ServerError
+from crdtcast.logs import cause_of
 
 Replies = list[Any]
 Words = Sequence[bytes | str | int]
@@ -130,7 +131,8 @@ class ServerConnection:
             with trio.fail_after(_PATIENCE_SECONDS):
                 stream = await trio.open_tcp_stream(address.host, address.port)
         except (OSError, trio.TooSlowError) as error:
-            raise ServerError(f"cannot reach the server at {address}: {error}") from error
+            why = "no answer" if isinstance(error, trio.TooSlowError) else cause_of(error)
+            raise ServerError(f"cannot reach the server at {address}: {why}") from error
         # The poller takes the descriptor over; Trio's stream object must not close it.
         sock = socket.socket(fileno=stream.socket.detach())
         sock.setblocking(False)

@@ -337,7 +337,7 @@ def test_a_gateway_starts_before_its_server(tmp_path: Path) -> None:
         region.gateway.stop()
         region.server.stop()
         region.gateway.launch()
-        until(lambda: "cannot reach the server" in region.gateway.log.read_text())
+        until(lambda: ": Connection refused; trying" in region.gateway.log.read_text())
         region.server.restart()
         region.gateway.wait_ready()
         with client_of(region) as client:

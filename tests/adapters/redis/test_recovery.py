@@ -1,6 +1,7 @@
 """Who a node is after a start: the whole table of decisions, and what is refused with the way out."""
 
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -183,3 +184,12 @@ def test_the_state_of_a_member_is_stored_as_it_is() -> None:
     )
     read = StoredState.decode(stored.encode())
     assert read.group_state(engine.state().unstable) == engine.state()
+
+
+def test_a_state_directory_that_is_none_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="a --state-dir of its own"):
+        LocalFile.read(tmp_path / "file", "a")
+    (tmp_path / "a.json").write_text("{")
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        LocalFile.read(tmp_path, "a")
