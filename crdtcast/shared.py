@@ -217,7 +217,8 @@ class SharedLinks(Endpoint):
             )
         if refusal := outranked(peer, self._fences):
             return refusal
-        self._fences[peer.name] = (peer.incarnation, peer.fence)
+        if peer.fence:
+            self._fences[peer.name] = (peer.incarnation, peer.fence)
         return None
 
     def link_up(self, link: Link) -> None:
