@@ -136,8 +136,7 @@ class Links(Greeting):
         return await self._converse(stream, peer)
 
     def _unreachable(self, peer: Peer, cause: str) -> Patience:
-        where = format_address(peer.address)
-        self._trouble(peer, f"cannot reach {peer.label} at {where}: {cause}")
+        self._trouble(peer, f"cannot reach {peer.at(format_address(peer.address))}: {cause}")
         return Patience.RETRY
 
     async def _converse(
@@ -146,7 +145,7 @@ class Links(Greeting):
         """Handshake and life of one connection. Every way it may end is one log line, and none is
         an exception.
         """
-        label = f"{dialled.label} at {_remote(stream)}" if dialled else _remote(stream)
+        label = dialled.at(_remote(stream)) if dialled else _remote(stream)
         link = None
         trouble = None
         level = logging.WARNING

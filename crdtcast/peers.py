@@ -47,6 +47,10 @@ class Peer:
     def label(self) -> str:
         return self.name or format_address(self.address)
 
+    def at(self, place: str) -> str:
+        """The label, and where that is, for people."""
+        return place if place == self.label else f"{self.label} at {place}"
+
     def turn(self, state: str) -> None:
         if state != self.state:
             self.state, self.since = state, trio.current_time()

@@ -238,18 +238,20 @@ def test_without_a_signal_the_result_is_none_and_errors_come_out_as_they_are() -
         trio.run(partial(run_until_signal, failing))
 
 
-def test_why_a_peer_cannot_be_reached_is_said(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_why_a_peer_cannot_be_reached_is_said(
+    named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         with socket.socket() as taken:
             taken.bind(LOCAL)  # and nobody listens
-            options = NodeOptions(name="a", listen=LOCAL, peers={"b": taken.getsockname()})
+            where = taken.getsockname()
+            options = NodeOptions(name="a", listen=LOCAL, peers={"b": where} if named else [where])
             member = Member(options, {"a", "b"})
             async with running(member.node):
                 await until(lambda: bool(caplog.records), member)
-        said = caplog.records[0].getMessage()
-        assert said.startswith("cannot reach b at 127.0.0.1:") and said.endswith(
-            ": Connection refused"
-        )
+        whom = f"b at {format_address(where)}" if named else format_address(where)
+        assert caplog.records[0].getMessage() == f"cannot reach {whom}: Connection refused"
 
     caplog.set_level(logging.WARNING)
     trio.run(main)
