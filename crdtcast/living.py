@@ -81,7 +81,7 @@ class Living(Broadcasting):
         EndedError: it has left.
         """
         await trio.lowlevel.checkpoint()
-        while self._closed or self._catching_up or not self.standing.can_send:
+        while self._closed or self._is_leaving or self._catching_up or not self.standing.can_send:
             if self._closed:
                 raise self._is_over()
             await self._changed.park()
@@ -150,7 +150,8 @@ class Living(Broadcasting):
     async def leave(self) -> None:
         """Leave the group, in order: return when the others have all that this member has.
 
-        Nothing can be sent from the call on. Those it waits for may be gone for good, so give it a
+        Nothing can be sent from the call on; what it still has to send again after an eviction goes
+        out first. Those it waits for may be gone for good, so give it a
         `trio.move_on_after`. If that ends it, it has not left: what only this member had is in its
         journal, from which the next start sends it again, or lost.
         """
@@ -158,6 +159,8 @@ class Living(Broadcasting):
             raise self._is_over()
         self._is_leaving = True
         try:
+            while self._sends_again and not self._closed:
+                await self._looked.park()
             if self.standing.can_send and not self._closed:
                 self.engine.leave()
                 self._tell()
@@ -169,6 +172,12 @@ class Living(Broadcasting):
             self._end()
             if self._recording is not None and self._left.is_set():
                 await self._recording.closed.wait()
+
+    @property
+    def _sends_again(self) -> bool:
+        """Whether it is back after an eviction, and what it had said before goes out once more."""
+        is_member = self.standing is Standing.MEMBER and not self.is_over
+        return is_member and self.parked is not None
 
     # One life
 
@@ -348,7 +357,7 @@ class Living(Broadcasting):
             if standing is Standing.LEFT:
                 self._left.set()
                 if self._recording is not None:
-                    self._recording.finish()
+                    self._recording.finish(keeps=self.parked is not None)
                 self._end()
             elif standing is Standing.EVICTED:
                 self._was_evicted()

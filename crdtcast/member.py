@@ -187,7 +187,7 @@ class GroupMember(Living):
                 f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
                 "it is on its way back"
             )
-        if not self._closed and self.standing is Standing.LEAVING:
+        if not self._closed and (self._is_leaving or self.standing is Standing.LEAVING):
             raise self._is_over()
         if not self._closed:
             self._bound.check(self.engine)

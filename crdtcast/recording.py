@@ -101,7 +101,7 @@ class Recording:
         self._later: list[Callable[[], None]] = []
         self._waiting: list[trio.Event] = []
         self._dirty = trio.Event()
-        self._finished = False
+        self._finished = self._keeps = False
         self._failure: JournalError | None = None
         self._is_running = False
         self.closed = trio.Event()
@@ -228,9 +228,10 @@ class Recording:
         """Something may have to be written, or to leave."""
         self._dirty.set()
 
-    def finish(self) -> None:
-        """The member has left: there is nothing to go on from."""
+    def finish(self, *, keeps: bool) -> None:
+        """The member has left: there is nothing to go on from; or only what it `keeps` to send again."""
         self._finished = True
+        self._keeps = keeps
         self.wake()
 
     # The work
@@ -247,8 +248,11 @@ class Recording:
                     with trio.CancelScope(shield=True):
                         await self._commit()
                 raise
-            nothing = Saved(self._channel.group, self._channel.name)
-            await self._do(partial(self._write_snapshot, nothing))
+            if self._keeps:
+                await self._commit()
+            else:
+                nothing = Saved(self._channel.group, self._channel.name)
+                await self._do(partial(self._write_snapshot, nothing))
         finally:
             self._journal.close()
             if self._observer is not None:

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from crdtcast import EndedError
 from crdtcast.engine import Standing
 from tests.journal.test_members import Country, country
 from tests.node.group_support import members_are
@@ -38,3 +39,31 @@ async def test_one_that_is_started_again_is_a_member_again_and_hands_over_what_i
         await group.power_on("b")
         assert group.up("b").incarnation != old
         await group.calm(b"x")
+
+
+@simulated
+async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> None:
+    async with country("a", "b", "c") as group:
+        b = group.up("b")
+        await group.up("a").wait_established()
+        group.cut("b")
+        old = b.incarnation
+        payloads = [b"%03d" % number for number in range(100)]
+        for payload in payloads:
+            b.tcbroadcast(payload)
+        await b.wait_durable()
+        group.up("a").evict("b")
+        await members_are(group.up("a"), "a", "c")
+        group.heal()
+        while b.incarnation == old:
+            await b.changed()
+        assert b.parked is not None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(b.leave)
+            for _ in range(2):  # so that it has begun
+                await trio.lowlevel.checkpoint()
+            assert b.parked is not None
+            with pytest.raises(EndedError, match="leaves group"):
+                b.tcbroadcast(b"too late")
+        assert b.standing is Standing.LEFT
+        assert group.hosts["a"].ledger.payloads == payloads

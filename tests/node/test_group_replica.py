@@ -374,6 +374,35 @@ async def test_a_type_that_fails_ends_the_replica_which_goes_on_from_its_journal
 
 
 @simulated
+async def test_one_that_fails_on_the_state_that_it_comes_back_to_keeps_what_it_has_to_send_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = Disk()
+
+    def fail(_: bytes) -> None:
+        raise ZeroDivisionError("in a type")
+
+    async with regions("a", "b") as present:
+        options: dict[str, Any] = {"join": present.up["a"].address, "listen": "10.0.0.1:7003"}
+        with pytest.raises(ZeroDivisionError, match="in a type"):
+            async with open_replica("c", journal=DiskJournal(disk), **options) as c:
+                present.up["c"] = c
+                await present.members_are("a", "b", "c")
+                present.cut("c")
+                await c.object("cart", AWSet).add("milk")
+                await c.wait_durable()
+                monkeypatch.setattr(c.shelf, "set_state", fail)
+                await present.evict("c")
+                present.cut()
+                await trio.sleep(60)
+        del present.up["c"]
+        assert (await present.agree()) == {}
+        async with open_replica("c", journal=DiskJournal(disk), **options) as c:
+            present.up["c"] = c
+            assert (await present.agree())["cart"] == {"milk"}
+
+
+@simulated
 async def test_a_disk_that_fails_ends_the_replica() -> None:
     disk = Disk()
     with Network():
