@@ -37,8 +37,9 @@ class Town:
             running.stop()
         for server in self.servers.values():
             server.stop()
-        if error is None and (self.directory / "logs").exists():
-            self.checked = check_logs([self.directory / "logs"])
+        logs = self.directory / "logs"
+        if error is None and any(logs.glob("*")):
+            self.checked = check_logs([logs])
             assert not self.checked.violations, self.checked.violations
 
     def server(self, name: str) -> EmbeddedServer:
