@@ -35,7 +35,7 @@ class StoreFullError(LocalProtocolError):
 
 
 class NotReadyError(LocalProtocolError):
-    """A member cannot let another one in yet; ask it again a little later. Nothing has changed."""
+    """Not yet: for instance, a member cannot let another one in. Ask again a little later; nothing has changed."""
 
 
 class HandshakeError(RemoteProtocolError):

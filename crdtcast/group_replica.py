@@ -160,6 +160,11 @@ class GroupReplica(Replica):
 
     # What has happened
 
+    def upgrade(self, *types: type[PureOpCRDT[Any]]) -> None:
+        super().upgrade(*types)
+        if self._member is not None:
+            self._member.look_again()
+
     def _skipped(self, operations: int) -> None:
         self.shelf.unreadable += operations
         super()._skipped(operations)

@@ -220,6 +220,10 @@ class GroupMember(Living):
         """(For `Returning`.) What the application wants to go out in the place of that."""
         return payload if self._process is None else self._process.reissue(payload, dot)
 
+    def look_again(self) -> None:
+        """(For `GroupReplica`.) What the application was not ready to send again it may be ready for now."""
+        self._returning.look()
+
     def lost(self, origin: str, beyond: int) -> None:
         """(For `Returning`.) The group has only so many messages of that former incarnation."""
         text = f"not in group {self.group!r}: {origin} was evicted before it was; it is sent again"

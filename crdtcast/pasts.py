@@ -5,7 +5,7 @@ operation still means: see `crdtcast.datatypes.rebasing`, which this does one op
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from typing import Any
 
@@ -46,6 +46,14 @@ def key_of(entry: Sequence[Any]) -> Key:
     """The object that an operation, which is none on a whole name, is about."""
     name, type_name, *_ = entry
     return name, type_name if isinstance(type_name, str) else type_name[0]
+
+
+def types_of(entries: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """The names of the types that a message's operations are of."""
+    for entry in entries:
+        match entry:
+            case [str(), str(type_name) | [str(type_name), int()], *_]:
+                yield type_name
 
 
 class Past:

@@ -36,7 +36,8 @@ class Process(ABC):
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
         """An own message that the group does not have: this member was evicted, and is back with
         the group's state (`set_state` came before). What to send in its place, or None for nothing.
-        `dot` is the one it had; by default it goes out as it was.
+        `dot` is the one it had; by default it goes out as it was. NotReadyError: ask again when the
+        member has got on, and let what comes behind it wait.
         """
         return payload
 

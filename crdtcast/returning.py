@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
+from crdtcast.exceptions import NotReadyError
 from crdtcast.incarnation import name_of
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ class Returning:
             parked = member.parked
             if parked is not None and parked.is_decided(engine):
                 self._tell_lost(engine, parked)
-                for number, operation in enumerate(parked.uncovered(engine), 1):
-                    self._send(operation)
-                    if number % _TURN == 0:
-                        await trio.lowlevel.checkpoint()
-                        if engine.standing is not Standing.MEMBER:
-                            return
+                try:
+                    for number, operation in enumerate(parked.uncovered(engine), 1):
+                        self._send(operation)
+                        if number % _TURN == 0:
+                            await trio.lowlevel.checkpoint()
+                            if engine.standing is not Standing.MEMBER:
+                                return
+                except NotReadyError:
+                    await self._progress.park()
+                    continue
                 self._settle(engine)
                 if member.parked is not None and member.parked.may_be_dropped(engine):
                     self._save(None)

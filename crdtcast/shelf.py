@@ -12,10 +12,10 @@ import msgpack
 
 from crdtcast.comparison import UNKNOWN, Comparing
 from crdtcast.datatypes.site import Site
-from crdtcast.exceptions import LocalProtocolError
+from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.hlc import HLC
 from crdtcast.objects import CRDT, Key, Objects, joined
-from crdtcast.pasts import Pasts, Rebasing
+from crdtcast.pasts import Pasts, Rebasing, types_of
 from crdtcast.process import Process
 from crdtcast.tags import Dot, Tag
 
@@ -64,6 +64,7 @@ class Shelf(Process):
         self._home = Pasts(name)
         """Of the incarnation before, which was evicted."""
         self._rebasing: Rebasing | None = None
+        self._said = ""
         self.comparing = Comparing(name, self._digests, self._say)
         self._on_news = on_news
         self._logger = logger or logging.getLogger("crdtcast.replica")
@@ -167,12 +168,17 @@ class Shelf(Process):
         """What its operations still mean behind all that the group has done: see
         `crdtcast.datatypes.rebasing`. Those that take something away yield where the group has
         changed it since, with a line in the log, or where nobody knows what it was: a large object.
+
+        NotReadyError: of a type that this program does not know yet.
         """
         if self._rebasing is None or self._rebasing.incarnation != dot.origin:
             self._rebasing = Rebasing(self._home, dot.origin, dot.counter, self.objects)
         kind, entries = _unpacked(payload)
         if kind != _OPERATIONS:
             return None
+        for type_name in types_of(entries):
+            if self.objects.type_named(type_name) is None:
+                raise self._waits_for(type_name)
         issued: list[Any] = []
         for entry in entries:
             again = self._rebasing.again(entry)
@@ -181,6 +187,16 @@ class Shelf(Process):
                 self._logger.warning("not sent again after the eviction, it yields: %r", entry)
             issued += again
         return self.packed(issued) if issued else None
+
+    def _waits_for(self, type_name: str) -> NotReadyError:
+        text = (
+            f"{self.name!r} waits to send again what it had sent: this program knows no type {type_name!r}; name it "
+            "in types=, or let the replica `require` it"
+        )
+        if self._said != text:
+            self._said = text
+            self._logger.warning("%s", text)
+        return NotReadyError(text)
 
 
 def _label(key: Key) -> str:

@@ -284,6 +284,28 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
 
 
 @simulated
+async def test_own_operations_of_a_type_that_is_named_later_are_sent_again_then() -> None:
+    async with regions("a", "b", "c") as present:
+        c = present.up["c"]
+        present.cut("c")
+        await c.object("likes", Likes).increment(3)
+        await c.object("cart", AWSet).add("milk")
+        await c.wait_durable()
+        await present.crash("c")
+        # From a copy it joins anew, and sends again before the program has named its type.
+        present.disks["c"] = present.disks["c"].copied()
+        present.cut()
+        c = await present.start("c")
+        await trio.sleep(60)
+        assert c.shelf.yielded == 0
+        likes = c.object("likes", Likes)
+        present.up["a"].require(Likes)
+        present.up["b"].require(Likes)
+        assert await present.agree() == {"cart": {"milk"}, "likes": 3}
+        assert likes.value == 3
+
+
+@simulated
 async def test_rights_outlive_a_crash_and_are_never_spent_twice() -> None:
     async with regions("a", "b", "c") as present:
         stock = present.up["c"].object("stock", BoundedCounter)
