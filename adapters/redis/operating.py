@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.adapters.redis.probes import GatewayProbes
+from crdtcast.adapters.redis.probes import GatewayProbes, not_in
 from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, NotReadyError
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 
 _FAREWELL_SECONDS = 1.0
+_OBJECTS = (
+    "this is a gateway: its objects are the keys of its server. Ask the gateway's own port as any client does; "
+    "CRDTCAST VERIFY there has a digest that is the same at all gateways with the same vector"
+)
 
 
 class Operated:
@@ -49,10 +53,7 @@ class Operated:
     def member(self) -> Operated:
         """Raises NotReadyError until it is one."""
         if self._gateway.committer.engine is None:
-            raise NotReadyError(
-                f"gateway {self.settings.name!r} is not in group "
-                f"{self._gateway.options.node.group!r} yet: wait, or look into its log"
-            )
+            raise NotReadyError(not_in(self._gateway))
         return self
 
     async def leave(self) -> bool:
@@ -129,4 +130,5 @@ async def serve_operators(
     secret = None if is_path(settings.admin_place) else settings.secret()
     listener = await sockets.listen_at(settings.admin_place)
     task_status.started()
-    await trio.serve_listeners(Admin(operated, secret).serve, [listener])
+    admin = Admin(operated, secret, objects=_OBJECTS)
+    await trio.serve_listeners(admin.serve, [listener])

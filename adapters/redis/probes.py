@@ -44,11 +44,21 @@ class GatewayProbes:
         return "not caught up yet"
 
     def status(self) -> Status:
-        """(For `Probes`.)"""
-        runtime = self._gateway.runtime
-        if runtime is None:
-            raise NotReadyError("not started yet")
-        return status(runtime, clock_drift_refused=self._gateway.hlc.refused)
+        """(For `Probes`.) Its journal is its server."""
+        gateway = self._gateway
+        if gateway.runtime is None:
+            raise NotReadyError(not_in(gateway))
+        journal = {
+            "server": str(gateway.options.server),
+            "durability": gateway.durability.level.value,
+        }
+        return status(gateway.runtime, clock_drift_refused=gateway.hlc.refused, journal=journal)
+
+
+def not_in(gateway: Gateway) -> str:
+    """What is said while it is no member yet."""
+    node = gateway.options.node
+    return f"gateway {node.name!r} is not in group {node.group!r} yet: wait, or look into its log"
 
 
 async def serve_probes(

@@ -27,17 +27,22 @@ _MOST_SECONDS = 365 * 86_400.0
 _LOOKS = frozenset({"status", "members", "objects", "get"})
 """Requests that change nothing."""
 
+_OF_OBJECTS = frozenset({"verify", "objects", "get", "perform", "delete"})
+"""Requests that only processes with objects answer."""
+
 Asked = dict[str, Any]
 
 
 class Admin:
     """Answers for one process. secret: what clients have to know; None where the socket is enough.
 
-    Beside what is asked of every member there is what is asked of a node's objects: `NodeAdmin`.
+    Beside what is asked of every member there is what is asked of a node's objects: `NodeAdmin`. objects: for
+    others, where to turn for that.
     """
 
-    def __init__(self, process: Administered, secret: bytes | None) -> None:
+    def __init__(self, process: Administered, secret: bytes | None, objects: str = "") -> None:
         self._process = process
+        self._elsewhere = objects
         self._secret = secret
         self._logger = logging.getLogger("crdtcast.admin")
         self._ends = False
@@ -80,6 +85,8 @@ class Admin:
     async def _answer(self, asked: Asked) -> dict[str, Any]:
         do = asked.get("do")
         request = self._requests.get(str(do))
+        if request is None and self._elsewhere and str(do) in _OF_OBJECTS:
+            return _refused(self._elsewhere)
         if request is None:
             known = ", ".join(self._requests)
             return _refused(f"there is no request {do!r} here; there are {known}")

@@ -57,7 +57,10 @@ def status(found: Answer) -> str:
     if found["journal"] is None:
         lines.append("journal none: in memory only")
     else:
-        lines.append("journal " + ", ".join(f"{k} {v}" for k, v in found["journal"].items()))
+        said = found["journal"].items()
+        lines.append(
+            "journal " + ", ".join(f"{k} {size(v) if k == 'grown' else v}" for k, v in said)
+        )
     if found["standing"] == "disputed":
         lines.append(
             "DISPUTED: this side and another one have cut each other off by force: decide which one goes "

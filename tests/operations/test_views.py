@@ -92,9 +92,14 @@ def test_every_figure_is_on_the_metrics_page() -> None:
 
 def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     text = views.status({**as_json(STATUS), "ready": True, "standing": "disputed"})
-    assert "901 B on disk, 47 % of the most" in text
+    assert "901 B on disk, 47 % of the most" in text and "in memory only" in text
     assert "DISPUTED" in text and "`crdtcast surrender`" in text
     assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
+
+
+def test_a_journal_is_told_with_what_it_has_grown_by() -> None:
+    text = views.status({**as_json(STATUS), "ready": True, "journal": {"path": "j", "grown": 2048}})
+    assert "journal path j, grown 2.0 KiB" in text
 
 
 def test_a_log_line_is_one_json_object_whatever_it_says() -> None:
