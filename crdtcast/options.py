@@ -126,7 +126,7 @@ class NodeOptions:
 
 def parse_address(text: str) -> Address:
     """`host:port` or `[v6 host]:port`; `ConfigurationError` for anything else."""
-    host, colon, port = text.rpartition(":")
+    host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
     if colon and port.isascii() and port.isdigit() and int(port) < 65536:
         return host.removeprefix("[").removesuffix("]"), int(port)
     raise ConfigurationError(f"{text!r} is no address: write host:port, for example 127.0.0.1:7001")

@@ -122,6 +122,10 @@ def test_what_cannot_be_is_one_clear_line() -> None:
                 with pytest.raises(ConfigurationError, match="give either found=True"):
                     async with open_group("a", **wrong):
                         pass
+            for listen in (7001, ("127.0.0.1", 0), None):
+                with pytest.raises(ConfigurationError, match="is no address: write host:port"):
+                    async with open_group("a", found=True, listen=listen):  # type: ignore[arg-type]
+                        pass
             async with open_group("a", found=True, group="orders", process=Ledger()) as a:
                 where = format_address(a.address)
                 with pytest.raises(HandshakeError, match="belongs to group 'chat'"):
