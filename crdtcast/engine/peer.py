@@ -78,8 +78,8 @@ class Peer:
         self.repairing: Vector | None = (
             None  # what it told; there is more to send again than went out
         )
-        # Origins of which it lacked something at its last digest: how much it had, and the tick at which it had got on
-        # last by what others sent.
+        # Origins of which it lacked something at its last digest: the tick at which it had got on last by what others
+        # sent, behind how much it had then.
         self.progress: dict[str, tuple[int, int]] = {}
         self.told_at = 0
         self.batches = 0

@@ -20,6 +20,9 @@ BATCH_MESSAGES = 256
 BATCH_BYTES = 1 << 20
 """What is sent again at once: a millisecond or two of work, more where memory is cold."""
 
+LEAST_PROGRESS = 64
+"""Messages by which a peer has to get on, before others help, to count as getting what it lacks from somebody else."""
+
 BATCHES = 16
 """How many batches go out before the peer says again what it has: one a tick, or sooner, see `Core.repair_on`."""
 
@@ -33,16 +36,16 @@ def note_progress(
     peer: Peer, lacking: Collection[str], delivered: Vector, known: Vector, tick: int
 ) -> None:
     """A digest of `peer` has come, with the vector `known`, that lacks something of these origins."""
-    before, sent, fresh = peer.progress, peer.sent, (0, peer.linked_at)
+    before, sent = peer.progress, peer.sent
     progress = {}
     for origin in lacking:
         have = known.get(origin, 0)
-        had, since = before.get(origin, fresh)
-        others = origin in before and have > max(had, sent.get(origin, 0))
-        much = (
-            delivered[origin] - have > BATCH_MESSAGES
-        )  # a few are worth a shorter way than a slow link's
-        progress[origin] = (have, tick if others and much else since)
+        had, since = before.get(origin, (have, peer.linked_at))
+        much = delivered[origin] - have > BATCH_MESSAGES
+        # A few are worth a shorter way than a slow link's, and so is what trickles in by one.
+        if much and have - max(had, sent.get(origin, 0)) >= LEAST_PROGRESS:
+            had, since = have, tick
+        progress[origin] = (had, since)
     peer.progress = progress
     peer.told_at = tick
 

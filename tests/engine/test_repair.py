@@ -1,6 +1,6 @@
 """Repair: whatever is lost arrives in the end, from anybody who has it, and hardly anything is sent twice."""
 
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 
 import pytest
 
@@ -215,6 +215,34 @@ def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
         assert of_b >= missed / 2
     else:
         assert of_b == 0
+
+
+def test_what_trickles_in_from_its_origin_is_brought_by_others():
+    """A link of one message a tick does not count as getting it, while somebody else has a fast one."""
+    group = Group("abc")
+    group.pump()
+    for name in "ab":
+        group.cut(name, "c")
+    missed = 4000
+    for _ in range(missed // 10):
+        for _ in range(10):
+            group["b"].send(b"")
+        group.pump("a", "b")
+        take(group["a"])
+    for name in "ab":
+        group.link(name, "c")
+    rounds = 0
+    while group["c"].vector.get(incarnation("b"), 0) < missed:
+        rounds += 1
+        assert rounds < 200
+        group.tick("a", "b", "c")
+        for sender, receiver in (*permutations("ab", 2), *product("c", "ab"), ("a", "c")):
+            group.arrive(sender, receiver)
+        flight = group.flights["b", "c"]
+        if flight:
+            group["c"].receive(incarnation("b"), flight.popleft())
+        for name in "abc":
+            take(group[name])
 
 
 def test_a_packet_lost_from_the_middle_of_a_backlog_is_repaired_again():
