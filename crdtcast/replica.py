@@ -49,7 +49,8 @@ class Handle(Generic[V]):
     """One object of a replica. Every operation of its type is an async method here.
 
     `await cart.add("milk")` checks, tags, applies and broadcasts the operation, and returns its
-    `Tag`. It never waits for other replicas. `InvalidOperationError`: refused, nothing was sent.
+    `Tag`. It never waits for other replicas. If it is cancelled, nothing has happened.
+    `InvalidOperationError`: refused, nothing was sent.
     `TypeClashError`: the name has another type, here or by a concurrent creation that has won.
     `EndedError`, `StoreFullError`: this member can send nothing (now), and nothing has changed.
     """
@@ -97,9 +98,11 @@ class Handle(Generic[V]):
 
     async def perform(self, operation: str, *args: Any) -> Tag:
         """An operation by its name: the same as the method of that name."""
+        # Cancelled before it has happened, or not at all: somebody may repeat it.
+        await trio.lowlevel.checkpoint_if_cancelled()
         tag = self._replica.perform(self._key, operation, *args)
         # Other tasks get their turn, however fast somebody writes in a loop.
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
         return tag
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[Tag]]:
@@ -225,8 +228,9 @@ class Replica(ABC):
         """Delete the object called `name`: all operations on it, of whatever type, that have been
         seen here. Operations that are concurrent with the deletion survive it, everywhere.
         """
+        await trio.lowlevel.checkpoint_if_cancelled()
         tag = self.commit([[checked_name(name), None]])
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
         return tag
 
     def batch(self) -> Batch:

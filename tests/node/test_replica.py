@@ -47,6 +47,24 @@ def test_three_replicas_converge_and_leave_no_metadata() -> None:
     trio.run(main)
 
 
+def test_what_is_cancelled_has_not_happened() -> None:
+    async def main() -> None:
+        async with open_replica("eu", peers={}) as eu:
+            visits = eu.object("visits", ResettableCounter)
+            await visits.increment()
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await visits.increment()
+            assert scope.cancelled_caught
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await eu.delete("visits")
+            assert scope.cancelled_caught
+            assert visits.value == 1
+
+    trio.run(main)
+
+
 def test_changed_returns_when_something_came() -> None:
     async def main() -> None:
         async with replicas() as (eu, us, _):
