@@ -77,6 +77,7 @@ class DurableLog:
         me = self._member.engine.me
         for item in happened:
             if not isinstance(item, Message):
+                self._told.cut_off()
                 for dot in item:
                     self._log.stable(dot)
             elif item.dot.origin == me:

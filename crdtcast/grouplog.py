@@ -94,6 +94,12 @@ class GroupLog:
         """The engine is ahead of the log: tell of the joins whose operations are told already."""
         self._joins(self._log.vector)
 
+    def cut_off(self) -> None:
+        """The engine is ahead of the log, and something is about to be told stable. Those who are evicted do not count
+        for that, so they are told of before, if all that counts of them is told already.
+        """
+        self._told_to_have_ended(sorted(self._engine.tombs.items()))
+
     def _joins(self, told: Vector | None = None) -> None:
         engine = self._engine
         members = engine.members

@@ -76,6 +76,29 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     assert changes == [(Kind.JOIN, d), (Kind.LEAVE, d), (Kind.LEAVE, c)]
 
 
+def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None:
+    """Of a member that was evicted for good `crdtcast check` said that its log ends without what others were told is
+    stable, since the eviction was told behind that, at the end of the batch.
+    """
+    a, b, c = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
+    group = {me: GroupEngine.found(me, [a, b, c]) for me in (a, b)}  # nobody hears of c
+    group[b] = NotingEngine(b, group[b].state())
+    member: Any = SimpleNamespace(engine=group[b], name="b", group="g", parked=None)
+    log = DurableLog(member, tmp_path)
+    log.begun(0)
+
+    group[a].send(b"x")
+    group[a].evict(c)
+    talk(group, rounds=20)
+    assert group[b].members.keys() == {a, b}
+    log.taken(member.engine.take_happened())
+    log.synced()
+    log.ended()
+    told = [(event.kind, event.origin) for event in LogReader(tmp_path)]
+    assert told.count((Kind.EVICT, c)) == 1
+    assert told.index((Kind.EVICT, c)) < told.index((Kind.STABLE, a))
+
+
 def test_what_an_engine_says_as_soon_as_it_is_made_is_told_behind_its_start(tmp_path: Path) -> None:
     founders = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
     b, victim = founders[1:]
