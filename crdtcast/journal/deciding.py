@@ -28,6 +28,6 @@ def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
         raise UnusableInputError(
             f"{where} is not all there ({damage or 'its incarnation has ended'}), and no other member "
             "is left to give the rest: to go on with what is there, open it with "
-            "FileJournal(path, trusted=True), once"
+            "FileJournal(path, trusted=True) (--trust-journal), once"
         )
     return False

@@ -375,7 +375,7 @@ async def test_damage_without_anybody_else_is_refused() -> None:
         await group.up("a").wait_durable()
         group.hosts["a"].die()
         group.disks["a"] = group.disks["a"].copied()
-        with pytest.raises(UnusableInputError, match="trusted=True"):
+        with pytest.raises(UnusableInputError, match=r"trusted=True\) \(--trust-journal"):
             await group.power_on("a")
         host = group.hosts["a"] = Durable(group.network, "a", None)
         await group._nursery.start(host.live)
