@@ -36,6 +36,8 @@ class Entering:
         self._channel = channel
         self._joining = joining or Joining(channel)
         self._logger = logger
+        self._entries = 0
+        self._let_in: dict[str, int] = {}  # who has let us in, and when last
         self.before_asking: Callable[[str], Awaitable[None]] = _note_nothing
         """Awaited with the base before a contact is asked to let it in."""
 
@@ -74,6 +76,8 @@ class Entering:
             await self.before_asking(base)
             try:
                 copy, entry = await self._joining.through(link, wish)
+                self._entries += 1
+                self._let_in[link.name] = self._entries
                 self._channel.founding = entry.founding
                 return copy, entry
             except HandshakeError as error:
@@ -110,8 +114,10 @@ class Entering:
                 for link, here in shared.present(group).items()
                 if here.founding and self._channel.founding in ("", here.founding)
             }
+            # Who has let us in before may have been cut off with us and not know it, so that we are out again.
             willing = sorted(
-                present.keys() - refused.keys(), key=lambda name: (name == unready, name)
+                present.keys() - refused.keys(),
+                key=lambda name: (name == unready, self._let_in.get(name, 0), name),
             )
             if asked in willing and (asked != unready or len(willing) == 1):
                 return present[asked]

@@ -199,6 +199,29 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
 
 
 @simulated
+async def test_one_that_is_evicted_with_its_contact_does_not_come_back_through_that_for_ever() -> (
+    None
+):
+    async with regions("a", "b", "c", "d", "e") as present:
+        a, b, d = (present.up[name] for name in "abd")
+        present.cut("a", "d")
+        b.member.evict("a")
+        b.member.evict("d")
+        await present.members_are("b", "c", "e")
+        for name in ("b", "c", "e"):  # so that a does not hear of it
+            a.member.cut(name)
+        present.cut()
+        lives = {d.member.incarnation}
+        while "b" not in d.member.members or len(d.member.members) != 4:
+            await d.member.changed()
+            lives.add(d.member.incarnation)
+            assert len(lives) < 10
+        for name in ("b", "c", "e"):
+            a.member.heal(name)
+        await present.agree()
+
+
+@simulated
 async def test_a_token_of_somebody_unheard_of_is_waited_for() -> None:
     async with regions("a", "b") as present:
         b = present.up["b"]
