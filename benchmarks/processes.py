@@ -13,6 +13,7 @@ For comparison: Erlang's RCB delivered 63,000 to 92,000, 44,000 to 76,000 and 24
 
 import argparse
 import json
+import logging
 import os
 import statistics
 import time
@@ -84,6 +85,7 @@ async def child(name: str) -> None:
     orders = Orders()
     begun = await orders.next()
     assert begun is not None
+    logging.getLogger("crdtcast").setLevel(logging.ERROR)  # others end before this one
     async with open_node(name, peers=begun["peers"]) as node, trio.open_nursery() as nursery:
         answer(address=node.address)
         application = Application(node)

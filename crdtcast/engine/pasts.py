@@ -264,7 +264,8 @@ class Pasts:
         first_unstable = end if oldest is None else oldest.sequence
         base = max(self.base, min(first_unstable, end), end - FAR)
         self.truncated = first_unstable < base
-        self.limit = end - base + min(FAR, max(SLACK, end - base))
+        # While somebody is silent it moves in small steps: those of FAR take milliseconds each, and save nothing.
+        self.limit = end - base + min(SLACK if self.truncated else FAR, max(SLACK, end - base))
         shift = base - self.base
         if shift <= 0:
             return 0
