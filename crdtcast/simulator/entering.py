@@ -5,6 +5,7 @@ The contact's letter leaves with the contact's next sync like anything else; it 
 
 from typing import TYPE_CHECKING
 
+from crdtcast.engine.operations import How
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import HandshakeError, NotReadyError
 from crdtcast.incarnation import base_of
@@ -147,6 +148,8 @@ def stop(world: "GroupWorld", machine: Machine) -> None:
     before = () if machine.me in engine.established else machine.replaces
     machine.retire((machine.me, *before))
     world.counts["stopped"] += 1
-    if world.counts["disputed"]:
-        # The side that gives up: what was stable there, among its own, is in nobody's store any more.
+    forced = any(cut.how is How.FORCED for cut in engine.ended.values())
+    if forced or world.counts["disputed"]:
+        # A side that an operator had made the group by force gives up, of itself when it hears that it never was a
+        # member, or by surrender: what was stable there, among its own, is in nobody's store any more.
         world.ledger.loose.update(machine.application.applied)

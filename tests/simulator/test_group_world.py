@@ -337,6 +337,12 @@ def failures():
             "",
             "torn a 2 / join a c / sync c / torn c 1 / join c b",
         ),
+        "a member in its own eyes only that an operator makes the group": (
+            "abc",
+            "",
+            "torn a 1 / join a c / sync c / torn c 1 / net c a 0 / evict a b / send a / sync a / die a / crash b"
+            " / join d b / sync b / net b d 0 / evict b d",
+        ),
         "a leaver that is a victim": ("abc", "c", "leave c / evict b a / leave a"),
         "somebody's sweep is no leave to go": (
             "abcd",
