@@ -4,12 +4,12 @@ time. So a log never knows less than the others, nor more than the journal.
 """
 
 import logging
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crdtcast.eventlog import EventLog, check_directory
+from crdtcast.fresh import wall_clock_us
 from crdtcast.grouplog import GroupLog
 from crdtcast.journal.saved import Happened
 from crdtcast.messages import Message
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger("crdtcast.group")
-
-
-def _wall_clock_us() -> int:
-    return time.time_ns() // 1000
 
 
 class DurableLog:
@@ -64,7 +60,7 @@ class DurableLog:
             group=self._member.group,
             replica=self._member.name,
             incarnation=engine.me,
-            clock_us=_wall_clock_us,
+            clock_us=wall_clock_us,
             log=_logger.warning,
         )
         self._told = GroupLog(engine, self._log, told=self._log.members or None)

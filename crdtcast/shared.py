@@ -6,8 +6,6 @@ have it, too. Processes tell each other where others can be dialled.
 """
 
 import logging
-import secrets
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import trio
@@ -21,8 +19,9 @@ from crdtcast.exceptions import (
     NotReadyError,
     RemoteProtocolError,
 )
+from crdtcast.fresh import fresh_incarnation
 from crdtcast.handshake import Reason, outranked
-from crdtcast.incarnation import name_of, new_incarnation, valid_name
+from crdtcast.incarnation import name_of, valid_name
 from crdtcast.link import Link
 from crdtcast.links import Connect
 from crdtcast.logs import Throttle
@@ -61,8 +60,7 @@ class SharedLinks(Endpoint):
         self.channels: dict[str, Channel] = {}
         self.known: dict[str, Address] = {}
         """Where processes can be dialled, by name."""
-        now_us = time.time_ns() // 1000
-        self._incarnation = new_incarnation(options.name, now_us, secrets.randbits(16))
+        self._incarnation = fresh_incarnation(options.name)
         self._fence: int | None = 0
         self._fences: dict[str, tuple[str, int]] = {}
         self._advertise = advertise
