@@ -17,6 +17,16 @@ from crdtcast.options import Address
 from tests.adapters.redis.regression_support import PATIENCE, Running, until
 
 
+def error_of(running: Running) -> BaseException:
+    """What a gateway has ended with, or ends with soon."""
+    running.wait_ended()
+    error = running.error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert error is not None
+    return error
+
+
 class Town:
     """Regions by name: a server each, and a gateway in front of it. Everything ends with the `with` block, and the
     event logs of all are checked then.
@@ -82,13 +92,7 @@ class Town:
 
     def refused(self, name: str, through: str | None = None, **options: Any) -> BaseException:
         """What a gateway ends with that does not start, or does not go on."""
-        running = self.begin(name, through, **options)
-        running.wait_ended()
-        error = running.error
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        assert error is not None
-        return error
+        return error_of(self.begin(name, through, **options))
 
     def peer_address(self, name: str) -> Address:
         belonging = self.running[name].gateway.belonging

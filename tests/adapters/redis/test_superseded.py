@@ -7,19 +7,10 @@ import pytest
 
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.exceptions import SupersededError
-from tests.adapters.redis.member_support import Town
+from tests.adapters.redis.member_support import Town, error_of
 from tests.adapters.redis.regression_support import Running, until
 
 pytestmark = pytest.mark.server
-
-
-def error_of(running: Running) -> BaseException:
-    running.wait_ended()
-    error = running.error
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert error is not None
-    return error
 
 
 def refusals(running: Running) -> dict[str, int]:
