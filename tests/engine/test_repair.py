@@ -169,16 +169,14 @@ def test_a_large_backlog_goes_out_in_batches_as_acknowledgements_come(size):
     assert max(batches) == (10 if size else BATCH_MESSAGES)
 
 
-@pytest.mark.parametrize("b_goes_away", [False, True])
-def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
-    """Who comes back after long gets it from all who have it, but each of them sends its own."""
+def c_is_back(senders, missed):
+    """a, b and c, after c was away while each of the senders sent so many messages, which a and b have."""
     group = Group("abc")
     group.pump()
     for name in "ab":
         group.cut(name, "c")
-    missed = 2000
     for _ in range(missed // 10):
-        for name in "ab":
+        for name in senders:
             for _ in range(10):
                 group[name].send(b"")
         group.pump("a", "b")
@@ -186,6 +184,14 @@ def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
             take(group[name])
     for name in "ab":
         group.link(name, "c")
+    return group
+
+
+@pytest.mark.parametrize("b_goes_away", [False, True])
+def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
+    """Who comes back after long gets it from all who have it, but each of them sends its own."""
+    missed = 2000
+    group = c_is_back("ab", missed)
     sent_by_a = []
     for round_ in range(2000):
         if round_ == 40 and b_goes_away:
@@ -219,18 +225,8 @@ def test_what_a_peer_is_getting_from_its_origin_is_left_to_that(b_goes_away):
 
 def test_what_trickles_in_from_its_origin_is_brought_by_others():
     """A link of one message a tick does not count as getting it, while somebody else has a fast one."""
-    group = Group("abc")
-    group.pump()
-    for name in "ab":
-        group.cut(name, "c")
     missed = 4000
-    for _ in range(missed // 10):
-        for _ in range(10):
-            group["b"].send(b"")
-        group.pump("a", "b")
-        take(group["a"])
-    for name in "ab":
-        group.link(name, "c")
+    group = c_is_back("b", missed)
     rounds = 0
     while group["c"].vector.get(incarnation("b"), 0) < missed:
         rounds += 1
