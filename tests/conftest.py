@@ -1,18 +1,102 @@
-"""What all tests share: Hypothesis without a deadline, since a busy machine is no defect; `CRDTCAST_EXAMPLES=3000`
-lets it try more before a release.
-
-A failing property prints the seed and the blob that reproduce it.
+"""What all tests share: how much they try (`effort.py`), which of them may start processes, and which of them run in
+the same worker.
 """
 
-import os
+import sys
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from crdtcast.adapters.redis.embedded import EmbeddedServer
+from tests import servers
+from tests.effort import EFFORT, Seeds, examples
+
+# No deadline, since a busy machine is no defect. A failing property prints the blob that repeats it.
 settings.register_profile(
     "crdtcast",
     deadline=None,
     print_blob=True,
-    max_examples=int(os.environ.get("CRDTCAST_EXAMPLES", 100)),
+    max_examples=examples(100),
+    derandomize=EFFORT.name != "fuzz",
+    database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("crdtcast")
+
+NEEDS_A_PROCESS = {
+    *("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system"),
+    servers.AUDIT_EVENT,
+}
+"""Audit events of a test that is to be marked `process`."""
+
+_unmarked: str | None = None
+"""The test that is running, if it may not start processes."""
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if _unmarked is not None and event in NEEDS_A_PROCESS:
+        raise RuntimeError(f"{_unmarked} needs a process ({event}): mark it `process`")
+
+
+sys.addaudithook(_watch)
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedServer]:
+    """A running, empty server, which other tests have used and will use."""
+    with servers.borrowed() as borrowed:
+        yield borrowed
+
+
+def pytest_sessionfinish() -> None:
+    servers.stop_all()
+
+
+def pytest_report_header() -> str:
+    return str(EFFORT)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    global _unmarked
+    Seeds.taken = None
+    _unmarked = None if item.get_closest_marker("process") else item.nodeid
+    try:
+        return (yield)
+    finally:
+        _unmarked = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed and Seeds.taken is not None:
+        report.sections.append(("seed", f"{Seeds.taken} ({EFFORT})"))
+    return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out unless the effort asks for them, and keep those in one worker that share what is expensive:
+    the Spark session, and what a module makes once.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow and not EFFORT.runs_slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif _shares_a_fixture(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_a_fixture(item: pytest.Item) -> bool:
+    """Whether it uses a fixture that its module makes once for several tests."""
+    assert isinstance(item, pytest.Function)
+    found = item._fixtureinfo.name2fixturedefs.values()
+    return any(
+        definition.scope != "function" and definition.baseid.endswith(".py")
+        for *_, definition in found
+    )

@@ -55,6 +55,7 @@ def test_an_environment_is_ready_only_for_what_it_was_made_for(
     assert not dev.is_ready(dev.wanted())
 
 
+@pytest.mark.process
 def test_a_step_that_fails_shows_the_end_of_its_output(
     dev: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_step_that_fails_shows_the_end_of_its_output(
     assert "the reason" in capsys.readouterr().err
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["--help"], 0), ([], 0), (["nonsense"], 2), (["run"], 1)]
 )
@@ -73,3 +75,12 @@ def test_usage(arguments: list[str], code: int, tmp_path: Path) -> None:
     )
     assert done.returncode == code
     assert "dev.py" in done.stdout + done.stderr
+
+
+def test_compiled_modules_are_kept_and_not_in_the_checkout(
+    dev: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    variables = dev.environment()
+    assert "PYTHONDONTWRITEBYTECODE" not in variables
+    assert Path(variables["PYTHONPYCACHEPREFIX"]).parent == tmp_path

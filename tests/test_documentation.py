@@ -50,6 +50,7 @@ def code_of(page: Path) -> list[str]:
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
 def test_examples_run(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(

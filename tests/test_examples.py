@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from crdtcast.datatypes import Arrival, Arrived, Entry
 from crdtcast.testing import VisibleOperation, check_crdt, check_every_order
+from tests.effort import examples, first_seed
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -93,7 +94,7 @@ operations = st.one_of(
 
 
 def test_the_poll_holds_its_specification() -> None:
-    check_crdt(Poll, operations, counted, examples=60)
+    check_crdt(Poll, operations, counted, examples=examples(60), seed=first_seed())
     calls = [("vote", "ann", "tea"), ("vote", "ann", "spam"), ("strike", "tea"), ("admit", "tea")]
     check_every_order(Poll, calls, counted, operations=2)
     check_every_order(Poll, calls[2:], counted)

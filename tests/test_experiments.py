@@ -52,6 +52,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.process
 def test_every_run_has_a_row_that_adds_up(tables: Path) -> None:
     table = rows(tables / "experiments.csv")
     # Two experiments with the same set-up are run once; ours has no way to do without stability.
@@ -68,6 +69,7 @@ def test_every_run_has_a_row_that_adds_up(tables: Path) -> None:
             assert row["lag_ms"] == "nan" and float(row["bytes_digests"]) == 0
 
 
+@pytest.mark.process
 def test_dependencies_are_dots_of_a_context_or_entries_of_vectors(tables: Path) -> None:
     most = {
         row["engine"]: int(row["dependencies_most"])
@@ -78,6 +80,7 @@ def test_dependencies_are_dots_of_a_context_or_entries_of_vectors(tables: Path) 
     assert 1 <= most["crdtcast"] <= 3 and most["graph"] == most["crdtcast"]
 
 
+@pytest.mark.process
 def test_engines_are_compared_at_the_same_lag(tables: Path) -> None:
     table = {row["engine"]: row for row in rows(tables / "cpu.csv")}
     assert list(table) == ["crdtcast", "vectors", "twolevel", "graph", "cbcast"]
@@ -111,6 +114,7 @@ def test_what_an_engine_sends_is_what_is_read_from_its_frames(
     assert all(codec.decode(codec.encode(message)) == message for message in sent)
 
 
+@pytest.mark.process
 def test_a_run_is_taken_up_where_it_ended(tables: Path) -> None:
     before = (tables / "experiments.csv").read_text()
     done = run("--experiment", "1,2", *TINY, "--out", tables, "--no-figures", "--resume")
@@ -118,6 +122,7 @@ def test_a_run_is_taken_up_where_it_ended(tables: Path) -> None:
     assert (tables / "experiments.csv").read_text() == before
 
 
+@pytest.mark.process
 def test_figures_are_drawn_from_tables(tables: Path) -> None:
     pytest.importorskip("matplotlib")
     done = run("--draw", "--out", tables)
@@ -127,6 +132,7 @@ def test_figures_are_drawn_from_tables(tables: Path) -> None:
     assert all((tables / name).stat().st_size > 5000 for name in drawn)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "arguments",
     [("--engines", "vectors,magic"), ("--members", "four"), ("--cpu-ticks", "often")],

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import crdtcast
 
 
@@ -15,6 +17,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(crdtcast, "no_such_name")
 
 
+@pytest.mark.process
 def test_importing_the_pure_parts_imports_no_runtime() -> None:
     code = (
         "import sys, crdtcast, crdtcast.wire, crdtcast.handshake, crdtcast.backoff, crdtcast.hlc, "

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from crdtcast.testing import VisibleOperation, check_crdt
+from tests.effort import examples, first_seed
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "examples" / "own_crdt.py"
@@ -41,7 +42,7 @@ def expected(visible: Sequence[VisibleOperation]) -> dict[str, int]:
 
 def test_the_poll_holds_its_specification() -> None:
     poll = runpy.run_path(str(EXAMPLE))["Poll"]
-    check_crdt(poll, operations, expected, examples=150)
+    check_crdt(poll, operations, expected, examples=examples(150), seed=first_seed())
 
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from crdtcast.baselines.twolevel import TwoLevelEngine, TwoLevelMessage
 from crdtcast.baselines.vectors import VectorEngine
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.tags import Dot
+from tests.effort import seeds
 
 from .contract import (
     assert_correct,
@@ -18,18 +19,13 @@ from .traces import TracedRun, runs
 
 
 def test_random_schedules_are_correct() -> None:
-    assert_correct(TwoLevelEngine, range(400))
+    assert_correct(TwoLevelEngine, seeds(400))
 
 
 def test_without_stability_nothing_is_reported_or_told() -> None:
     assert_correct_without_stability(
-        lambda me, members: TwoLevelEngine(me, members, stability=False), range(1000, 1200)
+        lambda me, members: TwoLevelEngine(me, members, stability=False), seeds(200)
     )
-
-
-@pytest.mark.slow
-def test_many_random_schedules_are_correct() -> None:
-    assert_correct(TwoLevelEngine, range(100_000, 110_000))
 
 
 @pytest.mark.parametrize("run", runs("two-level-"), ids=str)

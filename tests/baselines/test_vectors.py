@@ -10,6 +10,7 @@ from crdtcast.baselines.vectors import VectorEngine, VectorMessage, VectorNotice
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Delivery, Transmit
 from crdtcast.tags import Dot
+from tests.effort import seeds
 
 from .contract import (
     assert_correct,
@@ -28,18 +29,13 @@ def message(origin: str, *vector: int) -> VectorMessage:
 
 
 def test_random_schedules_are_correct() -> None:
-    assert_correct(VectorEngine, range(400))
+    assert_correct(VectorEngine, seeds(400))
 
 
 def test_without_stability_nothing_is_reported_or_told() -> None:
     assert_correct_without_stability(
-        lambda me, members: VectorEngine(me, members, stability=False), range(1000, 1200)
+        lambda me, members: VectorEngine(me, members, stability=False), seeds(200)
     )
-
-
-@pytest.mark.slow
-def test_many_random_schedules_are_correct() -> None:
-    assert_correct(VectorEngine, range(100_000, 110_000))
 
 
 @pytest.mark.parametrize("run", runs("vec-"), ids=str)
@@ -48,7 +44,7 @@ def test_a_traced_run_fails_with_its_defect_and_only_with_it(run: TracedRun) -> 
 
 
 def test_counting_received_messages_works_on_fifo_links_without_duplicates() -> None:
-    for seed in range(100):
+    for seed in seeds(100):
         run = random_run(ReceivedCounter, 3, seed, fifo=True, duplicates=False)
         assert not run.findings, f"seed {seed}: {run.findings[0]}"
 

@@ -9,6 +9,8 @@ from crdtcast.chaos import plan as plans
 from crdtcast.chaos.course import Course, Outcome
 from crdtcast.chaos.plan import Episode, Plan
 
+pytestmark = pytest.mark.process
+
 BROKEN = Path(__file__).with_name("broken.py")
 
 

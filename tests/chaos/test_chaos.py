@@ -1,4 +1,4 @@
-"""`crdtcast chaos` as its users run it. Continuous integration runs it for two minutes beside the tests (`.ci/run`);
+"""`crdtcast chaos` as its users run it. Continuous integration runs it for two minutes beside the linters (`.ci/run`);
 here are a few seconds, and longer runs that are `slow`.
 """
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+
+pytestmark = pytest.mark.process
 
 
 def chaos(*options: str, seconds: float) -> tuple[int, dict[str, object], str]:

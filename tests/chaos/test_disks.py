@@ -48,6 +48,7 @@ def python(program: str, scratch: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.process
 def test_a_small_disk_is_full_to_the_byte_until_there_is_room(tmp_path: Path) -> None:
     if reason := python(ENTER, tmp_path).stderr.strip():
         pytest.skip(f"no file systems of our own: {reason}")
@@ -61,6 +62,7 @@ def test_a_small_disk_is_full_to_the_byte_until_there_is_room(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["n1"]
 
 
+@pytest.mark.process
 def test_the_limit_stops_one_process_alone(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     write = "import sys; sys.stdin.readline(); open(sys.argv[1], 'wb', buffering=0).write(b'12')"

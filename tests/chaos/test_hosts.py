@@ -22,6 +22,7 @@ def host(tmp_path: Path) -> Callable[[str], Host]:
     )
 
 
+@pytest.mark.process
 def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Host]) -> None:
     ends = host("import sys; sys.exit(3)")
     ends.start([])
@@ -31,6 +32,7 @@ def test_an_end_that_nobody_has_asked_for_is_a_crash(host: Callable[[str], Host]
     ends.end()
 
 
+@pytest.mark.process
 def test_killing_is_no_crash(host: Callable[[str], Host]) -> None:
     stays = host("import time; time.sleep(600)")
     stays.start([])
@@ -40,6 +42,7 @@ def test_killing_is_no_crash(host: Callable[[str], Host]) -> None:
     assert stays.crashes == [] and stays.tracebacks() == []
 
 
+@pytest.mark.process
 def test_a_traceback_in_the_log_is_told(host: Callable[[str], Host]) -> None:
     raises = host("raise ValueError")
     raises.start([])

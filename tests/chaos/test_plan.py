@@ -4,6 +4,7 @@ import pytest
 
 from crdtcast.chaos import plan as plans
 from crdtcast.chaos.plan import draw
+from tests.effort import seeds
 
 
 def test_a_seed_decides_everything() -> None:
@@ -12,7 +13,7 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_every_kind_comes_before_any_comes_twice() -> None:
-    for seed in range(20):
+    for seed in seeds(20):
         kinds = [episode.kind for episode in draw(seed, 5, 900).episodes]
         assert set(kinds) == set(plans.KINDS)
         some = draw(seed, 3, 100, [plans.KILL, plans.CUT]).episodes
@@ -21,7 +22,7 @@ def test_every_kind_comes_before_any_comes_twice() -> None:
 
 @pytest.mark.parametrize("nodes", [3, 7])
 def test_nothing_overlaps_at_one_node_and_a_majority_is_never_touched_at_once(nodes: int) -> None:
-    for seed in range(30):
+    for seed in seeds(30):
         plan = draw(seed, nodes, 600)
         assert plan.episodes == tuple(sorted(plan.episodes, key=lambda e: e.at))
         busy: dict[str, float] = {}

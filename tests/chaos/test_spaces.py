@@ -57,6 +57,7 @@ space.close()
 """
 
 
+@pytest.mark.process
 @needed
 def test_packets_are_lost_and_swallowed_until_that_ends() -> None:
     done = subprocess.run(

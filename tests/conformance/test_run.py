@@ -11,7 +11,7 @@ import pytest
 
 BANK = Path(__file__).parents[1] / "data" / "scenarios" / "scenarios.yaml"
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 SCENARIOS = """
 version: 1

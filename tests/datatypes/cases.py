@@ -58,7 +58,9 @@ def of(crdt: type[PureOpCRDT[Any]], cases: Sequence[Case]) -> Case:
     return next(case for parent in crdt.__mro__ for case in cases if case.crdt is parent)
 
 
-def check_forgetting(case: Case, *, examples: int, shrink: bool = True, **options: Any) -> None:
+def check_forgetting(
+    case: Case, *, examples: int, seed: int = 3, shrink: bool = True, **options: Any
+) -> None:
     """The reset that a container gives to what it holds, as an operation that the kit can issue."""
 
     class Forgetting(case.crdt):  # type: ignore[name-defined,misc]
@@ -94,7 +96,7 @@ def check_forgetting(case: Case, *, examples: int, shrink: bool = True, **option
         weighted((5, case.operations), (1, st.just(("forget",)))),
         case.remembered,
         examples=examples,
-        seed=3,
+        seed=seed,
         shrink=shrink,
         **options,
     )

@@ -23,6 +23,7 @@ from crdtcast.testing import Group, VisibleOperation, check_crdt
 from crdtcast.testing.group import Call
 from tests.datatypes import cases
 from tests.datatypes.cases import Case, check_forgetting, not_forgotten
+from tests.effort import examples, first_seed
 
 amounts = st.one_of(st.integers(-5, 5), st.sampled_from([2**63 - 1, -(2**63)]))
 operations = st.one_of(
@@ -46,7 +47,13 @@ def observed_reset(visible: Sequence[VisibleOperation]) -> int:
 
 def test_counter_of_five_replicas() -> None:
     check_crdt(
-        ResettableCounter, operations, observed_reset, members=5, examples=60, actions=50, seed=1
+        ResettableCounter,
+        operations,
+        observed_reset,
+        members=5,
+        examples=examples(60),
+        actions=50,
+        seed=first_seed(),
     )
 
 

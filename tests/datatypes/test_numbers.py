@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast.datatypes import Arrival, Arrived, Entry, Number, SortedMap
@@ -15,6 +15,7 @@ from crdtcast.exceptions import InvalidOperationError
 from crdtcast.testing import Group, VisibleOperation, check_crdt, weighted
 from crdtcast.testing.group import Call
 from tests.datatypes.cases import Case
+from tests.effort import examples
 
 amounts = st.sampled_from([1, 2, -3, "0.1", 1e16, Decimal("1e-20"), 2**63])
 number_operations = weighted(
@@ -257,8 +258,7 @@ def test_an_infinity_is_a_score_but_no_increment() -> None:
         Number().prepare("set", "Infinity")
 
 
-@seed(7)
-@settings(max_examples=200, database=None, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.decimals(
         allow_nan=False, allow_infinity=False, places=3, min_value=-(10**9), max_value=10**9

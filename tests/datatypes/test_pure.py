@@ -307,6 +307,7 @@ print(crdt.digest(), crdt.snapshot().hex())
 """
 
 
+@pytest.mark.process
 def test_digest_and_snapshot_do_not_depend_on_the_hash_seed() -> None:
     root = Path(datatypes.__file__).resolve().parents[1]
     printed = {

@@ -20,6 +20,7 @@ from crdtcast.datatypes import (
 from crdtcast.testing import VisibleOperation, check_crdt, weighted
 from tests.datatypes import cases
 from tests.datatypes.cases import Case, check_forgetting
+from tests.effort import examples, first_seed
 
 elements = st.sampled_from(["x", "x", "x", 1])
 operations = weighted(
@@ -56,7 +57,15 @@ def add_wins(visible: Sequence[VisibleOperation]) -> set[Any]:
 
 
 def test_add_wins_set_of_five_replicas() -> None:
-    check_crdt(AWSet, operations, add_wins, members=5, examples=60, actions=50, seed=1)
+    check_crdt(
+        AWSet,
+        operations,
+        add_wins,
+        members=5,
+        examples=examples(60),
+        actions=50,
+        seed=first_seed(),
+    )
 
 
 class RemoveWins(AWSet):
@@ -162,7 +171,7 @@ class SameRuleByScan(AWSet):
 
 
 def test_a_rule_of_ones_own_is_asked_about_every_entry() -> None:
-    check_crdt(SameRuleByScan, operations, add_wins, examples=100)
+    check_crdt(SameRuleByScan, operations, add_wins, examples=examples(100), seed=first_seed())
 
 
 # Grow-only, remove-wins and two-phase.
@@ -235,7 +244,7 @@ def checked_length(crdt: type[PureOpCRDT[Any]]) -> type[PureOpCRDT[Any]]:
 @pytest.mark.parametrize("case", CASES, ids=[case.crdt.__name__ for case in CASES])
 def test_a_sets_length_membership_and_iteration_agree(case: Case) -> None:
     crdt = checked_length(case.crdt)
-    check_crdt(crdt, case.operations, case.specification, examples=15, seed=4)
+    check_crdt(crdt, case.operations, case.specification, examples=examples(15), seed=first_seed())
 
 
 class GrowFoldsAtDelivery(GSet):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 pytestmark = [
-    pytest.mark.server,
+    pytest.mark.process,
     pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc"),
 ]
 
@@ -83,10 +83,12 @@ def test_the_audit_is_clean_and_leaves_a_report(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("scene", ["Starting three servers", "Counting words"])
+@pytest.mark.parametrize(
+    ("scene", "number"),
+    [("Starting three servers", signal.SIGTERM), ("Counting words", signal.SIGINT)],
+)
 def test_a_signal_ends_everything_that_was_started(
-    tmp_path: Path, number: signal.Signals, scene: str
+    tmp_path: Path, scene: str, number: signal.Signals
 ) -> None:
     with demo(tmp_path, "--no-audit") as process:
         assert process.stderr is not None

@@ -5,23 +5,16 @@ threads.
 import itertools
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.embedded import EmbeddedServer
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.demo import plan
 from crdtcast.demo.load import Load, Stream
 from crdtcast.exceptions import ServerError
 
-pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
-    with start_server(tmp_path, appendfsync="no") as running:
-        yield running
+pytestmark = pytest.mark.process
 
 
 def test_every_command_is_sent_once_whatever_the_number_of_threads(server: EmbeddedServer) -> None:

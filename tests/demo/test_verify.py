@@ -1,10 +1,8 @@
 """The demo's comparison: it finds every kind of difference, and metadata that should not be there."""
 
-from pathlib import Path
-
 import pytest
 
-from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.embedded import EmbeddedServer
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.demo.plan import Expected
 from crdtcast.demo.verify import (
@@ -46,9 +44,9 @@ def test_constant_metadata_is_none_left_until_it_grows() -> None:
     assert metadata_beyond([quiet, grown]) == {"keys": 2, "bytes": 107}
 
 
-@pytest.mark.server
-def test_a_server_is_read_completely(tmp_path: Path) -> None:
-    with start_server(tmp_path, appendfsync="no") as server, RawClient(server.port) as client:
+@pytest.mark.process
+def test_a_server_is_read_completely(server: EmbeddedServer) -> None:
+    with RawClient(server.port) as client:
         words = [f"w{number}" for number in range(2500)]
         client.pipeline([("INCRBY", f"count:{word}", "7") for word in words])
         client.call("SADD", "vocabulary", *words)

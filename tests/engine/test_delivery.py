@@ -119,9 +119,9 @@ def test_a_message_of_an_unknown_kind_is_delivered_and_repaired_like_any_other()
     assert group["b"].state().unstable == (strange,)
 
 
-def test_a_chain_of_200_000_dependencies_does_not_recurse():
+def test_a_chain_of_20_000_dependencies_does_not_recurse():
     """Arriving backwards, all wait under one another; then the first one frees them all."""
-    length = 200_000
+    length = 20_000
     group = Group("abc")
     origins = [incarnation("a"), incarnation("b")]
     # a and b answer each other: every message depends on the one before, and on its sender's own last.

@@ -15,6 +15,7 @@ from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.tags import Dot
+from tests.effort import examples
 from tests.engine.town import Town
 
 NAMES = "abcdef"
@@ -162,7 +163,7 @@ class Groups(RuleBasedStateMachine):
                 assert len(set(self.town.log[name])) == len(self.town.log[name])
 
 
-Groups.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Groups.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestGroups = Groups.TestCase
 
 

@@ -17,6 +17,7 @@ from crdtcast.simulator.network import Network
 from crdtcast.simulator.scheduler import actions
 from crdtcast.simulator.world import World
 from crdtcast.wire import decode, encode
+from tests.effort import seeds
 
 NAMES = ("a", "b", "c", "d")
 
@@ -40,20 +41,9 @@ def storm(seed: int) -> None:
     world.drain()
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
-def test_nothing_is_stable_that_a_crash_takes_back(first: int) -> None:
-    for seed in range(first, first + 20):
-        try:
-            storm(seed)
-        except Exception as error:
-            error.add_note(f"seed {seed}")
-            raise
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 6000, 100))
-def test_nothing_is_stable_that_a_crash_takes_back_long(first: int) -> None:
-    test_nothing_is_stable_that_a_crash_takes_back(first)
+def test_nothing_is_stable_that_a_crash_takes_back() -> None:
+    for seed in seeds(60):
+        storm(seed)
 
 
 def engines(**durable: Durability) -> list[Engine]:

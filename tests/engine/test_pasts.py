@@ -6,6 +6,7 @@ import pytest
 
 from crdtcast.engine import pasts
 from crdtcast.simulator import Faults, run_seed
+from tests.effort import seeds
 
 from .group import Group, take
 
@@ -17,7 +18,7 @@ def test_the_oracle_agrees_wherever_the_bits_end(monkeypatch, far, segment):
     """In short runs the bits never reach far; so let them end early."""
     monkeypatch.setattr(pasts, "FAR", far)
     monkeypatch.setattr(pasts, "SEGMENT", segment)
-    for seed in range(40):
+    for seed in seeds(40):
         outcome = run_seed(seed, 4, ALL)
         assert outcome.kind is None, (seed, outcome.failure)
 

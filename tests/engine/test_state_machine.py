@@ -8,6 +8,7 @@ from crdtcast.checker import Checker
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError, RolledBackError
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
+from tests.effort import examples
 
 from .group import Group, incarnation
 
@@ -133,5 +134,5 @@ class Engines(RuleBasedStateMachine):
         assert self.checker.finish() == []
 
 
-Engines.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+Engines.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40)
 TestEngines = Engines.TestCase

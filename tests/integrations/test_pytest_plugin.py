@@ -62,6 +62,7 @@ def run(directory: Path, *words: str, ini: str = "", test: str = THEIRS) -> tupl
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.process
 def test_a_right_type_passes_and_wrong_ones_fail_with_steps_and_seed(tmp_path: Path) -> None:
     code, output = run(
         tmp_path, "--crdt-examples=30", "--crdt-members=2,4", "--crdt-seed=5", ini="crdt_actions=20"
@@ -75,6 +76,7 @@ def test_a_right_type_passes_and_wrong_ones_fail_with_steps_and_seed(tmp_path: P
     assert output.count("crdtcast: schedules from --crdt-seed=5") == 1
 
 
+@pytest.mark.process
 def test_defaults_and_a_random_seed_that_is_printed(tmp_path: Path) -> None:
     code, output = run(tmp_path, "-k", "right", "--crdt-seed=random", ini="crdt_examples=20")
     assert code == pytest.ExitCode.OK
@@ -83,6 +85,7 @@ def test_defaults_and_a_random_seed_that_is_printed(tmp_path: Path) -> None:
     assert f"settings 20 (3,) 30 {drawn[1]}" in output
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("option", "says"),
     [
@@ -96,6 +99,7 @@ def test_an_option_that_cannot_be_is_named(tmp_path: Path, option: str, says: st
     assert says in output
 
 
+@pytest.mark.process
 def test_unused_it_imports_nothing_and_says_nothing(tmp_path: Path) -> None:
     test = """
 import sys

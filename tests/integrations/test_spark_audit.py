@@ -25,7 +25,7 @@ pytest.importorskip("pyspark")
 
 from crdtcast.integrations.spark.audit import Result, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.process, pytest.mark.spark]
 
 SEEDS = (1, 2)
 LINE = line(next(iter(make_up(Settings()).values()))[0]) + "\n"

@@ -20,7 +20,7 @@ from crdtcast.integrations.spark.java import find_java
 from crdtcast.testing.eventlogs import Settings, make_up, write_logs
 from crdtcast.testing.logfaults import plant
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.process, pytest.mark.spark]
 
 
 def no_java(directory: Path) -> Mapping[str, str]:

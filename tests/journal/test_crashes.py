@@ -9,8 +9,9 @@ import pytest
 from crdtcast.exceptions import JournalError, UnusableInputError
 from crdtcast.journal import FileJournal
 from crdtcast.testing.disk import Crash, Disk
+from tests.effort import seeds
 
-SEEDS = range(2)
+SEEDS = seeds(2)
 PATH = Path("node")
 
 

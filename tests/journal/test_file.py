@@ -16,7 +16,7 @@ from crdtcast.exceptions import ConfigurationError, JournalError, UnusableInputE
 from crdtcast.journal import FileJournal, MemoryJournal, Recovered
 from crdtcast.testing.disk import Disk
 from crdtcast.testing.journals import check_journal
-from tests.examples import examples
+from tests.effort import examples
 
 
 def write(path: Path, *batches: bytes, snapshot: bytes | None = b"state") -> None:
@@ -221,6 +221,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.process
 def test_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(
@@ -300,7 +301,7 @@ def mangled(draw: st.DrawFn) -> dict[str, bytes]:
     return files
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(mangled())
 def test_any_bytes_are_refused_clearly_or_give_a_valid_beginning(files: dict[str, bytes]) -> None:
     disk = Disk()

@@ -51,6 +51,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.process
 def test_on_a_real_disk(tmp_path: Path) -> None:
     words = [sys.executable, "-c", ON_A_SMALL_DISK, str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.logcheck.check import check_logs
+from tests.effort import first_seed, seeds
 
 NAMES = "abc"
 MOST = 60
@@ -104,7 +105,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def run(directory: Path, seed: int, kills: int) -> None:
-    print(f"seed {seed}")
     chance = random.Random(seed)
     workers = Workers(directory)
     try:
@@ -132,11 +132,13 @@ def run(directory: Path, seed: int, kills: int) -> None:
     assert checked.violations == () and checked.counts["events"] > len(states["a"])
 
 
-def test_killed_members_go_on_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
-    run(tmp_path, seed=1, kills=3)
+@pytest.mark.process
+@pytest.mark.parametrize("seed", seeds(1, first=1))
+def test_killed_members_go_on_and_nothing_is_lost_or_doubled(tmp_path: Path, seed: int) -> None:
+    run(tmp_path, seed, kills=3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_killed_members_go_on_many_times(tmp_path: Path, seed: int) -> None:
-    run(tmp_path, seed, kills=40)
+@pytest.mark.process
+def test_killed_members_go_on_many_times(tmp_path: Path) -> None:
+    run(tmp_path, first_seed(), kills=40)

@@ -19,6 +19,7 @@ from crdtcast.messages import Digest, Message, Transmit
 from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire_groups import InGroup, Part
+from tests.effort import seeds
 from tests.node.group_support import Host, Ledger, World, members_are
 from tests.node.network import Network, eventually, simulated
 
@@ -246,7 +247,7 @@ async def test_copy_joins_again_as_a_new_incarnation_and_sends_again_what_the_gr
 @simulated
 async def test_crash_while_it_comes_back_repeats_and_loses_nothing() -> None:
     wanted = [b"%d" % number for number in range(40)]
-    for seed in range(4):
+    for seed in seeds(4):
         async with country("a", "b", "c", seed=seed) as group:
             c = group.up("c")
             group.cut("c")
@@ -387,11 +388,8 @@ async def test_damage_without_anybody_else_is_refused() -> None:
 
 
 @simulated
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 80))]
-)
+@pytest.mark.parametrize("seed", seeds(2))
 async def test_power_fails_at_random(seed: int) -> None:
-    print(f"seed {seed}")
     chance = random.Random(seed)
     async with country("a", "b", "c", seed=seed) as group:
         acknowledged: set[bytes] = set()

@@ -25,7 +25,7 @@ from crdtcast.messages import Delivery
 from crdtcast.simulator import campaign
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.tags import Dot, Tag
-from tests.examples import examples
+from tests.effort import examples, seeds
 
 
 class Checked(NotingEngine):
@@ -78,7 +78,7 @@ def test_folding_what_was_written_gives_the_state(
 ) -> None:
     monkeypatch.setattr(campaign, "group_engine_type", lambda name: Checked)
     before = Checked.checks, Checked.replayed
-    for seed in range(2):
+    for seed in seeds(2):
         outcome = campaign.run_group_seed(seed, CAMPAIGNS[name], range(3, 6))
         assert outcome.kind is None, (seed, outcome.failure)
     assert Checked.checks > before[0] + 50 and Checked.replayed > before[1]
@@ -141,7 +141,7 @@ def test_newer_contents_are_refused() -> None:
         unpack_saved(newer, "it")
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=80), st.integers(0, 200), st.booleans())
 def test_any_bytes_are_refused_clearly(piece: bytes, at: int, cut: bool) -> None:
     whole = pack_saved(Saved("g", "a", state=GroupEngine.found("a.1", []).state(), parked=PARKED))

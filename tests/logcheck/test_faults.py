@@ -11,6 +11,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.logcheck import Checked, Problem, check_logs
 from crdtcast.testing.eventlogs import Logs, Settings, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, pasts, plant
+from tests.effort import seeds
 
 RIGHT = [
     Settings(replicas=3, messages=80, seed=1),
@@ -96,7 +97,7 @@ def hasty(seed: int) -> Logs:
     return logs
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_unsafe_stability_is_found_exactly_where_the_definition_says(
     tmp_path: Path, seed: int
 ) -> None:

@@ -12,6 +12,7 @@ from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import campaign
 from crdtcast.tags import Dot
 from crdtcast.testing.eventlogs import Logs, write_logs
+from tests.effort import seeds
 
 from .village import Village
 
@@ -29,7 +30,7 @@ def test_logs_of_a_group_that_changes_pass(tmp_path: Path, seed: int) -> None:
     assert result.counts["joins"] == village.counts["joins"] > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_logs_of_simulated_groups_pass(tmp_path: Path, seed: int) -> None:
     """With everything that a network, crashes and evictions do to them."""
     outcome = run_group_seed(seed, campaign("everything"), range(3, 7), logs=tmp_path)

@@ -4,13 +4,13 @@ no batch is torn, and all are worth the same in the end.
 
 from pathlib import Path
 
-import pytest
 import trio
 
 from crdtcast import EndedError, GroupReplica
 from crdtcast.datatypes import AWSet, LWWRegister, PNCounter
 from crdtcast.logcheck.check import check_logs
 from crdtcast.testing import eventually, simulated
+from tests.effort import seeds
 
 from .regions import Regions, regions
 
@@ -119,7 +119,6 @@ def storm(seed: int, steps: int, logs: Path) -> Storm:
                 await found[0].step()
             await found[0].end()
 
-    print(f"seed {seed}")
     run()
     violations = check_logs([logs]).violations
     assert not violations, violations[0]
@@ -127,13 +126,7 @@ def storm(seed: int, steps: int, logs: Path) -> Storm:
 
 
 def test_storms(tmp_path: Path) -> None:
-    storms = [storm(seed, 80, tmp_path / str(seed)) for seed in range(12)]
+    storms = [storm(seed, 80, tmp_path / str(seed)) for seed in seeds(12)]
     assert sum(each.crashes for each in storms) > 20
     assert sum(each.evictions for each in storms) > 10
     assert sum(len(each.durable) for each in storms) > 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 300))
-def test_many_storms(seed: int, tmp_path: Path) -> None:
-    storm(seed, 150, tmp_path)

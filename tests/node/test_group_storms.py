@@ -8,6 +8,7 @@ import trio
 from crdtcast import CrdtcastError
 from crdtcast.engine import Standing
 from crdtcast.incarnation import name_of
+from tests.effort import seeds
 from tests.node.group_support import Host, World, world
 from tests.node.network import PORTS, eventually, simulated
 
@@ -143,9 +144,7 @@ class Storm:
 
 
 @simulated
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 60))]
-)
+@pytest.mark.parametrize("seed", seeds(3))
 async def test_all_end_the_same_and_nothing_is_lost(seed: int) -> None:
     async with world("a", "b", "c", keepalive_interval=1.0) as group, trio.open_nursery() as lives:
         storm = Storm(group, seed, lives)

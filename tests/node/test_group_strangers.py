@@ -27,7 +27,7 @@ from crdtcast.wire_groups import (
     Part,
     Unable,
 )
-from tests.examples import examples
+from tests.effort import examples
 from tests.node.group_support import members_are, world
 from tests.node.network import incarnation, simulated
 
@@ -88,7 +88,6 @@ def frames(me: str, founding: str) -> st.SearchStrategy[Frame]:
 
 @settings(
     max_examples=examples(12),
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data(), st.booleans())

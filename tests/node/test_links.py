@@ -9,6 +9,7 @@ from crdtcast.engine import Engine
 from crdtcast.node import Node, NodeOptions, running
 from crdtcast.tags import Dot
 from crdtcast.wire import FrameKind
+from tests.effort import seeds
 from tests.node.network import Member, Network, eventually, group, incarnation, make, simulated
 
 
@@ -84,7 +85,7 @@ async def test_a_link_can_be_cut_from_the_start() -> None:
 
 
 @simulated
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 async def test_crossing_connections_settle_on_one(seed: int) -> None:
     rng = random.Random(seed)
     async with group("a", "b", "c", seed=seed, digest_interval=0.5) as (network, members):

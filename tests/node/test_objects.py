@@ -13,6 +13,7 @@ from crdtcast.datatypes import AWMap, PureOpCRDT, ResettableCounter, SharedList
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.objects import Key, Objects, packed, unpacked
 from crdtcast.tags import Dot, Tag
+from tests.effort import seeds
 
 from .boards import Likes, NewBoard, OldBoard
 
@@ -197,12 +198,12 @@ def notes(live: list[Done], history: list[Done]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_any_history_means_the_same_everywhere(seed: int) -> None:
     run(World(seed))
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_a_list_that_was_deleted_stays_until_nobody_can_refer_to_it(seed: int) -> None:
     run(World(seed, only_lists=True))
 

@@ -22,7 +22,7 @@ from crdtcast.wire import (
     Welcome,
     encode,
 )
-from tests.examples import examples
+from tests.effort import examples
 from tests.node.network import (
     Member,
     Network,
@@ -267,7 +267,7 @@ SAID = st.lists(
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(SAID, st.booleans())
 def test_whatever_a_stranger_says_without_the_secret_it_gets_no_link(
     said: list[bytes], hangs_up: bool

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
 from crdtcast.wire import Hello, KeepAlive, Proof, Refusal, Welcome, encode
-from tests.examples import examples
+from tests.effort import examples
 from tests.node.network import Network, eventually, incarnation, live, make, simulated
 
 NAMES = st.sampled_from(["a", "b", "c", "x"])
@@ -50,7 +50,7 @@ ANYTHING = st.lists(st.one_of(FRAMES.map(encode), st.binary(max_size=30)), max_s
 SAID = st.one_of(ANYTHING, ANYTHING.map(ADMITTED.__add__))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(SAID, st.booleans())
 def test_a_stranger_ends_alone(said: list[bytes], hangs_up: bool) -> None:
     @simulated

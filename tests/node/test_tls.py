@@ -18,7 +18,7 @@ from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
 from crdtcast.tls import Tls
 from crdtcast.wire import Hello, Refusal, decode, encode
-from tests.examples import examples
+from tests.effort import examples
 from tests.node.certificates import EXPIRED, NOT_YET, Authority
 from tests.node.network import (
     PORTS,
@@ -175,7 +175,7 @@ def greeting(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], 
     return authority.issue("a"), there.read()
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(st.integers(0, 10**6), st.binary(max_size=40), st.integers(0, 600), st.booleans())
 def test_whatever_is_said_instead_of_a_tls_handshake_ends_that_connection_only(
     greeting: tuple[dict[str, Any], bytes], at: int, change: bytes, cut: int, hangs_up: bool

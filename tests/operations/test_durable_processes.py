@@ -3,7 +3,11 @@
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.operations.processes import Running, killed_at_the_end
+
+pytestmark = pytest.mark.process
 
 
 def test_what_was_acknowledged_survives_sigkill_of_all(tmp_path: Path) -> None:

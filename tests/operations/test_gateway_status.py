@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.status import Status
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         probes = f"127.0.0.1:{free.getsockname()[1]}"

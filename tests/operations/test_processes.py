@@ -17,6 +17,8 @@ from click.testing import CliRunner, Result
 from crdtcast.cli import main
 from tests.operations.processes import Running, killed_at_the_end
 
+pytestmark = pytest.mark.process
+
 
 def crdtcast(*words: str, at: Running | None = None, code: int = 0) -> Result:
     """A command, as typed."""

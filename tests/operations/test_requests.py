@@ -17,7 +17,7 @@ from crdtcast.service.lines import LONGEST, Lines, be_greeted
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
 from crdtcast.service.sockets import connect
-from tests.examples import examples
+from tests.effort import examples
 
 TYPES = sorted(known_types())
 OPERATIONS = sorted({each for crdt in known_types().values() for each in crdt.OPERATIONS})
@@ -81,7 +81,7 @@ def node_with(talk: Callable[[NodeProcess, Asking], Awaitable[None]], **options:
         trio.run(main, Path(where))
 
 
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 @given(st.lists(REQUESTS, min_size=1, max_size=12))
 def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str, Any]]) -> None:
     async def talk(process: NodeProcess, ask: Asking) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.packaging
+pytestmark = [pytest.mark.process, pytest.mark.packaging]
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("crdtcast", "adapters", "datatypes", "integrations")

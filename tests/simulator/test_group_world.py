@@ -17,6 +17,7 @@ from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.member import Phase
 from crdtcast.simulator.verdict import drain_and_judge
+from tests.effort import seeds
 
 from .group_traces import replay_group
 from .traces import Trace, load
@@ -54,7 +55,7 @@ def settle(world, names):
         flow(world, *pairs)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_actions_of_a_run_replay_it(seed):
     outcome = run_group_seed(seed, EVERYTHING, range(3, 7))
     again = run_schedule(outcome.schedule)
@@ -475,5 +476,6 @@ def fingerprint(hash_seed: str) -> str:
     return result.stdout
 
 
+@pytest.mark.process
 def test_runs_do_not_depend_on_the_hash_seed():
     assert fingerprint("1") == fingerprint("4242")

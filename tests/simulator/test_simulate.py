@@ -51,6 +51,7 @@ def test_faults_choose_the_kind_of_group():
     assert "join_asked" in last(result)
 
 
+@pytest.mark.process
 def test_more_processes_make_no_difference():
     arguments = ["--campaign", "static", "--seeds", "0:11", "--members", "3", "--json"]
     assert last(simulate(*arguments)) == last(simulate(*arguments, "--jobs", "2"))

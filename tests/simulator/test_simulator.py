@@ -11,13 +11,14 @@ from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.simulator import Faults, Schedule, World, run_schedule, run_seed, shrink
 from crdtcast.simulator.__main__ import main
+from tests.effort import seeds
 
 from .traces import Trace, load, replay
 
 ALL = Faults.named(("loss", "duplicate", "reorder", "partition", "restart"))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_the_actions_of_a_run_replay_it(seed):
     outcome = run_seed(seed, 3, ALL)
     again = run_schedule(outcome.schedule)
@@ -84,6 +85,7 @@ def fingerprint(hash_seed: str) -> str:
     return result.stdout
 
 
+@pytest.mark.process
 def test_runs_do_not_depend_on_the_hash_seed():
     assert fingerprint("1") == fingerprint("4242")
 

@@ -24,6 +24,7 @@ from crdtcast.simulator.models import (
     WeibullLatency,
 )
 from crdtcast.simulator.timed import Sent, TimedSetup, replay, run_timed, work_of
+from tests.effort import seeds
 
 IDS = [new_incarnation(f"n{i}", 1_000_000, i) for i in range(5)]
 SETUP = TimedSetup(
@@ -208,8 +209,8 @@ def test_there_must_be_an_id_for_each_member() -> None:
 
 
 def test_random_setups_come_to_their_end() -> None:
-    chance = random.Random(3)
-    for seed in range(10):
+    for seed in seeds(10):
+        chance = random.Random(seed)
         setup = replace(
             SETUP,
             interval=PoissonInterval(chance.choice([1, 20, 300])),

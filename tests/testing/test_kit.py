@@ -155,6 +155,7 @@ def test_a_schedule_can_be_written_by_hand() -> None:
         run_schedule(AWSet, schedule, lambda visible: set())
 
 
+@pytest.mark.process
 def test_the_kit_needs_hypothesis_only_for_what_uses_it() -> None:
     root = Path(crdtcast.testing.__file__).resolve().parents[2]
     code = "import sys, crdtcast.testing; assert 'hypothesis' not in sys.modules"

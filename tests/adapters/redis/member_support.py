@@ -14,6 +14,7 @@ from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.logcheck import Checked, check_logs
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address
+from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, Running, until
 
 
@@ -30,11 +31,14 @@ def error_of(running: Running) -> BaseException:
 class Town:
     """Regions by name: a server each, and a gateway in front of it. Everything ends with the `with` block, and the
     event logs of all are checked then.
+
+    own_servers: the `appendfsync` of servers that are the town's alone, to be killed and configured; without it they
+        are borrowed, with "always".
     """
 
-    def __init__(self, directory: Path, *, appendfsync: str = "always") -> None:
+    def __init__(self, directory: Path, *, own_servers: str | None = None) -> None:
         self.directory = directory
-        self.appendfsync = appendfsync
+        self.own_servers = own_servers
         self.servers: dict[str, EmbeddedServer] = {}
         self.running: dict[str, Running] = {}
         self.checked: Checked | None = None
@@ -46,7 +50,10 @@ class Town:
         for running in self.running.values():
             running.stop()
         for server in self.servers.values():
-            server.stop()
+            if self.own_servers is None:
+                servers.give_back(server)
+            else:
+                server.stop()
         logs = self.directory / "logs"
         if error is None and any(logs.glob("*")):
             self.checked = check_logs([logs])
@@ -54,9 +61,11 @@ class Town:
 
     def server(self, name: str) -> EmbeddedServer:
         if name not in self.servers:
-            self.servers[name] = start_server(
-                self.directory / f"server-{name}", appendfsync=self.appendfsync
-            )
+            if self.own_servers is None:
+                self.servers[name] = servers.borrow("always")
+            else:
+                directory = self.directory / f"server-{name}"
+                self.servers[name] = start_server(directory, appendfsync=self.own_servers)
         return self.servers[name]
 
     def begin(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster, holds_same
-from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.embedded import EmbeddedServer
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.exceptions import ServerError
 from tests.node.certificates import Authority
@@ -34,7 +34,7 @@ def test_holding_the_same(states: list[dict[str, Any]], same: bool, quiet: bool)
     assert holds_same(states, quiet=True) is quiet
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_a_gateway_that_does_not_start_says_why_and_everything_ends(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, ["a"], group="g", arguments=["--metadata-db", "zero"])
     with pytest.raises(ServerError, match=r"gateway a ended with code 2.*zero"):
@@ -43,7 +43,7 @@ def test_a_gateway_that_does_not_start_says_why_and_everything_ends(tmp_path: Pa
     assert all(region.server.process.poll() is not None for region in cluster)
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_a_killed_gateway_is_reported_and_can_be_started_again(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ["a"], group="g") as cluster:
         region = cluster["a"]
@@ -62,9 +62,9 @@ def test_a_killed_gateway_is_reported_and_can_be_started_again(tmp_path: Path) -
         assert region.status()["name"] == "a"
 
 
-@pytest.mark.server
-def test_replies_come_as_they_are(tmp_path: Path) -> None:
-    with start_server(tmp_path, appendfsync="no") as server, RawClient(server.port) as client:
+@pytest.mark.process
+def test_replies_come_as_they_are(server: EmbeddedServer) -> None:
+    with RawClient(server.port) as client:
         assert client.call("SADD", "s", b"\xff") == 1
         assert client.pipeline([("SMEMBERS", "s"), ("GET", "none"), ("GET", "s"), ("PING",)]) == [
             [b"\xff"],
@@ -75,11 +75,11 @@ def test_replies_come_as_they_are(tmp_path: Path) -> None:
         server.kill()
         with pytest.raises(ServerError, match="no reply to 'PING'"):
             client.call("PING")
-    with pytest.raises(ServerError, match="nobody answers"):
-        RawClient(server.port)
+        with pytest.raises(ServerError, match="nobody answers"):
+            RawClient(server.port)
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_gateways_with_certificates_and_a_secret(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     secret = tmp_path / "secret"

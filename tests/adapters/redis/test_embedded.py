@@ -15,7 +15,7 @@ import redis
 from crdtcast.adapters.redis.embedded import find_binary, start_server
 from crdtcast.exceptions import ConfigurationError, ServerError
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 
 def test_data_survives_kill_and_restart_on_the_same_port(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from crdtcast.adapters.redis.parsing import RequestLimits
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.exceptions import LocalProtocolError
 from tests.adapters.redis.front_support import Running, Wire, serve
+from tests.effort import examples, first_seed
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -290,14 +291,12 @@ def test_answers_to_clients_that_left_are_dropped() -> None:
 
 
 def test_random_input_never_ends_the_loop() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
+    rng = random.Random(first_seed())
     words = [b"PING", b"SADD", b"HELLO", b"CLIENT", b"COMMAND", b"CONFIG", b"AUTH", b"CRDTCAST"]
     words += [b"SELECT", b"INFO", b"3", b"GET", b"LIST", b"ID", b"-1", b"\xff\x00", b"*", b""]
 
     def body(gate: Running) -> None:
-        for _ in range(150):
+        for _ in range(examples(150)):
             with gate.connection() as wire, contextlib.suppress(OSError):
                 for _ in range(rng.randrange(1, 6)):
                     if rng.random() < 0.6:

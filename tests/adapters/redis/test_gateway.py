@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.cluster import LocalCluster, Region
 from crdtcast.adapters.redis.metadata import CONSTANT_KEYS
 from crdtcast.exceptions import ServerError
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 NAMES = ("a", "b", "c")
 

@@ -16,13 +16,14 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
-from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Plan, as_expected
 from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.tags import Dot, Tag, covers, merge_into
+from tests import servers
+from tests.effort import seeds
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 KEYS = (b"k", b"l")
 MEMBERS = (b"x", b"y", b"z")
@@ -261,18 +262,11 @@ def run(replicas: list[Replica], seed: int, steps: int = 60) -> None:
         assert left <= allowed
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[EmbeddedServer]]:
-    started = [start_server(tmp_path_factory.mktemp(name)) for name in "abc"]
-    yield started
-    for server in started:
-        server.stop()
-
-
 @pytest.fixture
-def replicas(servers: list[EmbeddedServer]) -> Iterator[list[Replica]]:
+def replicas() -> Iterator[list[Replica]]:
+    lent = [servers.borrow() for _ in "abc"]
     made = []
-    for name, server in zip("abc", servers, strict=True):
+    for name, server in zip("abc", lent, strict=True):
         connection = redis.Connection(host="127.0.0.1", port=server.port)
         connection.connect()
         replica = Replica(name, connection, Keyspace(METADATA_DB))
@@ -280,6 +274,8 @@ def replicas(servers: list[EmbeddedServer]) -> Iterator[list[Replica]]:
     yield made
     for replica in made:
         replica.connection.disconnect()
+    for server in lent:
+        servers.give_back(server)
 
 
 def reset(replicas: list[Replica]) -> None:
@@ -292,10 +288,8 @@ def reset(replicas: list[Replica]) -> None:
         replica.stable.clear()
 
 
-@pytest.mark.parametrize("first", range(0, 80, 20))
-def test_native_values_are_the_models(replicas: list[Replica], first: int) -> None:
-    for seed in range(first, first + 20):
-        print("seed", seed)
+def test_native_values_are_the_models(replicas: list[Replica]) -> None:
+    for seed in seeds(80):
         reset(replicas)
         run(replicas, seed)
 

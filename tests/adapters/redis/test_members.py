@@ -18,23 +18,22 @@ from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
 from tests.adapters.redis.member_support import Load, Town
 from tests.adapters.redis.regression_support import Running, until
+from tests.effort import first_seed
 
-pytestmark = pytest.mark.server
-
-SEED = 20261128
+pytestmark = pytest.mark.process
 
 
 def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> None:
-    print("seed", SEED)
+    seed = first_seed()
     with Town(tmp_path) as town:
         a = town.start("a")
         with RawClient(a.port) as client:
             client.pipeline([("SADD", f"s{key}", "base") for key in range(1500)])
             client.call("INCRBY", "total", "1000")
         b = town.start("b", "a")
-        loads = [Load(a, SEED, 1500), Load(b, SEED + 1, 1500)]
+        loads = [Load(a, seed, 1500), Load(b, seed + 1, 1500)]
         c = town.start("c", "b")  # b has joined itself: any member will do
-        loads.append(Load(c, SEED + 2, 1500))
+        loads.append(Load(c, seed + 2, 1500))
         until(lambda: loads[2].total > 20)
         total = sum(load.stop() for load in loads)
         assert not any(load.refused for load in loads)
@@ -58,7 +57,7 @@ def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> 
 
 
 def test_all_regions_restart_at_once_as_the_same_incarnations(tmp_path: Path) -> None:
-    with Town(tmp_path, appendfsync="everysec") as town:
+    with Town(tmp_path, own_servers="everysec") as town:
         names = ("a", "b", "c")
         town.start("a")
         town.start("b", "a")
@@ -359,15 +358,15 @@ def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
     tmp_path: Path, gateway_dies: bool
 ) -> None:
     """Though the disk had said that they were synced, and the others have a part of them."""
-    print("seed", SEED)
-    with Town(tmp_path, appendfsync="everysec") as town:
+    seed = first_seed()
+    with Town(tmp_path, own_servers="everysec") as town:
         a = town.start("a")
         b = town.start("b", "a")
         town.start("c", "a")
         town.call("b", "SADD", "kept", "1")
         town.wait_equal("a", "b", "c")
         before = town.status("b")["incarnation"]
-        loads = [Load(a, SEED, 50), Load(b, SEED + 1, 50)]
+        loads = [Load(a, seed, 50), Load(b, seed + 1, 50)]
         until(lambda: loads[1].total > 20)
         kept = aof_bytes(town, "b")
         began = time.monotonic()
@@ -382,7 +381,7 @@ def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
         if gateway_dies:
             b = town.start("b", "a")
         until(lambda: town.status("b").get("incarnation", before) > before)
-        after = Load(b, SEED + 2, 50)
+        after = Load(b, seed + 2, 50)
         until(lambda: after.total > 20)
         total = loads[0].stop() + acknowledged + after.stop()
         town.wait_equal("a", "b", "c")
@@ -395,7 +394,7 @@ def test_a_server_that_lost_its_last_two_seconds_goes_on_as_another_incarnation(
 
 
 def test_what_a_server_lost_and_nobody_had_heard_of_is_no_end(tmp_path: Path) -> None:
-    with Town(tmp_path, appendfsync="everysec") as town:
+    with Town(tmp_path, own_servers="everysec") as town:
         town.start("a")
         b = town.start("b", "a")
         town.call("b", "INCR", "n")

@@ -11,10 +11,10 @@ from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.logcheck import check_logs
 from tests.adapters.redis.member_support import Load
+from tests.effort import first_seed
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-SEED = 5
 KEYS = 5_000
 
 
@@ -22,8 +22,8 @@ KEYS = 5_000
 def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
     tmp_path: Path, appendfsync: str
 ) -> None:
-    print("seed", SEED)
-    choice = random.Random(SEED)
+    seed = first_seed()
+    choice = random.Random(seed)
     pause = threading.Event()
     logs = tmp_path / "logs"
     with OpenCluster(
@@ -31,7 +31,7 @@ def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
     ) as cluster:
         with RawClient(cluster["a"].gateway.port) as client:
             client.pipeline([("SADD", f"s{key}", "base") for key in range(KEYS)])
-        load = Load(cluster["a"].gateway, SEED, KEYS)
+        load = Load(cluster["a"].gateway, seed, KEYS)
         joining = cluster.begin("c", through="b").gateway
         for _ in range(4):
             pause.wait(choice.uniform(1, 3))  # somewhere in its start, its copy, or its life
@@ -61,8 +61,8 @@ def test_what_is_acknowledged_is_there_once_whoever_is_killed_during_a_join(
 def test_an_evicted_region_sends_everything_again_once_however_often_it_is_killed(
     tmp_path: Path,
 ) -> None:
-    print("seed", SEED)
-    choice = random.Random(SEED)
+    seed = first_seed()
+    choice = random.Random(seed)
     pause = threading.Event()
     logs = tmp_path / "logs"
     with OpenCluster(

@@ -28,7 +28,7 @@ def operator(place: Path, *words: str, code: int = 0) -> str:
     return ran.stdout + ran.stderr
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text('group = "shop"\nadmin_commands = false\nleave_seconds = 20\n')
@@ -77,6 +77,7 @@ def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> No
     assert len(lines) == 1 and expected in lines[0], lines
 
 
+@pytest.mark.process
 def test_options_come_from_the_file_and_passwords_are_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "eu.toml"
     file.write_text(

@@ -8,8 +8,8 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
 from crdtcast.exceptions import UnusableInputError
+from tests.effort import seeds
 
-SEED = 20261128
 KEY = b"k"
 
 
@@ -78,10 +78,9 @@ def test_a_removal_takes_back_what_only_mine_had_and_keeps_what_was_of_the_group
     assert rebased(found) == (found, [])
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 100))
+@pytest.mark.parametrize("seed", seeds(100))
 def test_in_an_untouched_group_all_is_as_it_was_at_home(seed: int) -> None:
     """Sets and a number; what was covered is base. Cut anywhere: the rest may be compared a second time."""
-    print("seed", seed)
     choice = random.Random(seed)
     members = [b"%d" % number for number in range(4)]
     base = {member for member in members if choice.random() < 0.5}

@@ -19,11 +19,12 @@ from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, options, until
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+def own_server(tmp_path: Path) -> Iterator[EmbeddedServer]:
+    """One that the test may configure and kill."""
     with start_server(tmp_path / "server") as running:
         yield running
 
@@ -94,16 +95,16 @@ def test_an_exec_that_arrives_late_is_not_forgotten(tmp_path: Path, server: Embe
 
 
 def test_a_server_that_lost_the_last_claim_is_not_another_gateways(
-    tmp_path: Path, server: EmbeddedServer
+    tmp_path: Path, own_server: EmbeddedServer
 ) -> None:
-    with gateway(tmp_path, server.port) as running, RawClient(server.port) as direct:
+    with gateway(tmp_path, own_server.port) as running, RawClient(own_server.port) as direct:
         direct.call("SELECT", "15")
         before = direct.call("GET", "state"), direct.call("GET", "fence")
-    with gateway(tmp_path, server.port) as running:
-        server.kill()
-        server.restart()
+    with gateway(tmp_path, own_server.port) as running:
+        own_server.kill()
+        own_server.restart()
         # (Its file, cut there, would give the same.)
-        with RawClient(server.port) as direct:
+        with RawClient(own_server.port) as direct:
             direct.call("SELECT", "15")
             direct.pipeline([["SET", "state", before[0]], ["SET", "fence", before[1]]])  # type: ignore[list-item]
         with running.client() as client:
@@ -171,11 +172,11 @@ def test_a_lost_probe_connection_does_not_stop_stability(
 
 
 def test_room_that_came_while_the_server_was_away_is_seen(
-    tmp_path: Path, server: EmbeddedServer
+    tmp_path: Path, own_server: EmbeddedServer
 ) -> None:
     with (
-        gateway(tmp_path, server.port) as running,
-        RawClient(server.port) as direct,
+        gateway(tmp_path, own_server.port) as running,
+        RawClient(own_server.port) as direct,
         running.client() as client,
     ):
         direct.call("SET", "ballast", "x" * (20 << 20))
@@ -246,9 +247,9 @@ def test_an_error_in_a_callback_of_the_connection_is_a_lost_connection(
 
 
 def test_a_command_that_always_breaks_the_connection_is_answered(
-    tmp_path: Path, server: EmbeddedServer
+    tmp_path: Path, own_server: EmbeddedServer
 ) -> None:
-    with gateway(tmp_path, server.port) as running, RawClient(server.port) as direct:
+    with gateway(tmp_path, own_server.port) as running, RawClient(own_server.port) as direct:
         direct.call("CONFIG", "SET", "proto-max-bulk-len", str(1 << 20))
         with running.client() as client:
             reply = client.call("SADD", "k", "x" * (2 << 20))

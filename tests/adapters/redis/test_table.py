@@ -1,7 +1,6 @@
 """The table of commands: nothing that writes passes through, every refusal says why and what else."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import hiredis
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.commands.refusals import KNOWN
 from crdtcast.adapters.redis.commands.table import Command, Kind, Table, describe
-from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.embedded import EmbeddedServer
 from crdtcast.adapters.redis.resp import ReplyError, encode
 from tests.adapters.redis.front_support import connection
 
@@ -139,14 +138,14 @@ def test_any_name_gets_a_reply_in_one_line(args: list[bytes]) -> None:
 
 
 @pytest.fixture
-def server_rows(tmp_path: Path) -> Iterator[list[list[Any]]]:
-    with start_server(tmp_path) as server, connection(server.port) as wire:
+def server_rows(server: EmbeddedServer) -> Iterator[list[list[Any]]]:
+    with connection(server.port) as wire:
         rows = wire.call("COMMAND")
         assert isinstance(rows, list)
         yield rows
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_no_write_of_a_real_server_passes_through(server_rows: list[list[Any]]) -> None:
     table = Table()
     table.extend_from_server(server_rows)

@@ -9,7 +9,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")

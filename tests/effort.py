@@ -1,0 +1,94 @@
+"""How much the tests try: one dial, `CRDTCAST_EFFORT`, for the examples of Hypothesis and for the seeds of random runs.
+
+`ci`, the default: the same examples and seeds in every run, and no test that is marked `slow`.
+`release`: twenty times as many, and the slow tests.
+`fuzz`: as `release`, with seeds and examples that no run had before. The first line of the output tells the seed that
+they begin at; `CRDTCAST_SEED` repeats it.
+"""
+
+import os
+import random
+from collections.abc import Collection, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+EFFORTS = {"ci": 1, "release": 20, "fuzz": 20}
+EFFORT_VARIABLE = "CRDTCAST_EFFORT"
+SEED_VARIABLE = "CRDTCAST_SEED"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """One position of the dial."""
+
+    name: str
+    first_seed: int = 0
+
+    @property
+    def factor(self) -> int:
+        """How many times as many examples and seeds as `ci` has."""
+        return EFFORTS[self.name]
+
+    @property
+    def runs_slow(self) -> bool:
+        """Whether tests that are marked `slow` run."""
+        return self.name != "ci"
+
+    def __str__(self) -> str:
+        seed = f", {SEED_VARIABLE}={self.first_seed}" if self.first_seed else ""
+        return f"{EFFORT_VARIABLE}={self.name}{seed}"
+
+
+def chosen(environment: MutableMapping[str, str]) -> Effort:
+    """The effort that the environment asks for. The first seed of `fuzz` is put into it, for child processes.
+
+    Raises ValueError if it names no effort, or the seed is not a number.
+    """
+    name = environment.get(EFFORT_VARIABLE) or "ci"
+    if name not in EFFORTS:
+        raise ValueError(f"{EFFORT_VARIABLE}={name!r}: choose from {', '.join(EFFORTS)}")
+    if name == "fuzz" and not environment.get(SEED_VARIABLE):
+        environment[SEED_VARIABLE] = str(random.SystemRandom().randrange(1, 2**31))
+    seed = environment.get(SEED_VARIABLE) or "0"
+    if not seed.isdecimal():
+        raise ValueError(f"{SEED_VARIABLE}={seed!r}: give a whole number from 0")
+    return Effort(name, int(seed))
+
+
+EFFORT = chosen(os.environ)
+
+
+class Seeds(Collection[int]):
+    """The seeds of a test, in a loop or as its parameters. A failing test tells the last one that it took."""
+
+    taken: ClassVar[int | None] = None
+
+    def __init__(self, count: int, first: int) -> None:
+        self._seeds = range(first, first + count)
+
+    def __iter__(self) -> Iterator[int]:
+        for seed in self._seeds:
+            Seeds.taken = seed
+            yield seed
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def __contains__(self, seed: object) -> bool:
+        return seed in self._seeds
+
+
+def seeds(count: int, *, first: int = 0) -> Seeds:
+    """The seeds of a random test: `count` of them in a run for `ci`."""
+    return Seeds(count * EFFORT.factor, first + EFFORT.first_seed)
+
+
+def examples(count: int) -> int:
+    """How many examples Hypothesis tries: `count` in a run for `ci`."""
+    return count * EFFORT.factor
+
+
+def first_seed() -> int:
+    """The seed of a test with a single random run."""
+    (seed,) = Seeds(1, EFFORT.first_seed)
+    return seed

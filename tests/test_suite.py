@@ -1,0 +1,55 @@
+"""The rules of this suite: its dial, and who may start processes (`effort.py`, `conftest.py`)."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests import servers
+from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, seeds
+
+
+def test_without_a_wish_the_effort_is_that_of_ci() -> None:
+    assert chosen({}) == Effort("ci")
+    assert (Effort("ci").factor, Effort("ci").runs_slow) == (1, False)
+
+
+def test_a_release_tries_more_of_the_same_seeds() -> None:
+    effort = chosen({"CRDTCAST_EFFORT": "release"})
+    assert (effort.factor, effort.first_seed, effort.runs_slow) == (20, 0, True)
+
+
+def test_fuzzing_begins_at_a_new_seed_and_workers_at_the_same() -> None:
+    environment = {"CRDTCAST_EFFORT": "fuzz"}
+    effort = chosen(environment)
+    assert effort.first_seed > 0
+    assert chosen(environment) == effort, "a worker has another seed than its parent"
+    assert f"CRDTCAST_SEED={effort.first_seed}" in str(effort)
+    assert chosen({"CRDTCAST_EFFORT": "fuzz", "CRDTCAST_SEED": "7"}).first_seed == 7
+
+
+@pytest.mark.parametrize("name", ["CRDTCAST_EFFORT", "CRDTCAST_SEED"])
+def test_an_effort_that_cannot_be_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}='much'"):
+        chosen({name: "much"})
+
+
+def test_the_seed_that_a_loop_has_taken_is_known() -> None:
+    begin = EFFORT.first_seed
+    assert [*seeds(3, first=5)] == [*range(begin + 5, begin + 5 + 3 * EFFORT.factor)]
+    for seed in seeds(10):
+        if seed == begin + 4:
+            break
+    assert Seeds.taken == begin + 4
+    assert first_seed() == Seeds.taken == begin
+    assert examples(7) == 7 * EFFORT.factor
+
+
+def test_without_the_mark_no_test_starts_a_process() -> None:
+    with pytest.raises(RuntimeError, match="mark it `process`"):
+        subprocess.run([sys.executable, "-c", ""])
+    with pytest.raises(RuntimeError, match="mark it `process`"):
+        os.system("true")
+    with pytest.raises(RuntimeError, match="mark it `process`"):
+        servers.borrow()
