@@ -12,6 +12,7 @@ from crdtcast.engine.core import Core
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.link import Link, LinkHost
 from crdtcast.links import Connect, Links
+from crdtcast.listening import is_loopback
 from crdtcast.logs import Throttle
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
@@ -104,6 +105,7 @@ class Endpoint(LinkHost):
                     self._logger.info(
                         "%s listens on %s", self.describe(), format_address(self.address)
                     )
+                    self._warn_if_exposed(self.address)
                     task_status.started(self.address)
         finally:
             self._nursery = None
@@ -112,6 +114,16 @@ class Endpoint(LinkHost):
                     await listener.aclose()
         if self._failure is not None:
             raise self._failure
+
+    def _warn_if_exposed(self, address: Address) -> None:
+        options = self.options
+        if options.certificate is None and options.secret is None and not is_loopback(address[0]):
+            self._logger.warning(
+                "whatever reaches %s can link as a member of group %r: give certificates or a shared secret, or "
+                "listen on 127.0.0.1 (docs/security.md)",
+                format_address(address),
+                options.group,
+            )
 
     def stop(self) -> None:
         """Let `run` return. What is queued for peers and not yet written is repaired at the next

@@ -1,6 +1,7 @@
 """Binding the address that a process listens on, and what to say when it cannot be bound."""
 
 import errno
+import ipaddress
 import socket
 
 import trio
@@ -15,6 +16,18 @@ _REMEDIES = {
     "all of them",
     errno.EACCES: "this user may not: choose a port above 1023",
 }
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this host, an address or a name, is reached from its own machine only."""
+    if host == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 async def listen(address: Address) -> list[trio.SocketListener]:

@@ -6,6 +6,7 @@ alone, after one clear error. This file knows no command's meaning.
 """
 
 import contextlib
+import math
 import socket
 import time
 from collections import deque
@@ -36,9 +37,16 @@ class Limits:
     Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
     together, reading pauses until answers have gone out; nobody is refused for it. A client that
     leaves more than `output` bytes of replies unread is closed.
+
+    timeout: seconds after which a client without a request is closed; 0 never closes one.
+    keepalive: seconds after which the kernel probes a silent client and ends it if it is dead; 0: the system's default.
+    local_only: refuse clients of other machines (protected mode).
     """
 
     clients: int = 10_000
+    timeout: int = 0
+    keepalive: int = 300
+    local_only: bool = False
     request: RequestLimits = field(default_factory=RequestLimits)
     unanswered: int = 4096
     unanswered_bytes: int = 64 * 1024 * 1024
@@ -101,6 +109,7 @@ class Client:
         "address",
         "authenticated",
         "connected_at",
+        "heard_at",
         "id",
         "info",
         "last_command",
@@ -120,6 +129,7 @@ class Client:
         self.address = address
         self.local_address = shown_address(sock.getsockname())
         self.connected_at = time.monotonic()
+        self.heard_at = front.now
         self.last_command = _UNRESOLVED
         self.pending: deque[Request] = deque()
         self.touched = False
@@ -152,6 +162,11 @@ class Client:
         """Take no more requests; close once what is pending has been answered and sent."""
         self._ending = True
         self._update()
+
+    @property
+    def idle_since(self) -> float:
+        """When it last sent something or read a reply, as `Front.now`; infinite while a request is under way."""
+        return math.inf if self.pending else self.heard_at
 
     def on_events(self, mask: int) -> None:
         """The poller's callback."""
@@ -186,6 +201,7 @@ class Client:
         if self._ending:
             return
         size = len(chunk)
+        self.heard_at = self._front.now
         self._received += size
         self._front.received += size
         if self.authenticated:
@@ -304,6 +320,7 @@ class Client:
             self.close()
             return
         del backlog[:sent]
+        self.heard_at = self._front.now
         self._settle()
 
     def _settle(self) -> None:

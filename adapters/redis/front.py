@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -18,11 +19,24 @@ from crdtcast.adapters.redis.client import Client, Limits, Request, shown_addres
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.parsing import FastReader
 from crdtcast.adapters.redis.poller import READ, Poller
+from crdtcast.listening import is_loopback
+from crdtcast.logs import Throttle
 
 __all__ = ["Client", "Front", "Limits", "Request", "SessionLayer"]
 
 _LINGER_CLIENTS = 64
 _ACCEPTS = 128  # in one round, so that a storm of connections does not stop the served ones
+_KEEPALIVE_OF_MACOS = 0x10
+_SECOND = 1.0
+_PROBES = 3  # without an answer until a client is dead, as natively
+_AT_LIMIT = "clients are refused: the limit is %d connections"
+_FROM_ELSEWHERE = "a client at %s is refused: protected mode serves this machine only, as long as there is no password"
+_TOO_MANY = b"-ERR max number of clients reached\r\n"
+_PROTECTED = (
+    b"-DENIED crdtcast is in protected mode: no password is set, so only clients of this machine are served. Either "
+    b"1) set a password (--password, CRDTCAST_PASSWORD), 2) connect through 127.0.0.1, or 3) if a firewall keeps "
+    b"strangers from this port, start the gateway with --no-protected-mode\r\n"
+)
 
 
 class SessionLayer(Protocol):
@@ -61,11 +75,13 @@ class Front:
         self.submit = submit
         self.limits = limits or Limits()
         self.log = logger or logging.getLogger(__name__)
+        self._throttle = Throttle(self.log)
         self.find = table.by_name.get
         self.fast_reader = FastReader()
         self.received = 0  # bytes of requests that may still be without an answer, of all clients
         self.refused = 0  # connections beyond the limit
         self.accepted = 0
+        self.now = time.monotonic()  # brought forward once a second, by `close_idle`
         self.clients: dict[int, Client] = {}
         self._touched: list[Client] = []
         self.touch = self._touched.append
@@ -116,6 +132,20 @@ class Front:
                 )
                 client.close()
 
+    def warn(self, kind: str, text: str) -> None:
+        """Log what strangers can cause as often as they like: one line of a kind in ten seconds."""
+        self._throttle.log(time.monotonic(), kind, logging.WARNING, text)
+
+    async def close_idle(self) -> None:
+        """Close clients that have been idle for longer than the limit, until cancelled."""
+        while True:
+            await trio.sleep(_SECOND)
+            self.now = time.monotonic()
+            if self.limits.timeout:
+                before = self.now - self.limits.timeout
+                for client in [c for c in self.clients.values() if c.idle_since < before]:
+                    client.close()
+
     def close_all(self) -> None:
         """Stop listening, send what is answered as far as the kernel takes it, and close every
         client.
@@ -157,29 +187,24 @@ class Front:
                     return
                 continue
             sock.setblocking(False)
+            if self.limits.local_only and not is_loopback(address[0]):
+                self.refused += 1
+                self.warn("protected", _FROM_ELSEWHERE % address[0])
+                _turn_away(sock, _PROTECTED)
+                continue
             if len(self.clients) >= self.limits.clients:
                 self.refused += 1
-                self._turn_away(sock)
+                self.warn("many", _AT_LIMIT % self.limits.clients)
+                _turn_away(sock, _TOO_MANY)
                 continue
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                _keep_alive(sock, self.limits.keepalive)
             self.accepted += 1
             client = Client(self, sock, shown_address(address), self.accepted)
             self.session.welcome(client)
             self.clients[client.id] = client
             self.poller.register(sock, READ, client.on_events, client.on_error)
-
-    def _turn_away(self, sock: socket.socket) -> None:
-        if self.refused == 1 or self.refused % 1000 == 0:
-            self.log.warning(
-                "clients are refused: the limit is %d connections (%d refused so far)",
-                self.limits.clients,
-                self.refused,
-            )
-        with contextlib.suppress(OSError):
-            sock.send(b"-ERR max number of clients reached\r\n")
-        sock.close()
 
     def _out_of_descriptors(self) -> bool:
         """Accept and drop one client by means of a spare descriptor: left in the queue it would
@@ -192,7 +217,7 @@ class Front:
         try:
             sock, _ = self._listener.accept()
             self.refused += 1
-            self._turn_away(sock)
+            _turn_away(sock, _TOO_MANY)
         except OSError:
             return False
         finally:
@@ -202,3 +227,19 @@ class Front:
 
     def _accept_failed(self, error: Exception) -> None:
         self.log.error("no more clients are accepted: %s", error)
+
+
+def _turn_away(sock: socket.socket, error: bytes) -> None:
+    with contextlib.suppress(OSError):
+        sock.send(error)
+    sock.close()
+
+
+def _keep_alive(sock: socket.socket, seconds: int) -> None:
+    """Probe a peer that has been silent for so long, thrice; 0 leaves the times to the system."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if seconds:
+        idle: int = getattr(socket, "TCP_KEEPIDLE", _KEEPALIVE_OF_MACOS)
+        sock.setsockopt(socket.IPPROTO_TCP, idle, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, seconds // _PROBES))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)

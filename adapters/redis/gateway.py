@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
+from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
@@ -56,11 +57,11 @@ from crdtcast.exceptions import (
 )
 from crdtcast.grouplog import GroupLog
 from crdtcast.hlc import HLC
-from crdtcast.listening import cannot_listen
+from crdtcast.listening import cannot_listen, is_loopback
 from crdtcast.logs import Throttle
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
-from crdtcast.options import Address
+from crdtcast.options import Address, format_address
 from crdtcast.tags import Dot, Vector, covers
 
 _CLIENTS_WAIT_SECONDS = 2.0
@@ -86,6 +87,8 @@ class GatewayOptions:
     log_dir: Path | None = None
     metadata_db: int = 15
     password: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    """Of the clients."""
     member: GroupOptions | None = None
     """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
     admin_commands: bool = False
@@ -166,7 +169,12 @@ class Gateway:
             password=options.password,
         )
         self.front = Front(
-            self._poller, self.table, self.session, self.committer.submit, logger=self._log
+            self._poller,
+            self.table,
+            self.session,
+            self.committer.submit,
+            limits=options.limits,
+            logger=self._log,
         )
 
     # Life
@@ -182,6 +190,7 @@ class Gateway:
                     nursery.start_soon(self._poller.run, self._after_events)
                     nursery.start_soon(self.relay.run)
                     nursery.start_soon(self._flush_in_batches)
+                    nursery.start_soon(self.front.close_idle)
                     if self.belonging is not None:  # it may have to be let in first
                         await nursery.start(self._run_peers, self.belonging.peers)
                     await nursery.start(self._serve_server)
@@ -210,6 +219,14 @@ class Gateway:
             self.address = await self.front.listen(*self.options.listen)
         except OSError as error:
             raise cannot_listen(self.options.listen, error) from error
+        if self.options.password is None and not is_loopback(self.address[0]):
+            self._log.warning(
+                "clients connect to %s without a password: %s",
+                format_address(self.address),
+                "protected mode refuses those of other machines; set one to let them in (--password)"
+                if self.options.limits.local_only
+                else "whatever reaches it can read and write all data; set one (--password)",
+            )
 
     async def leave_first(self) -> None:
         """Leave the group if the options say so: before a stop that a signal has asked for."""

@@ -8,12 +8,12 @@ request that will be refused.
 """
 
 import re
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import hiredis
 
+from crdtcast.adapters.redis.inline import split_line
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.exceptions import RemoteProtocolError
 
@@ -27,18 +27,19 @@ _PROBE = b"*0\r\n"
 _NOTHING: list[object] = []  # what the probe becomes
 _MAX_LINE = 64 * 1024
 _MAX_HEADER = 32
+_ARGUMENT_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one client may send in one request; lengths in bytes."""
+    """What one client may send in one request; lengths in bytes, of which each argument counts eight more."""
 
     bulk: int = 64 * 1024 * 1024
-    arguments: int = 1024 * 1024
+    arguments: int = 8 * 1024 * 1024
     request: int = 64 * 1024 * 1024
 
 
-UNAUTHENTICATED = RequestLimits(bulk=16384, arguments=10, request=65536)
+UNAUTHENTICATED = RequestLimits(bulk=16384, arguments=10, request=10 * (16384 + 8))
 """The same bounds that the server has for clients which have not authenticated."""
 
 
@@ -180,7 +181,7 @@ class RequestParser:
                         if end >= 0 or len(buffer) - position > _MAX_LINE:
                             raise RemoteProtocolError("too big inline request")
                         break
-                    words = _split_line(bytes(buffer[position:end]))
+                    words = split_line(bytes(buffer[position:end]))
                     position = end + 1
                     if words:
                         commands.append(words)
@@ -215,7 +216,7 @@ class RequestParser:
             if end + 2 > available:
                 return position, False
             args.append(bytes(buffer[position:end]))
-            self._size += self._length
+            self._size += self._length + _ARGUMENT_BYTES
             position = end + 2
             self._length = -1
             self._count -= 1
@@ -249,7 +250,7 @@ class RequestParser:
         length, limits = _number(text), self.limits
         if length is None or length < 0:
             raise RemoteProtocolError("invalid bulk length")
-        if length > limits.bulk or self._size + length > limits.request:
+        if length > limits.bulk or self._size + length + _ARGUMENT_BYTES > limits.request:
             if limits is UNAUTHENTICATED:
                 raise RemoteProtocolError("unauthenticated bulk length")
             if length > limits.bulk:
@@ -275,18 +276,6 @@ def _number(text: bytes) -> int | None:
 
 def _shown(byte: int) -> str:
     return f"'{chr(byte)}'" if 32 <= byte < 127 else f"byte {byte}"
-
-
-def _split_line(line: bytes) -> Args:
-    """An inline command, as typed into telnet. Quotes group words; escapes are those of a shell."""
-    text = line.rstrip(b"\r").decode("utf-8", "surrogateescape")
-    if not text.isprintable() and any(ord(sign) < 32 and sign != "\t" for sign in text):
-        raise RemoteProtocolError(f"expected '*' or an inline command, got {_shown(line[0])}")
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        raise RemoteProtocolError("unbalanced quotes in request") from None
-    return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
 class ReplySplitter:

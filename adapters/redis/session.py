@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.commands.table import (
     describe,
     unknown_command,
 )
+from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.resp import OK, Raw, ReplyError, Status, Verbatim
 
 if TYPE_CHECKING:
@@ -129,7 +130,10 @@ class Session:
         """Answer, refuse or submit one request."""
         command = self._table.resolve(request.args)
         if isinstance(command, ReplyError):
-            request.answer(command)
+            if is_cross_protocol(request.args):
+                self._hang_up(request)
+            else:
+                request.answer(command)
             return
         request.command = command
         if not request.client.authenticated and command.name not in _BEFORE_AUTH:
@@ -148,6 +152,17 @@ class Session:
             except ReplyError as error:
                 reply = error
             request.answer(reply)
+
+    def _hang_up(self, request: "Request") -> None:
+        """Close without a word and without another command: what the connection carries is not for us."""
+        assert self._front is not None
+        client = request.client
+        self._front.warn(
+            "cross-protocol",
+            f"possible attack: client {client.id} ({client.address}) is closed, it sends another protocol's request: "
+            f"{b' '.join(request.args)[:80]!r}. Is a web page or mail client made to write here?",
+        )
+        client.close()
 
     def _ping(self, request: "Request") -> object:
         if len(request.args) > 2:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crdtcast.adapters.redis.belonging import GroupOptions
+from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.configuration import Kind, option
@@ -13,6 +14,8 @@ from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 
+_LONGEST_SECONDS = 32767
+"""The most that Linux takes for a keep-alive."""
 _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "evict_after")
 
 
@@ -41,6 +44,15 @@ class GatewaySettings(MemberSettings):
     metadata_db: int = option(Kind.NUMBER, "The server's database for our metadata.", 15)
     password: str | None = option(
         Kind.TEXT, "What clients must AUTH with; better in the environment, or in the file.", None
+    )
+    protected_mode: bool = option(
+        Kind.FLAG, "Without a password, serve only clients of this machine.", True
+    )
+    timeout: int = option(
+        Kind.NUMBER, "Seconds after which an idle client is closed; 0 never closes one.", 0
+    )
+    tcp_keepalive: int = option(
+        Kind.NUMBER, "Seconds after which a silent client is probed; 0: the system's default.", 300
     )
     admin_commands: bool = option(
         Kind.FLAG,
@@ -74,6 +86,11 @@ class GatewaySettings(MemberSettings):
             lines.append("replaces goes with join: a founder is the first member")
         if self.metadata_db < 1:
             lines.append("metadata_db is 0, where the clients' data is: choose another database")
+        lines += [
+            f"{each} is {getattr(self, each)}: give seconds, or 0 for none"
+            for each in ("timeout", "tcp_keepalive")
+            if not 0 <= getattr(self, each) <= _LONGEST_SECONDS
+        ]
         for check in (self.peers, self.server_address, lambda: parse_address(self.listen)):
             try:
                 check()
@@ -132,4 +149,9 @@ class GatewaySettings(MemberSettings):
             password=self.password,
             member=member,
             admin_commands=self.admin_commands,
+            limits=Limits(
+                timeout=self.timeout,
+                keepalive=self.tcp_keepalive,
+                local_only=self.protected_mode and self.password is None,
+            ),
         )

@@ -151,7 +151,11 @@ def connection(port: int) -> Iterator[Wire]:
 
 
 def serve(
-    body: Callable[[Running], None], *, limits: Limits | None = None, password: str | None = None
+    body: Callable[[Running], None],
+    *,
+    limits: Limits | None = None,
+    password: str | None = None,
+    host: str = "127.0.0.1",
 ) -> None:
     """Run `body`, in a thread, against a front on a free port; the front must survive it."""
 
@@ -171,10 +175,11 @@ def serve(
             core.after_events()
             front.flush()
 
-        _, port = await front.listen("127.0.0.1", 0)
+        _, port = await front.listen(host, 0)
         gate = Running(core, front, table, port, trio.lowlevel.current_trio_token())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poller.run, after_events)
+            nursery.start_soon(front.close_idle)
             with trio.fail_after(60):
                 await trio.to_thread.run_sync(body, gate)
                 await trio.to_thread.run_sync(_still_serves, gate)

@@ -1,0 +1,22 @@
+"""Requests of other protocols at the clients' port: a browser or a mail client was made to send them.
+
+A page can have a browser POST to any port of its user's machine; the body would be carried out line by line. So the
+connection is closed at the first line that can only come from such a program, as a native server does at `POST` and
+`Host:`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_VERBS = frozenset({b"POST", b"EHLO", b"HELO", b"LHLO", b"MAIL", b"RCPT", b"STARTTLS"})
+"""First words that browsers and mail clients send, and that no server of ours knows as a command."""
+_VERSIONS = (b"HTTP/", b"RTSP/", b"SIP/")
+
+
+def is_cross_protocol(args: Sequence[bytes]) -> bool:
+    """Whether a request that is no valid command comes from HTTP, mail or the like: its method, or a header line."""
+    first = args[0].upper()
+    if first in _VERBS or (first.endswith(b":") and first != b":"):
+        return True
+    return len(args) > 1 and args[-1].upper().startswith(_VERSIONS)
