@@ -204,6 +204,7 @@ class Client:
         self.heard_at = self._front.now
         self._received += size
         self._front.received += size
+        self._front.bytes_in += size
         if self.authenticated:
             self._take(parser.feed(chunk))
         else:
@@ -235,6 +236,7 @@ class Client:
                 and command.low <= len(args) <= command.high
                 and self.authenticated
             ):
+                command.calls += 1
                 front.submit(request)
             else:
                 front.session.handle(request)
@@ -278,6 +280,7 @@ class Client:
         if self._closed or not parts:
             return
         reply = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._front.bytes_out += len(reply)
         if not pending:
             self._front.received -= self._received
             self._received = 0

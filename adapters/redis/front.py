@@ -81,6 +81,8 @@ class Front:
         self.received = 0  # bytes of requests that may still be without an answer, of all clients
         self.refused = 0  # connections beyond the limit
         self.accepted = 0
+        self.bytes_in = self.bytes_out = 0  # of all clients since the start
+        self.port = 0
         self.now = time.monotonic()  # brought forward once a second, by `close_idle`
         self.clients: dict[int, Client] = {}
         self._touched: list[Client] = []
@@ -112,6 +114,7 @@ class Front:
         self._listener = listener
         self.poller.register(listener, READ, self._accept, self._accept_failed)
         bound = listener.getsockname()
+        self.port = bound[1]
         return bound[0], bound[1]
 
     def flush(self) -> None:

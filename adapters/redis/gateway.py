@@ -30,7 +30,7 @@ from crdtcast.adapters.redis.fixed import FixedMember
 from crdtcast.adapters.redis.front import Front
 from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.heldlog import HeldLog
-from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room, parse_info
+from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
@@ -40,6 +40,7 @@ from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
+from crdtcast.adapters.redis.server_monitor import Sections, ServerMonitor
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.backoff import Backoff
@@ -70,8 +71,7 @@ _BROADCAST_SECONDS = 0.002
 """Least time between two broadcasts; the first one after a pause goes at once."""
 _STEADY_SECONDS = 5.0
 _PROBE_AGAIN_SECONDS = 0.1
-_MEMORY_SECONDS = 1.0
-_SERVER_PATIENCE_SECONDS = 30.0
+_NOTE_SECONDS = 1.0
 _ASK_AGAIN_SECONDS = 2.0
 """How long a member has to tell a set again before another one is asked."""
 
@@ -287,7 +287,9 @@ class Gateway:
             async with trio.open_nursery() as nursery:
                 if self.durability.level is Durability.EVERYSEC:
                     nursery.start_soon(self._probe_durability)
-                nursery.start_soon(self._watch_memory)
+                nursery.start_soon(self._monitor(connection).run)
+                if self.durability.level is Durability.ALWAYS:
+                    nursery.start_soon(self._note_what_is_synced)
                 await connection.lost.wait()
                 nursery.cancel_scope.cancel()
             self._log.error("%s", connection.error)
@@ -521,31 +523,27 @@ class Gateway:
     def _first_of(self, dot: Dot) -> Dot | None:
         return None if self.belonging is None else self.belonging.first_of(dot)
 
-    async def _watch_memory(self) -> None:
-        """Refuse writes before the server would fail them inside EXEC, or evict keys in this region only.
+    def _monitor(self, connection: ServerConnection) -> ServerMonitor:
+        """Refuses writes before the server would fail them inside EXEC, or evict keys in this region only."""
+        return ServerMonitor(
+            self._poller, self.options.server, told=self._look_at_memory, dead=connection.abort
+        )
 
-        A server that does not answer the question for long is given up as lost: the connection may be half open.
-        """
-        full = self.committer.refuse_growth is not None  # as it was before the connection broke
-        with contextlib.suppress(ServerError):
-            while True:
-                assert self._connection is not None
-                with trio.move_on_after(_SERVER_PATIENCE_SECONDS) as patience:
-                    (reply,) = await self._connection.call([("INFO", "memory")])
-                if patience.cancelled_caught:
-                    self._connection.abort(f"no answer for {_SERVER_PATIENCE_SECONDS:.0f} s")
-                    return
-                problem = None if isinstance(reply, Exception) else no_room(parse_info(reply))
-                if (problem is not None) != full:
-                    full = problem is not None
-                    self._log.warning(
-                        "%s", problem or "the server has room again: writes are taken"
-                    )
-                    self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
-                    self._keep_aside(has_room=not full)
-                if self.belonging is not None and self.durability.level is Durability.ALWAYS:
-                    await self._note_synced(self.belonging.stored)
-                await trio.sleep(_MEMORY_SECONDS)
+    def _look_at_memory(self, sections: Sections) -> None:
+        self.session.info.look(sections)
+        problem = no_room(sections.get("memory", {}))
+        full = self.committer.refuse_growth is not None
+        if (problem is not None) == full:
+            return
+        self._log.warning("%s", problem or "the server has room again: writes are taken")
+        self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
+        self._keep_aside(has_room=problem is None)
+
+    async def _note_what_is_synced(self) -> None:
+        """Under `appendfsync always` whatever is answered is synced: note it once a second."""
+        while self.belonging is not None:
+            await self._note_synced(self.belonging.stored)
+            await trio.sleep(_NOTE_SECONDS)
 
     def _keep_aside(self, *, has_room: bool) -> None:
         """What removals took away is the first to go."""

@@ -8,7 +8,6 @@ all.
 
 import fnmatch
 import hmac
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from crdtcast.adapters.redis.commands.table import (
     unknown_command,
 )
 from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
+from crdtcast.adapters.redis.info import Info
 from crdtcast.adapters.redis.resp import OK, Raw, ReplyError, Status, Verbatim
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ class ServerIdentity:
     version: str = "7.2.4"
     redis_version: str = "7.2.4"
 
+    def fields(self) -> dict[str, object]:
+        """As INFO shows them."""
+        return {
+            "redis_version": self.redis_version,
+            "server_name": self.name,
+            f"{self.name}_version": self.version,
+        }
+
 
 class Session:
     """Answers SESSION commands, refuses what must be refused, passes on the rest.
@@ -84,11 +92,10 @@ class Session:
         password: str | None = None,
     ) -> None:
         self.server = ServerIdentity()
+        self.info = Info(table, identity=lambda: self.server.fields(), status=status)
         self._table = table
-        self._status = status
         self._admin = admin
         self._password = None if password is None else password.encode()
-        self._started = time.monotonic()
         self._front: Front | None = None
         self._submit: Callable[[Request], None] = admin
         self._handlers: dict[str, Callable[[Request], object]] = {
@@ -99,7 +106,7 @@ class Session:
             "SELECT": self._select,
             "QUIT": self._quit,
             "RESET": self._reset,
-            "INFO": self._info,
+            "INFO": lambda request: Verbatim(self.info.text(request.args[1:])),
             "CLIENT ID": lambda request: request.client.id,
             "CLIENT GETNAME": lambda request: request.client.name or None,
             "CLIENT SETNAME": self._setname,
@@ -114,12 +121,11 @@ class Session:
             "COMMAND DOCS": lambda _: {},
             "COMMAND INFO": self._command_info,
             "COMMAND LIST": self._command_list,
-            "COMMAND GETKEYS": self._command_getkeys,
         }
 
     def attach(self, front: "Front", submit: "Callable[[Request], None]") -> None:
         """Called by the front, once: where the clients are, where requests for the server go."""
-        self._front = front
+        self._front = self.info.front = front
         self._submit = submit
 
     def welcome(self, client: "Client") -> None:
@@ -137,15 +143,25 @@ class Session:
             return
         request.command = command
         if not request.client.authenticated and command.name not in _BEFORE_AUTH:
+            command.rejected += 1
             request.answer(_NOAUTH)
-        elif command.kind is Kind.REFUSED:
+            return
+        if command.kind is Kind.REFUSED:
+            command.rejected += 1
             request.answer(self._table.refusal_of(command))
-        elif command.forwarded:
+            return
+        command.calls += 1
+        if command.forwarded:
             self._submit(request)
         elif command.kind is Kind.ADMIN:
             self._admin(request)
         elif command.name == "CONFIG GET":
             self._config_get(request)
+        elif (
+            command.name == "COMMAND GETKEYS"
+        ):  # also of refused ones: the server knows where their keys are
+            request.command = _COMMAND_GETKEYS
+            self._submit(request)
         else:
             try:
                 reply = self._handlers[command.name](request)
@@ -317,16 +333,6 @@ class Session:
                 return []
         raise _SYNTAX
 
-    def _command_getkeys(self, request: "Request") -> object:
-        args = request.args[2:]
-        command = self._table.resolve(args)
-        if not isinstance(command, Command):
-            raise ReplyError("ERR Invalid command specified")
-        keys = command.keys_of(args)
-        if not keys:
-            raise ReplyError("ERR The command has no key arguments")
-        return list(keys)
-
     def _config_get(self, request: "Request") -> None:
         """Pass on the names of public settings that fit; the server knows their values."""
         names: list[bytes] = []
@@ -340,58 +346,9 @@ class Session:
         request.command = _CONFIG_GET
         self._submit(request)
 
-    def _info(self, request: "Request") -> object:
-        assert self._front is not None
-        wanted = {arg.lower().decode("utf-8", "replace") for arg in request.args[1:]}
-        everything = not wanted or bool(wanted & {"all", "default", "everything"})
-        front, server = self._front, self.server
-        sections: dict[str, Callable[[], Mapping[str, object]]] = {
-            "server": lambda: {
-                "redis_version": server.redis_version,
-                "server_name": server.name,
-                f"{server.name}_version": server.version,
-                "redis_mode": "standalone",
-                "process_id": os.getpid(),
-                "uptime_in_seconds": int(time.monotonic() - self._started),
-            },
-            "clients": lambda: {
-                "connected_clients": len(front.clients),
-                "maxclients": front.limits.clients,
-            },
-            "persistence": lambda: {"loading": 0},
-            "stats": lambda: {
-                "total_connections_received": front.accepted,
-                "rejected_connections": front.refused,
-            },
-            "replication": lambda: {"role": "master", "connected_slaves": 0},
-            "crdtcast": self._status,
-        }
-        return Verbatim(
-            "\r\n".join(
-                f"# {name.capitalize()}\r\n" + "".join(_info_lines(values()))
-                for name, values in sections.items()
-                if everything or name in wanted
-            ).encode("utf-8", "surrogateescape")
-        )
-
 
 _CONFIG_GET = Command("CONFIG GET", Kind.READ, -3)
-
-
-def _info_lines(values: Mapping[str, object], prefix: str = "") -> list[str]:
-    lines: list[str] = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            lines += _info_lines(value, f"{prefix}{name}_")
-        else:
-            if isinstance(value, bool):
-                value = int(value)
-            elif value is None:
-                value = ""
-            elif isinstance(value, (list, tuple, set, frozenset)):
-                value = ",".join(map(str, value))
-            lines.append(f"{prefix}{name}:{value}".replace("\r", " ").replace("\n", " ") + "\r\n")
-    return lines
+_COMMAND_GETKEYS = Command("COMMAND GETKEYS", Kind.READ, -3)
 
 
 def _matcher(pattern: bytes) -> Callable[[str], bool]:

@@ -12,7 +12,7 @@ import trio
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError, UnusableInputError
 from crdtcast.link import STREAM_ERRORS
 from crdtcast.service.lines import Lines, be_greeted
-from crdtcast.service.settings import default_socket, socket_directory
+from crdtcast.service.settings import socket_directory
 from crdtcast.service.sockets import connect, is_own
 
 _PATIENCE = 5.0
@@ -66,7 +66,10 @@ async def operator(place: str, secret: bytes | None = None) -> AsyncIterator[Ope
 
 
 def find(node: str | None, place: str | None) -> str:
-    """Where to connect: as told, by the node's name, or the only node of this user on this machine."""
+    """Where to connect: as told, by the node's name (NAME or GROUP.NAME), or this user's only node on this machine.
+
+    Raises UnusableInputError if there is no such node, or more than one.
+    """
     if place is not None:
         return place
     directory = Path(socket_directory())
@@ -75,18 +78,19 @@ def find(node: str | None, place: str | None) -> str:
             f"other users may write to {directory}, and pose as a node there: remove it, or say with "
             "--admin where the node listens"
         )
-    if node is not None:
-        return default_socket(node)
     found = sorted(directory.glob("*.sock")) if directory.is_dir() else []
+    if node is not None:
+        found = [path for path in found if node in (path.stem, path.stem.rpartition(".")[2])]
     if len(found) > 1:
         found = [path for path in found if _is_alive(path)]
     if len(found) == 1:
         return os.fspath(found[0])
     names = ", ".join(path.stem for path in found)
+    wanted = "node of this user" if node is None else f"node {node!r} of this user"
     raise UnusableInputError(
-        f"there are several nodes here ({names}): say which one with --node"
+        f"there are several nodes here ({names}): say which one with --node GROUP.NAME"
         if found
-        else f"no node of this user has its socket in {directory}: say where it is with --admin"
+        else f"no {wanted} has its socket in {directory}: say where it is with --admin"
     )
 
 

@@ -27,7 +27,11 @@ _SPLIT = (
 def asks(command: F) -> F:
     """Give a command the options that say which node to ask; `place` and `secret` are what it gets."""
     options = (
-        click.option("--node", metavar="NAME", help="Which node of this machine."),
+        click.option(
+            "--node",
+            metavar="NAME",
+            help="Which node of this machine; GROUP.NAME if there are two.",
+        ),
         click.option(
             "--admin",
             metavar="PATH|HOST:PORT",

@@ -10,6 +10,7 @@ from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import valid_incarnation, valid_name
+from crdtcast.listening import is_loopback
 from crdtcast.options import WILDCARDS, NodeOptions, parse_address
 from crdtcast.proof import SECRET_VARIABLE, read_secret
 from crdtcast.tls import Tls
@@ -146,7 +147,7 @@ class MemberSettings(ABC):
     @property
     def admin_place(self) -> str:
         """Where operators connect: as given, or a socket of this user's own."""
-        return self.admin or default_socket(self.name)
+        return self.admin or default_socket(self.group, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,19 +231,13 @@ def cannot_be_dialled(option: str, listen: str, contacts: Sequence[str]) -> Sequ
             f"{option} is {listen}, every address of this machine: say with advertise which one the "
             "others are to dial"
         ]
-    far = [each for each in contacts if not _is_here(each)]
-    if far and _is_here(listen):
+    far = [each for each in contacts if not is_loopback(parse_address(each)[0])]
+    if far and is_loopback(parse_address(listen)[0]):
         return [
             f"{option} is {listen}, which nobody at {far[0]} reaches: listen on an address of this "
             "machine that the others can dial"
         ]
     return ()
-
-
-def _is_here(address: str) -> bool:
-    """Whether only this machine reaches it."""
-    host, _ = parse_address(address)
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def is_path(place: str) -> bool:
@@ -256,6 +251,6 @@ def socket_directory() -> str:
     return os.path.join(runtime, "crdtcast") if runtime else f"/tmp/crdtcast-{os.getuid()}"
 
 
-def default_socket(name: str) -> str:
-    """The socket of the node of that name."""
-    return os.path.join(socket_directory(), f"{name}.sock")
+def default_socket(group: str, name: str) -> str:
+    """The socket of the node of that name in that group."""
+    return os.path.join(socket_directory(), f"{group}.{name}.sock")

@@ -151,20 +151,27 @@ def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(UnusableInputError, match="no node of this user has its socket in"):
         find(None, None)
-    place = Path(default_socket("eu"))
+    place = Path(default_socket("shop", "eu"))
     place.parent.mkdir()
     place.touch()
-    assert find(None, None) == find("eu", None) == os.fspath(place)
+    assert find(None, None) == find("eu", None) == find("shop.eu", None) == os.fspath(place)
+    with pytest.raises(UnusableInputError, match="no node 'us' of this user has its socket in"):
+        find("us", None)
     assert find(None, "127.0.0.1:1") == "127.0.0.1:1"
     place.unlink()
     with ExitStack() as stack:
-        for name in ("eu", "us"):
+        for group, name in (("shop", "eu"), ("shop", "us"), ("blog", "eu")):
             alive = stack.enter_context(socket.socket(socket.AF_UNIX))
-            alive.bind(default_socket(name))
+            alive.bind(default_socket(group, name))
             alive.listen()
-        Path(default_socket("killed")).touch()
-        with pytest.raises(UnusableInputError, match=r"several nodes here \(eu, us\)"):
+        Path(default_socket("shop", "killed")).touch()
+        several = r"several nodes here \(blog.eu, shop.eu, shop.us\)"
+        with pytest.raises(UnusableInputError, match=several):
             find(None, None)
+        with pytest.raises(UnusableInputError, match=r"\(blog.eu, shop.eu\).*--node GROUP.NAME"):
+            find("eu", None)
+        assert find("us", None) == default_socket("shop", "us")
+        assert find("blog.eu", None) == default_socket("blog", "eu")
 
 
 def test_whoever_listens_and_is_no_node_is_told_apart(tmp_path: Path) -> None:

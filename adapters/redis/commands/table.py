@@ -7,7 +7,7 @@ version.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from crdtcast.adapters.redis.commands.refusals import KNOWN, refusal
@@ -29,11 +29,13 @@ class Command:
 
     `arity` counts the name, and is negative for "at least", as in the server's own table. `keys`
     are the first key's position, the last one's (negative: from the end) and the step; all 0
-    without keys. `type` is the data type that a write implies: "set", "counter" or "any".
+    without keys. `type` is the data type that a write implies: "set", "counter" or "any". `calls` and
+    `rejected` are counted for INFO.
     """
 
     __slots__ = (
         "arity",
+        "calls",
         "flags",
         "forwarded",
         "high",
@@ -42,6 +44,7 @@ class Command:
         "low",
         "name",
         "prepare",
+        "rejected",
         "subcommands",
         "type",
     )
@@ -65,6 +68,8 @@ class Command:
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
         self.prepare: Any = None
+        self.calls = 0  # taken since the start
+        self.rejected = 0  # refused since the start
         self.subcommands: dict[bytes, Command] | None = None
 
     def __repr__(self) -> str:
@@ -203,6 +208,8 @@ class Table:
                 known.flags = frozenset(map(_text, row[2]))
                 continue
             command = _from_server(name, row)
+            if known is not None:
+                command.calls, command.rejected = known.calls, known.rejected
             if len(row) > 9 and row[9]:
                 command.subcommands = {
                     _text(sub[0]).upper().encode().partition(b"|")[2]: _from_server(
@@ -247,6 +254,12 @@ class Table:
     def refusal_of(self, command: Command) -> ReplyError:
         """Why a refused command is refused, and what to use instead."""
         return ReplyError(refusal(command.name, writes="write" in command.flags))
+
+    def commands(self) -> Iterator[Command]:
+        """Every command and subcommand, each once."""
+        for command in {id(command): command for command in self.by_name.values()}.values():
+            yield command
+            yield from (command.subcommands or {}).values()
 
     def supported(self) -> list[Command]:
         """Everything that is not refused, by name."""

@@ -32,8 +32,6 @@ def test_replies_of_the_session() -> None:
                 ("CLIENT REPLY ON", b"OK"),
                 ("CLIENT foo", "ERR unknown subcommand 'foo'. Try CLIENT HELP."),
                 ("COMMAND DOCS", []),
-                ("COMMAND GETKEYS DEL a b", [b"a", b"b"]),
-                ("COMMAND GETKEYS PING x", "ERR The command has no key arguments"),
                 ("COMMAND INFO nosuch", [None]),
                 ("COMMAND INFO get", [[b"get", 2, [b"readonly"], 1, 1, 1, [], [], [], []]]),
                 ("COMMAND LIST FILTERBY PATTERN sadd*", [b"sadd"]),

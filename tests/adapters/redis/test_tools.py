@@ -1,5 +1,6 @@
 """The tools people have: redis-cli and redis-benchmark, unchanged, at a gateway's port."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
+from crdtcast.adapters.redis.rawclient import RawClient
+from tests.adapters.redis.regression_support import until
 
 pytestmark = pytest.mark.process
 
@@ -54,3 +57,81 @@ def test_redis_benchmark(region: Region, pipeline: str) -> None:
     rows = [line.split(",")[0] for line in printed.splitlines() if line.startswith('"')]
     assert {'"SADD"', '"INCR"'} <= set(rows)
     assert Path(region.gateway.log).read_text().count("Traceback") == 0
+
+
+def fields(text: str) -> dict[str, str]:
+    return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
+
+
+def test_info_has_what_tools_ask_for(region: Region) -> None:
+    with RawClient(region.gateway.port) as client, RawClient(region.server.port) as direct:
+
+        def info(*sections: str) -> dict[str, str]:
+            reply = client.call("INFO", *sections)
+            assert isinstance(reply, bytes)
+            return fields(reply.decode())
+
+        client.pipeline([("DEL", "info"), ("SADD", "info", "a"), ("PFADD", "info", "b")])
+        native = direct.call("DBSIZE")
+        # The server's figures are asked for once a second.
+        until(lambda: f"keys={native}," in info("keyspace").get("db0", ""))
+        shown = info()
+        assert shown["role"] == "master"
+        assert shown["cluster_enabled"] == "0"
+        assert shown["arch_bits"] == "64"
+        assert shown["tcp_port"] == str(region.gateway.port)
+        assert int(shown["used_memory"]) > 0
+        assert "db15" not in shown, "our own metadata is not the clients'"
+        assert "executable" not in shown and "config_file" not in shown
+        before = int(shown["total_commands_processed"])
+        scards = int(part(info("commandstats").get("cmdstat_scard", "calls=0"), "calls"))
+        client.pipeline([("SCARD", "info")] * 10)
+        assert int(info("stats")["total_commands_processed"]) == before + 10 + 2
+        assert not any(name.startswith("cmdstat_") for name in shown)
+        stats = info("commandstats")
+        assert part(stats["cmdstat_scard"], "calls") == str(scards + 10)
+        assert part(stats["cmdstat_pfadd"], "calls") == "0"
+        assert int(part(stats["cmdstat_pfadd"], "rejected_calls")) > 0
+        until(lambda: float(part(info("commandstats")["cmdstat_sadd"], "usec_per_call")) > 0)
+
+
+def part(line: str, name: str) -> str:
+    return dict(each.split("=") for each in line.split(","))[name]
+
+
+def test_keys_of_refused_commands_are_told_as_natively(region: Region) -> None:
+    commands = (
+        "SET k v",
+        "EVAL return 2 a b c",
+        "ZUNIONSTORE d 2 a b",
+        "SORT s STORE d",
+        "DEL a b",
+        "PING",
+        "nonsense a",
+    )
+    with RawClient(region.gateway.port) as client, RawClient(region.server.port) as direct:
+        for command in commands:
+            words = ("COMMAND", "GETKEYS", *command.split())
+            assert client.call(*words) == direct.call(*words), command
+
+
+def test_redis_cli_reports_on_the_key_space(region: Region) -> None:
+    cli = (program("redis-cli", "valkey-cli"), "-p", str(region.gateway.port))
+    with RawClient(region.gateway.port) as client:
+        client.pipeline([("SADD", "big", *map(str, range(5000))), ("INCRBY", "number", "12345")])
+        keys = int(str(client.call("DBSIZE")))
+    bigkeys = run(*cli, "--bigkeys")
+    assert f"Sampled {keys} keys in the keyspace" in bigkeys
+    assert re.search(r"Biggest +set found '\"?big\"?' has 5000 members", bigkeys)
+    memkeys = run(*cli, "--memkeys")
+    assert re.search(r"Biggest +set found '\"?big\"?' has \d{4,} bytes", memkeys)
+    with subprocess.Popen([*cli, "--stat"], stdout=subprocess.PIPE, text=True) as stat:
+        assert stat.stdout is not None
+        expected = re.compile(rf"{keys} +\d+\.\d+[MK] ")
+        rows = [stat.stdout.readline() for _ in range(2)]
+        while len(rows) < 30 and not expected.match(
+            rows[-1]
+        ):  # one a second, of figures a second old
+            rows.append(stat.stdout.readline())
+        stat.kill()
+    assert expected.match(rows[-1]), rows
