@@ -78,6 +78,10 @@ class ServerError(CrdtcastError):
     """The Redis or Valkey server beside a gateway is down, refuses us, or answered what it should not have."""
 
 
+class ServerReadOnlyError(ServerError):
+    """The server answers, but takes no writes now: its disk is full, or its memory."""
+
+
 class JournalError(CrdtcastError):
     """A journal cannot be opened, written or synced: the disk is full or broken. Nothing that was not durable counts.
 

@@ -178,6 +178,7 @@ class Admin:
         if isinstance(engine, GroupEngine):
             status["standing"] = engine.standing.value
             status["members"] = sorted(engine.members)
+            status["left_out"] = gateway.belonging.left_out if gateway.belonging else {}
             status["yielded"] = gateway.belonging.yielded if gateway.belonging else 0
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}

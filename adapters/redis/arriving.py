@@ -4,16 +4,17 @@ the admission in one transaction. Until then a marker says that what the server 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import TypeVar
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
 from crdtcast.channel import Channel
-from crdtcast.exceptions import NotReadyError, ServerError
+from crdtcast.exceptions import HandshakeError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.hosting import FORGET
 from crdtcast.incarnation import name_of
@@ -144,13 +145,22 @@ class Writer:
 
 
 class Arriving(Joining):
-    """One attempt after another. told: called with the keys that are here, and of how many; those that change
-    meanwhile come more than once. ending: of the last attempt, if it succeeded.
+    """One attempt after another.
+
+    told: called with the keys that are here, and of how many; those that change meanwhile come more than once.
+    leave_out: names of types (and `deadlines`) that the copy need not have; None leaves out whatever it must, for a
+    member that comes back.
     """
 
-    def __init__(self, channel: Channel, writer: Writer, told: Progress) -> None:
+    def __init__(
+        self, channel: Channel, writer: Writer, told: Progress, leave_out: Collection[str] | None
+    ) -> None:
         super().__init__(channel)
         self.ending: Ending | None = None
+        """Of the last attempt, if it succeeded."""
+        self.left_out: dict[str, int] = {}
+        """What the contact of the last attempt has, and the copy has not."""
+        self._leave_out = leave_out
         self._writer = writer
         self._told = told
         self._process = b""
@@ -186,6 +196,7 @@ class Arriving(Joining):
         """Whether enough is here to ask to be let in."""
         slice_ = Slice.decode(await self._fetch(await self._ask(Copy()), bytearray()))
         if slice_.place == 0:
+            self._check(slice_.left_out)
             self._place = self._keys = 0
             await self._writer.begin()
         elif slice_.place == self._place - 1:
@@ -198,6 +209,18 @@ class Arriving(Joining):
         self._keys += len(slice_.rows)
         self._told(self._keys, max(slice_.total, self._keys))
         return slice_.done
+
+    def _check(self, left_out: dict[str, int]) -> None:
+        """Raises HandshakeError, before anything is changed here, for what the operator has not said to leave out."""
+        self.left_out = left_out
+        unsaid = [] if self._leave_out is None else sorted(left_out.keys() - set(self._leave_out))
+        if unsaid:
+            options = " ".join(f"--leave-out {kind}" for kind in unsaid)
+            raise HandshakeError(
+                f"{self._link.name if self._link else 'it'} holds data that is not replicated, which this server "
+                f"would lack: {described(left_out)}. Nothing was changed. Remove it at that server's port, or start "
+                f"this gateway with {options}"
+            )
 
 
 def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.arriving import Arriving, Writer, stored_state
+from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.durability import Mark
 from crdtcast.adapters.redis.giving import Giver
 from crdtcast.adapters.redis.grouped import GroupPeers
@@ -50,12 +52,14 @@ class GroupOptions:
         lives is enough.
     replaces: names or incarnations that the operator declares lost: they are evicted with this gateway's first join.
     advertise: where the others reach this gateway, if it listens on a wildcard.
+    leave_out: types of keys, and `deadlines`, that the copy of its first join need not have.
     leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
     """
 
     founds: bool
     replaces: tuple[str, ...] = ()
     advertise: Address | None = None
+    leave_out: tuple[str, ...] = ()
     leave_within: float | None = None
 
 
@@ -102,6 +106,8 @@ class Belonging:
         self.peers.channel.on_rolled_back = self._rolled_back
         file = LocalFile.read(gateway.options.state_dir, gateway.options.node.name)
         self._addresses = dict(file.addresses) if file is not None else {}
+        self.left_out: dict[str, int] = dict(file.left_out) if file is not None else {}
+        """What the last join did not copy, by type."""
         for name, address in self._addresses.items():
             self.peers.shared.known[name] = parse_address(address)
 
@@ -135,7 +141,9 @@ class Belonging:
         node, db = gateway.options.node, gateway.options.metadata_db
         file = LocalFile.read(gateway.options.state_dir, node.name)
         founds = self._options.founds and self._evicted is None
-        way = decide_member(node.group, node.name, file, inspection.found, founds=founds)
+        others = self._others_known(file)
+        decided = partial(decide_member, node.group, node.name, file, founds=founds, others=others)
+        way = decided(inspection.found)
         if way in (Way.FOUND, Way.CONVERT):
             state = self._founded(file, inspection.found.state)
             if way is Way.CONVERT:
@@ -150,7 +158,7 @@ class Belonging:
             self.peers.shared.owns(inspection.found.run_id, epoch)
             inspection = await inspect(connection, db)
             if way is Way.SAME:
-                way = decide_member(node.group, node.name, file, inspection.found, founds=founds)
+                way = decided(inspection.found)
             if self._evicted is None:
                 self._evicted = self._ended_by_loss(inspection)
             if self._evicted is not None:
@@ -159,13 +167,22 @@ class Belonging:
             # Half a copy, or the file of a former life: that life is over, whatever the group knows of it.
             replaces = [node.name] if file is not None else list(self._options.replaces)
             replaces += inspection.found.joining or ()
-            await self._enter(connection, replaces, inspection.found)
+            # A member that comes back has never had more; without it the region would stay down.
+            leave_out = self._options.leave_out if file is None else None
+            await self._enter(connection, replaces, inspection.found, leave_out)
             self._evicted, self._is_whole = None, True
             inspection = await inspect(connection, db)
         if inspection.found.state is None:
             raise ServerError("the server lost its data at this moment")
         self._log.warning("%s at %s: %s", node.name, gateway.options.server, way.value)
         return inspection.found.state, inspection
+
+    def _others_known(self, file: LocalFile | None) -> bool | None:
+        """Whether the group has other members, as far as this one knows; None if it cannot know."""
+        before = self._gateway.committer.engine
+        if isinstance(before, GroupEngine):
+            return len(before.members) > 1
+        return True if file is not None and file.addresses else None
 
     def _ended_by_loss(self, inspection: Inspection) -> GroupEngine | None:
         """The incarnation that cannot go on, if its server came back with less than others may have heard of."""
@@ -218,16 +235,26 @@ class Belonging:
             membership=metadata.pack_membership(outline),
         )
 
-    async def _enter(self, connection: ServerConnection, replaces: list[str], found: Found) -> None:
+    async def _enter(
+        self,
+        connection: ServerConnection,
+        replaces: list[str],
+        found: Found,
+        leave_out: tuple[str, ...] | None,
+    ) -> None:
         """Fill the server from the group, and be let in. Ends with everything that a restart needs in the server."""
         gateway = self._gateway
         node = gateway.options.node
+        if self._gateway.committer.engine is not None:
+            self._gateway.committer.refuse(
+                "the server beside this gateway is being filled from the group", reads=False
+            )
         former, parked = [], None
         if self._evicted is not None:
             former = [self._evicted.me]
             parked = await self._returning.park(connection, self._evicted, is_whole=self._is_whole)
         writer = Writer(connection, gateway.options.metadata_db, former=former, parked=parked)
-        arriving = Arriving(self.peers.channel, writer, self._tell_progress)
+        arriving = Arriving(self.peers.channel, writer, self._tell_progress, leave_out)
         self._entering = Entering(self.peers.channel, self._log, arriving)
         try:
             _, entry = await self._entering.enter((*replaces, *former), False, copies=True)
@@ -235,6 +262,9 @@ class Belonging:
             self._entering = None
         assert arriving.ending is not None
         ending = arriving.ending
+        self.left_out = arriving.left_out
+        if self.left_out:
+            self._log.error("the copy of the group's data lacks: %s", described(self.left_out))
         state = stored_state(node.group, node.name, entry, ending.clock)
         gateway.write_file(
             state, found

@@ -172,6 +172,7 @@ class Committer:
         self._tried: dict[Request, int] = {}
         self._epoch = b""
         self._refusal: ReplyError | None = None
+        self._relays_reads = False
         self._repairs: set[bytes] = set()
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
@@ -213,8 +214,11 @@ class Committer:
         self._server = None
         self._busy = True
 
-    def refuse(self, reason: str) -> None:
-        """Answer what waits, and all that comes, with an error: the server has been away for too long."""
+    def refuse(self, reason: str, *, reads: bool) -> None:
+        """Answer what waits, and all that comes, with an error: the server has been away for too long.
+
+        reads: the server answers, it only takes no writes: reads are relayed to it.
+        """
         error = ReplyError(f"ERR crdtcast: {reason}; nothing was written, try again")
         if self._commit is not None:
             unsure = ReplyError(
@@ -224,10 +228,16 @@ class Committer:
             for request in self._commit.requests:
                 if not request.answered:
                     request.answer(unsure if request.command.kind is Kind.WRITE else error)
-        self._refusal = error
-        while self._requests:
-            self._requests.popleft().answer(error)
+        self._refusal, self._relays_reads = error, reads
+        waiting, self._requests = self._requests, deque()
+        for request in waiting:
+            self.submit(request)
         self._flush_clients()
+
+    @property
+    def refusing(self) -> bool:
+        """Whether the server has been away for so long that clients get errors."""
+        return self._refusal is not None
 
     def _settle(self, commit: Commit, state: StoredState) -> None:
         """Answer the commit that was cut off, once and honestly: the stored vector tells whether it was applied."""
@@ -313,7 +323,10 @@ class Committer:
     def submit(self, request: Request) -> None:
         """A client's read or write. It is answered when its commit has been."""
         if self._refusal is not None:
-            request.answer(self._refusal)
+            if self._relays_reads and request.command.kind is Kind.READ:
+                self._relay.send(request)
+            else:
+                request.answer(self._refusal)
         else:
             self._requests.append(request)
 
@@ -615,12 +628,7 @@ class Committer:
         executed = replies[1 + count]
         fence = replies[-2]
         if executed is None or fence != self._epoch:
-            self._fatal(
-                SupersededError(
-                    "another gateway has taken this server (fence "
-                    f"{_text(fence)}, ours was {_text(self._epoch)}): this one stops"
-                )
-            )
+            self._lost_fence(fence)
             return
         if isinstance(executed, Exception):
             refused = next(
@@ -633,6 +641,20 @@ class Committer:
         self._check(commit, executed)
         self.commits += 1
         self._finish(commit, executed, replies[2 + count : 2 + count + len(commit.after)])
+
+    def _lost_fence(self, fence: object) -> None:
+        """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it."""
+        if isinstance(fence, bytes) and fence.isdigit() and int(fence) > int(self._epoch):
+            self._fatal(
+                SupersededError(
+                    f"another gateway has taken this server (fence {_text(fence)}, ours was "
+                    f"{_text(self._epoch)}): this one stops"
+                )
+            )
+        elif self._server is not None:
+            self._server.abort(
+                "its data was removed past the gateway (FLUSHALL, FLUSHDB, or a maxmemory-policy that evicts keys)"
+            )
 
     def _check(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
@@ -691,8 +713,11 @@ class Committer:
         """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
         self._log.error("the server refused a commit, nothing of it was applied: %s", reason)
         error = ReplyError(reason)
+        reads = [request for request in commit.requests if request.command.kind is Kind.READ]
         for request in commit.requests:
-            request.answer(error)
+            if request.command.kind is not Kind.READ:
+                request.answer(error)
+        self._requests.extendleft(reversed(reads))
         self._commit, self._abandoned = None, commit
         self._flush_clients()
         self._tell_lost(commit)

@@ -27,3 +27,10 @@ def key_digest(key: bytes, number: bytes | None, members: Iterable[bytes]) -> st
     for member in members:
         total += slot_hash(key, RedisType.SET, member, b"")
     return f"{total % _MODULUS:032x}"
+
+
+def presence_hash(key: bytes, kind: bytes) -> int:
+    """Hash of a key of a type that is not replicated: regions of which one has it must not compare as equal."""
+    return int.from_bytes(
+        blake2b(b"%d:%b%b" % (len(key), key, kind), digest_size=16).digest(), "big"
+    )

@@ -54,6 +54,7 @@ from crdtcast.exceptions import (
     HandshakeError,
     NotReadyError,
     ServerError,
+    ServerReadOnlyError,
     SupersededError,
 )
 from crdtcast.grouplog import GroupLog
@@ -278,6 +279,9 @@ class Gateway:
                 if str(error) != said:
                     said = str(error)
                     self._log.error("%s; trying again until it answers", error)
+                answers = isinstance(error, ServerReadOnlyError)
+                if self.committer.refusing or answers:
+                    self.committer.refuse(str(error), reads=answers)
                 await trio.sleep(backoff.next_delay())
                 continue
             said = ""
@@ -303,8 +307,8 @@ class Gateway:
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
         """Clients wait a moment for the server to come back, then they are told."""
         await trio.sleep(_CLIENTS_WAIT_SECONDS)
-        if self._connection is lost:
-            self.committer.refuse(str(lost.error))
+        if self._connection is lost and not self.committer.refusing:
+            self.committer.refuse(str(lost.error), reads=False)
 
     async def _attach(self, connection: ServerConnection) -> None:
         """Find out who we are at this server, and go on from what it holds."""
@@ -339,11 +343,8 @@ class Gateway:
         )
 
     def _next_epoch(self, fence: int) -> int:
-        """Above the one that the server tells. Where members come and go a server may be emptied and filled again, and
-        the others remember what epoch it had.
-        """
-        now = 0 if self.belonging is None else self.clock.ms()
-        return max(fence + 1, now)
+        """Above the one that the server tells, and above those that it has forgotten: a server may be emptied."""
+        return max(fence + 1, self.clock.ms())
 
     def note(self, *, left: bool = False) -> None:
         """Write the local file anew: addresses have changed, or it has left its group."""
@@ -360,6 +361,7 @@ class Gateway:
             role=found.role,
             durability=found.durability.value,
             addresses={} if self.belonging is None else self.belonging.addresses,
+            left_out={} if self.belonging is None else self.belonging.left_out,
             left=left,
         ).write(self.options.state_dir)
 
@@ -394,7 +396,7 @@ class Gateway:
             raise ServerError("another gateway is taking this server at this moment")
         failed = [reply for reply in (executed, *replies) if isinstance(reply, Exception)]
         if failed:
-            raise ServerError(f"the server refuses to store metadata: {failed[-1]}")
+            raise ServerReadOnlyError(f"the server refuses to store metadata: {failed[-1]}")
 
     def _resume(
         self,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from crdtcast.adapters.redis.census import take_census
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, opaque_read, reads_of
 from crdtcast.engine import GroupEngine
@@ -66,6 +67,8 @@ class _Guest(Guest):
     def __init__(self, link: Link) -> None:
         super().__init__(link)
         self.total: int | None = None
+        self.left_out: dict[str, int] = {}
+        """What the copy will not have."""
         self.cursor: bytes | None = b"0"
         """Of the SCAN; None when that is over."""
         self.dirty: set[bytes] = set()
@@ -137,6 +140,7 @@ class Giver(Hosting[_Guest]):
         if guest.total is None:
             (total,) = await self._ask([[b"DBSIZE"]])
             guest.total = int(str(total))
+            guest.left_out = await take_census(self._ask)
         if guest.cursor is not None:
             (answer,) = await self._ask([[b"SCAN", guest.cursor, b"COUNT", b"%d" % _SLICE_KEYS]])
             assert isinstance(answer, list)
@@ -155,7 +159,7 @@ class Giver(Hosting[_Guest]):
         await pending.done.wait()
         if pending.lost:
             raise ServerError("the connection with the server broke while keys were read")
-        slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows)
+        slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
         guest.place += 1
         return slice_
 

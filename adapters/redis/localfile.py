@@ -27,6 +27,8 @@ class LocalFile:
     """Name of the `Durability` that held when the file was written."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Where the other members were last known to be dialled, by name, where members come and go."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Keys that this member's join did not copy, by type (`census`)."""
     left: bool = False
     """Whether this incarnation has left its group, in order."""
     format: int = 1

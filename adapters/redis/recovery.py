@@ -83,28 +83,22 @@ def decide(group: str, name: str, file: LocalFile | None, found: Found) -> Ident
 
 
 def decide_member(
-    group: str, name: str, file: LocalFile | None, found: Found, *, founds: bool
+    group: str,
+    name: str,
+    file: LocalFile | None,
+    found: Found,
+    *,
+    founds: bool,
+    others: bool | None = None,
 ) -> Way:
     """The way to go on where members come and go; `founds`: said to be the first of a new group.
 
+    others: whether the group that this one was in has other members; None where it cannot know.
     Raises ConfigurationError, with the way out, where none is safe.
     """
     _refuse_others(group, file, found)
     if found.state is None:
-        if founds and file is not None:
-            raise ConfigurationError(
-                f"the server has lost its data: node {name!r} was a member before (incarnation "
-                f"{file.incarnation}). Start with --join HOST:PORT of a member that lives, and the "
-                "server is filled again from there"
-            )
-        if founds and found.joining is not None:
-            raise ConfigurationError(
-                "this server holds half of a copy of an existing group: go on with --join, or empty it "
-                "(FLUSHALL at the server's port) to found a new one"
-            )
-        if found.joining is None:
-            _refuse_occupied(found)
-        return Way.FOUND if founds else Way.JOIN
+        return _decide_emptied(name, file, found, founds=founds, others=others)
     _refuse_foreign(group, name, found.state)
     if not found.state.founding:
         return _decide_conversion(found, founds=founds)
@@ -127,6 +121,32 @@ def decide_member(
         "it was used with). If the other members have what is needed, empty it (FLUSHALL at the server's "
         f"port) and start with --join HOST:PORT --replaces {name}"
     )
+
+
+def _decide_emptied(
+    name: str, file: LocalFile | None, found: Found, *, founds: bool, others: bool | None
+) -> Way:
+    """A server without a member's state: new, or emptied past the gateway, or filled by half."""
+    was_ours = file is not None and file.run_id == found.run_id
+    if found.joining is None and not was_ours:
+        _refuse_occupied(found)
+    if others is False:
+        return Way.FOUND
+    if not founds or (others and file is not None):
+        return Way.JOIN
+    if found.joining is not None:
+        raise ConfigurationError(
+            "this server holds half of a copy of an existing group: go on with --join, or empty it "
+            "(FLUSHALL at the server's port) to found a new one"
+        )
+    if file is not None:
+        raise ConfigurationError(
+            f"the server has lost its data: node {name!r} was a member before (incarnation "
+            f"{file.incarnation}), and knows of no other one to fill the server from. Start with --join HOST:PORT of "
+            "a member that lives; or, if there is none, restore the server's data, or empty the state directory to "
+            "found a new group"
+        )
+    return Way.FOUND
 
 
 def _decide_conversion(found: Found, *, founds: bool) -> Way:

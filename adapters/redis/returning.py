@@ -72,6 +72,9 @@ class Returning:
         parked = Parked.of(engine.state(), engine.me, self.parked)
         own = [operation for operation in parked.operations if operation.dot.origin == engine.me]
         others = parked.operations[: len(parked.operations) - len(own)]
+        # Of a commit that was not answered nothing has left, and its clients' commands run again.
+        unsure = self._committer.unsure
+        own = [operation for operation in own if operation.dot not in unsure]
         home = dict(engine.vector)
         packed: list[ParkedOperation] = []
         for start in range(0, len(own), _READ_AT_ONCE):

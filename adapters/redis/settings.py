@@ -16,7 +16,7 @@ from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 
 _LONGEST_SECONDS = 32767
 """The most that Linux takes for a keep-alive."""
-_OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "evict_after")
+_OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,12 @@ class GatewaySettings(MemberSettings):
     )
     tcp_keepalive: int = option(
         Kind.NUMBER, "Seconds after which a silent client is probed; 0: the system's default.", 300
+    )
+    leave_out: tuple[str, ...] = option(
+        Kind.NAMES,
+        "What the copy of a join need not have: types that are not replicated (list, hash, zset, stream) or "
+        "deadlines. Without it such a join is refused.",
+        (),
     )
     admin_commands: bool = option(
         Kind.FLAG,
@@ -136,6 +142,7 @@ class GatewaySettings(MemberSettings):
             member = GroupOptions(
                 founds=self.found,
                 replaces=self.replaces,
+                leave_out=self.leave_out,
                 advertise=None if self.advertise is None else parse_address(self.advertise),
                 leave_within=self.leave_seconds if self.leave_on_stop else None,
             )

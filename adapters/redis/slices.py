@@ -39,25 +39,28 @@ class Slice:
     """Some keys. `place`: how many slices were before it; `done`: enough is copied to ask to be let in.
 
     total: keys of the region when the copy began, for a progress to be told.
+    left_out: what the region holds that no slice will have (`census`).
     """
 
     place: int
     total: int
     done: bool
     rows: list[Row]
+    left_out: dict[str, int]
 
     def encode(self) -> bytes:
-        return _pack([_FORMAT, self.place, self.total, self.done, self.rows])
+        return _pack([_FORMAT, self.place, self.total, self.done, self.rows, self.left_out])
 
     @classmethod
     def decode(cls, raw: bytes) -> Slice:
         """Raises RemoteProtocolError for anything else: no gateway has sent it, or one of another version."""
         try:
-            format_, place, total, done, rows = msgpack.unpackb(raw)
+            format_, place, total, done, rows, left_out = msgpack.unpackb(raw)
             if format_ != _FORMAT:
                 raise ValueError(f"format {format_!r:.40}")
-            return cls(int(place), int(total), done is True, [_row(*row) for row in rows])
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            left_out = {str(kind): int(number) for kind, number in left_out.items()}
+            return cls(int(place), int(total), done is True, [_row(*row) for row in rows], left_out)
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
             raise RemoteProtocolError(f"no slice of a gateway's keys: {error}") from error
 
 

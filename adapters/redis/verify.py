@@ -6,11 +6,13 @@ equal vectors must answer with equal digests.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from crdtcast.adapters.redis.digests import key_digest
+from crdtcast.adapters.redis.census import REPLICATED
+from crdtcast.adapters.redis.digests import key_digest, presence_hash
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
@@ -21,17 +23,27 @@ _MODULUS = 1 << 128
 
 
 async def digest_everything(gateway: Gateway) -> dict[str, Any]:
-    """`{"keys": n, "digest": hex, "vector": {…}}`; the vector is the one before the first slice."""
+    """`{"keys": n, "digest": hex, "vector": {…}, "not_replicated": {type: n}}`.
+
+    The vector is the one before the first slice. Keys of types that are not replicated count by their presence.
+    """
     recorder = gateway.recorder
     vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
     total = keys = 0
+    foreign: Counter[str] = Counter()
     cursor = b"0"
     while True:
         ((cursor, names),) = await _ask(gateway, [[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
         types = await _ask(gateway, [[b"TYPE", name] for name in names])
+        for name, kind in zip(names, types, strict=True):
+            if isinstance(kind, bytes) and kind not in REPLICATED:
+                foreign[kind.decode(errors="replace")] += 1
+                total += presence_hash(name, kind)
+                keys += 1
         reads = [
             [b"SMEMBERS" if kind == b"set" else b"GET", name]
             for name, kind in zip(names, types, strict=True)
+            if kind in REPLICATED
         ]
         hidden = gateway.committer.keyspace.hidden
         for (verb, name), value in zip(reads, await _ask(gateway, reads), strict=True):
@@ -46,7 +58,12 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
             recorder.log.flush()
         if cursor == b"0":
             break
-    return {"keys": keys, "digest": f"{total % _MODULUS:032x}", "vector": vector}
+    return {
+        "keys": keys,
+        "digest": f"{total % _MODULUS:032x}",
+        "vector": vector,
+        "not_replicated": dict(foreign),
+    }
 
 
 async def _ask(gateway: Gateway, commands: list[list[bytes]]) -> list[Any]:

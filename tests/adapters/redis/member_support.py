@@ -76,6 +76,7 @@ class Town:
         replaces: tuple[str, ...] = (),
         port: int | None = None,
         leave_within: float | None = None,
+        leave_out: tuple[str, ...] = (),
     ) -> Running:
         """Start a gateway, the founder or one that joins `through` another; it may not be ready yet."""
         contacts: list[Address] = []
@@ -88,7 +89,10 @@ class Town:
             state_dir=self.directory / f"state-{name}",
             log_dir=self.directory / "logs",
             member=GroupOptions(
-                founds=through is None, replaces=replaces, leave_within=leave_within
+                founds=through is None,
+                replaces=replaces,
+                leave_within=leave_within,
+                leave_out=leave_out,
             ),
             admin_commands=True,
         )

@@ -1,0 +1,58 @@
+"""What a server holds that is not replicated, by type: what a join would leave out.
+
+Counted are keys of types that no command of the gateway writes, and keys with a deadline, whatever their type: both
+can only have come past the gateway. Written out for people by `described`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+DEADLINES = "deadlines"
+REPLICATED = frozenset({b"string", b"set", b"none"})
+_AT_ONCE = 1000
+
+Ask = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
+"""Sends reads of database 0 and returns their replies, errors among them as values."""
+
+
+async def take_census(ask: Ask) -> dict[str, int]:
+    """Numbers of keys by name of type, and of `DEADLINES`; empty if everything is replicated."""
+    found: dict[str, int] = {}
+    with_deadlines = await _has_deadlines(ask)
+    cursor = b"0"
+    while True:
+        (answer,) = await ask([[b"SCAN", cursor, b"COUNT", b"%d" % _AT_ONCE]])
+        assert isinstance(answer, list)
+        cursor, names = answer
+        reads = [[b"TYPE", name] for name in names]
+        if with_deadlines:
+            reads += [[b"PTTL", name] for name in names]
+        replies = await ask(reads) if reads else []
+        for reply in replies:
+            if isinstance(reply, bytes) and reply not in REPLICATED:
+                kind = reply.decode(errors="replace")
+            elif isinstance(reply, int) and reply >= 0:
+                kind = DEADLINES
+            else:
+                continue
+            found[kind] = found.get(kind, 0) + 1
+        if cursor == b"0":
+            return found
+
+
+async def _has_deadlines(ask: Ask) -> bool:
+    (info,) = await ask([[b"INFO", b"keyspace"]])
+    for line in info.splitlines() if isinstance(info, bytes) else ():
+        if line.startswith(b"db0:"):
+            return b",expires=0," not in line
+    return False
+
+
+def described(found: Mapping[str, int]) -> str:
+    """For a sentence: `2 keys of type list, 1 key with a deadline`."""
+    return ", ".join(
+        f"{number} {'key' if number == 1 else 'keys'} "
+        + ("with a deadline" if kind == DEADLINES else f"of type {kind}")
+        for kind, number in sorted(found.items())
+    )

@@ -1,0 +1,101 @@
+"""A join leaves nothing out in silence: it is refused before anything changes, or goes on as the operator has said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from tests.adapters.redis.member_support import Town
+from tests.adapters.redis.regression_support import until
+
+pytestmark = pytest.mark.server
+
+PAST_THE_GATEWAY = [
+    ["RPUSH", "l", "1", "2"],
+    ["HSET", "h", "a", "1"],
+    ["HSET", "h2", "a", "1"],
+    ["ZADD", "z", "1", "a"],
+    ["XADD", "x", "*", "a", "1"],
+    ["SETEX", "t", "1000", "5"],
+]
+ALL = ("list", "hash", "zset", "stream", "deadlines")
+
+
+def founded(town: Town, commands: list[list[str]]) -> None:
+    town.start("a")
+    town.call("a", "SADD", "s", "1")
+    with RawClient(town.server("a").port) as direct:
+        for reply in direct.pipeline(commands):
+            assert not isinstance(reply, ErrorReply)
+
+
+def verified(town: Town, name: str) -> dict[str, Any]:
+    told = json.loads(town.call(name, "CRDTCAST", "VERIFY"))
+    assert isinstance(told, dict)
+    return told
+
+
+def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        founded(town, PAST_THE_GATEWAY)
+        error = str(town.refused("b", "a"))
+        for part in (
+            "2 keys of type hash",
+            "1 key of type list",
+            "1 key of type zset",
+            "1 key of type stream",
+            "1 key with a deadline",
+            "Nothing was changed",
+            "--leave-out deadlines --leave-out hash --leave-out list",
+        ):
+            assert part in error
+        assert town.members("a") == ["a"]
+        with RawClient(town.server("b").port) as direct:
+            direct.call("SELECT", "15")
+            assert direct.call("EXISTS", "joining") == 0
+            assert direct.call("EXISTS", "state") == 0
+        error = str(town.refused("b", "a", leave_out=("hash", "list", "zset", "deadlines")))
+        assert "start this gateway with --leave-out stream" in error
+
+
+def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        founded(town, PAST_THE_GATEWAY)
+        b = town.start("b", "a", leave_out=ALL)
+        missing = {"list": 1, "hash": 2, "zset": 1, "stream": 1, "deadlines": 1}
+        assert town.status("b")["left_out"] == missing
+        b.stop()
+        town.start("b", "a")
+        assert town.status("b")["left_out"] == missing
+        until(lambda: town.status("a")["quiet"] and town.status("b")["quiet"])
+        a, b_ = verified(town, "a"), verified(town, "b")
+        assert a["digest"] != b_["digest"]
+        assert a["not_replicated"] == {"list": 1, "hash": 2, "zset": 1, "stream": 1}
+        assert b_["not_replicated"] == {}
+
+
+def test_a_join_that_leaves_nothing_out_needs_no_word(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        founded(town, [["SET", "text", "abc"], ["SETEX", "gone", "100", "1"], ["DEL", "gone"]])
+        town.start("b", "a")
+        town.wait_equal("a", "b")
+        assert town.status("b")["left_out"] == {}
+        assert town.call("b", "GET", "text") == b"abc"
+
+
+def test_a_member_that_comes_back_is_not_kept_out(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        town.start("a")
+        b = town.start("b", "a")
+        town.call("b", "SADD", "s", "1")
+        town.wait_equal("a", "b")
+        b.stop()
+        with RawClient(town.server("b").port) as direct:
+            direct.call("FLUSHALL")
+        with RawClient(town.server("a").port) as direct:
+            direct.call("RPUSH", "l", "1")
+        town.start("b", "a")
+        assert town.status("b")["left_out"] == {"list": 1}
+        assert town.call("b", "SMEMBERS", "s") == [b"1"]
