@@ -46,6 +46,6 @@ class Throttle:
 def cause_of(error: BaseException) -> str:
     """Why a connection failed, in few words."""
     below = error.__cause__  # of a failed dial: one for each address that the host has
-    tried = below.exceptions if isinstance(below, ExceptionGroup) else [below]
+    tried = below.exceptions if isinstance(below, ExceptionGroup) else [below or error]
     numbers = {each.errno for each in tried if isinstance(each, OSError) and each.errno}
     return ", ".join(sorted(map(os.strerror, numbers))) or str(error) or type(error).__name__

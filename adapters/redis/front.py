@@ -16,9 +16,11 @@ from typing import Protocol
 import trio
 
 from crdtcast.adapters.redis.client import Client, Limits, Request, shown_address
+from crdtcast.adapters.redis.client_tls import TlsDoor
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.parsing import FastReader
 from crdtcast.adapters.redis.poller import READ, Poller
+from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.listening import is_loopback
 from crdtcast.logs import Throttle
 
@@ -68,6 +70,7 @@ class Front:
         submit: Callable[[Request], None],
         *,
         limits: Limits | None = None,
+        tls: TlsFiles | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self.poller = poller
@@ -90,6 +93,7 @@ class Front:
         self._listener: socket.socket | None = None
         self._lingering: deque[Client] = deque()
         self._spare = -1
+        self._door = None if tls is None else TlsDoor(poller, tls, self._admit, self.warn)
         session.attach(self, submit)
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
@@ -144,6 +148,8 @@ class Front:
         while True:
             await trio.sleep(_SECOND)
             self.now = time.monotonic()
+            if self._door is not None:
+                self._door.drop_slow()
             if self.limits.timeout:
                 before = self.now - self.limits.timeout
                 for client in [c for c in self.clients.values() if c.idle_since < before]:
@@ -161,6 +167,8 @@ class Front:
             os.close(self._spare)
             self._spare = -1
         self.flush()
+        if self._door is not None:
+            self._door.close()
         for client in list(self.clients.values()):
             client.close()
 
@@ -195,7 +203,8 @@ class Front:
                 self.warn("protected", _FROM_ELSEWHERE % address[0])
                 _turn_away(sock, _PROTECTED)
                 continue
-            if len(self.clients) >= self.limits.clients:
+            waiting = 0 if self._door is None else len(self._door)
+            if len(self.clients) + waiting >= self.limits.clients:
                 self.refused += 1
                 self.warn("many", _AT_LIMIT % self.limits.clients)
                 _turn_away(sock, _TOO_MANY)
@@ -203,11 +212,17 @@ class Front:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _keep_alive(sock, self.limits.keepalive)
-            self.accepted += 1
-            client = Client(self, sock, shown_address(address), self.accepted)
-            self.session.welcome(client)
-            self.clients[client.id] = client
-            self.poller.register(sock, READ, client.on_events, client.on_error)
+            if self._door is None:
+                self._admit(sock, address)
+            else:
+                self._door.begin(sock, address)
+
+    def _admit(self, sock: socket.socket, address: tuple[object, ...]) -> None:
+        self.accepted += 1
+        client = Client(self, sock, shown_address(address), self.accepted)
+        self.session.welcome(client)
+        self.clients[client.id] = client
+        self.poller.register(sock, READ, client.on_events, client.on_error)
 
     def _out_of_descriptors(self) -> bool:
         """Accept and drop one client by means of a spare descriptor: left in the queue it would

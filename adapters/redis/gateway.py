@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from crdtcast.adapters.redis import effects, metadata
+from crdtcast.adapters.redis.access_rights import check_rights
 from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.batch import LocalBatch
@@ -39,10 +40,12 @@ from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import ServerAddress, ServerConnection, Words
+from crdtcast.adapters.redis.server import ServerConnection, Words
+from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress
 from crdtcast.adapters.redis.server_monitor import Sections, ServerMonitor
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.adapters.redis.syncedfile import Synced
+from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.backoff import Backoff
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
@@ -83,13 +86,15 @@ class GatewayOptions:
 
     node: NodeOptions
     listen: Address
-    server: ServerAddress
+    server: ServerAddress | SentinelService
     state_dir: Path
     log_dir: Path | None = None
     metadata_db: int = 15
     password: str | None = None
     limits: Limits = field(default_factory=Limits)
     """Of the clients."""
+    tls: TlsFiles | None = None
+    """What the clients' port shows, if it is to speak TLS."""
     member: GroupOptions | None = None
     """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
     admin_commands: bool = False
@@ -145,7 +150,7 @@ class Gateway:
             first_of=self._first_of,
         )
         self.durability = DurabilityProbe(self._durable, self._note_synced, self._log)
-        self.relay = Passthrough(self._poller, options.server, self._after_events)
+        self.relay = Passthrough(self._poller, self._after_events)
         self.committer = Committer(
             metadata_db=options.metadata_db,
             clock=self.hlc,
@@ -175,6 +180,7 @@ class Gateway:
             self.session,
             self.committer.submit,
             limits=options.limits,
+            tls=options.tls,
             logger=self._log,
         )
 
@@ -267,7 +273,8 @@ class Gateway:
         said = ""
         while True:
             try:
-                connection = await ServerConnection.open(self._poller, self.options.server)
+                address = await self.options.server.locate()
+                connection = await ServerConnection.open(self._poller, address)
                 try:
                     await self._attach(connection)
                 except BaseException:
@@ -290,7 +297,7 @@ class Gateway:
             task_status = trio.TASK_STATUS_IGNORED
             async with trio.open_nursery() as nursery:
                 if self.durability.level is Durability.EVERYSEC:
-                    nursery.start_soon(self._probe_durability)
+                    nursery.start_soon(self._probe_durability, connection.address)
                 nursery.start_soon(self._monitor(connection).run)
                 if self.durability.level is Durability.ALWAYS:
                     nursery.start_soon(self._note_what_is_synced)
@@ -313,7 +320,10 @@ class Gateway:
     async def _attach(self, connection: ServerConnection) -> None:
         """Find out who we are at this server, and go on from what it holds."""
         options = self.options
+        await check_rights(connection)
         inspection = await inspect(connection, options.metadata_db)
+        if isinstance(options.server, SentinelService) and not inspection.found.is_primary:
+            raise ServerError(f"Sentinel names {connection.address}, which is a replica by now")
         # A lower epoch is no other gateway's: the server came back with less than it had.
         if self._epoch and inspection.fence > self._epoch:
             self.fatal(
@@ -331,13 +341,14 @@ class Gateway:
         self.note()
         self._epoch = epoch
         self._connection = connection
+        self.relay.use(connection.address)
         self.durability.begin(inspection.found.durability)
         self._resume(connection, inspection, state, before)
         self._log.log(
             logging.WARNING if self.durability.level is Durability.VOLATILE else logging.INFO,
             "%s at %s: %s. %s",
             options.node.name,
-            options.server,
+            connection.address,
             state.incarnation if how is None else how.value,
             PROMISES[self.durability.level],
         )
@@ -360,6 +371,7 @@ class Gateway:
             run_id=found.run_id,
             role=found.role,
             durability=found.durability.value,
+            server=found.address,
             addresses={} if self.belonging is None else self.belonging.addresses,
             left_out={} if self.belonging is None else self.belonging.left_out,
             left=left,
@@ -528,7 +540,7 @@ class Gateway:
     def _monitor(self, connection: ServerConnection) -> ServerMonitor:
         """Refuses writes before the server would fail them inside EXEC, or evict keys in this region only."""
         return ServerMonitor(
-            self._poller, self.options.server, told=self._look_at_memory, dead=connection.abort
+            self._poller, connection.address, told=self._look_at_memory, dead=connection.abort
         )
 
     def _look_at_memory(self, sections: Sections) -> None:
@@ -558,12 +570,12 @@ class Gateway:
             self.committer.at_its_end(lambda commit: aside.make_room(commit.plan))
             self.committer.kick()
 
-    async def _probe_durability(self) -> None:
+    async def _probe_durability(self, address: ServerAddress) -> None:
         while (
             True
         ):  # a server closes connections that are idle: without this one nothing becomes stable
             with contextlib.suppress(ServerError):
-                connection = await ServerConnection.open(self._poller, self.options.server)
+                connection = await ServerConnection.open(self._poller, address)
                 try:
                     await self.durability.run(connection, self.options.metadata_db)
                 finally:

@@ -94,6 +94,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             durability=durability(info, config, version),
             state=StoredState.decode(state) if state is not None else None,
             keys=keys,
+            address=str(server.address),
             metadata_keys=size - (fence is not None),  # a first start may have got no further
             unsettled=len(rows) + len(damaged),
             joining=None if not joining else frozenset(i.decode() for i in joining if i),

@@ -25,6 +25,8 @@ class LocalFile:
     role: str
     durability: str
     """Name of the `Durability` that held when the file was written."""
+    server: str = ""
+    """Where the server was, as people write it."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Where the other members were last known to be dialled, by name, where members come and go."""
     left_out: dict[str, int] = field(default_factory=dict)

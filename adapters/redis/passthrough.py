@@ -15,13 +15,8 @@ import trio
 from crdtcast.adapters.redis.parsing import ReplySplitter
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import (
-    NOT_YET,
-    Replies,
-    ServerAddress,
-    ServerConnection,
-    pack,
-)
+from crdtcast.adapters.redis.server import NOT_YET, Replies, ServerConnection, pack
+from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
@@ -43,11 +38,9 @@ class _Whole:
 class Passthrough:
     """Relays reads; `answered` is called after each reply, when the client's next command may go on."""
 
-    def __init__(
-        self, poller: Poller, address: ServerAddress, answered: Callable[[], None]
-    ) -> None:
+    def __init__(self, poller: Poller, answered: Callable[[], None]) -> None:
         self._poller = poller
-        self._address = address
+        self._address: ServerAddress | None = None
         self._answered = answered
         self._connections: dict[int, ServerConnection] = {}
         self._opening: dict[int, list[Request]] = {}
@@ -59,6 +52,13 @@ class Passthrough:
         """Keep the connections' openings going until cancelled."""
         async with trio.open_nursery() as self._nursery:
             await trio.sleep_forever()
+
+    def use(self, address: ServerAddress) -> None:
+        """Ask this server from now on: the former one may be a replica by now."""
+        if address != self._address:
+            self._address = address
+            for connection in list(self._connections.values()):
+                connection.abort("another server is the primary now")
 
     def send(self, request: Request) -> None:
         """Relay one read."""
@@ -74,6 +74,7 @@ class Passthrough:
             self._nursery.start_soon(self._open, protocol)
 
     async def _open(self, protocol: int) -> None:
+        assert self._address is not None
         try:
             connection = await ServerConnection.open(
                 self._poller, self._address, protocol=protocol, reader=_Whole()

@@ -38,8 +38,15 @@ class Found:
     metadata_keys: int
     unsettled: int = 0
     """Messages that are not stable, and keys that wait for another region's copy."""
+    address: str = ""
+    """Where the server is, as people write it."""
     joining: frozenset[str] | None = None
     """If a join was cut off: under which ids the group was asked to let this one in."""
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether it takes writes."""
+        return self.role in ("master", "primary")
 
 
 class Identity(enum.Enum):
@@ -77,7 +84,10 @@ def decide(group: str, name: str, file: LocalFile | None, found: Found) -> Ident
         )
     if file is None or file.incarnation != found.state.incarnation:
         return Identity.RENEWED
-    if file.run_id == found.run_id or file.durability == Durability.ALWAYS.value:
+    if file.run_id == found.run_id:
+        return Identity.SAME
+    # Another server, promoted in its place, may lack what was replicated to it last.
+    if file.durability == Durability.ALWAYS.value and file.server in ("", found.address):
         return Identity.SAME
     return Identity.RENEWED
 
@@ -168,7 +178,7 @@ def _decide_conversion(found: Found, *, founds: bool) -> Way:
 
 
 def _refuse_others(group: str, file: LocalFile | None, found: Found) -> None:
-    if found.role not in ("master", "primary"):
+    if not found.is_primary:
         raise ConfigurationError(
             f"the server is a {found.role}: point the gateway at the primary it replicates"
         )

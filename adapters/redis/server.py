@@ -11,15 +11,15 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 import hiredis
 import trio
 
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import Raw
+from crdtcast.adapters.redis.server_address import ServerAddress
+from crdtcast.adapters.redis.tls_sockets import secured
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, ServerError
 from crdtcast.logs import cause_of
 
@@ -54,42 +54,6 @@ class ReplyReader(Protocol):
 def is_error(reply: object) -> bool:
     """Whether a reply, parsed or raw, is an error."""
     return isinstance(reply, Exception) or (isinstance(reply, Raw) and reply.is_error)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
-    """Where the server listens and how to log in. Printed without the password."""
-
-    host: str
-    port: int
-    username: str | None = None
-    password: str | None = None
-
-    @classmethod
-    def parse(cls, url: str) -> ServerAddress:
-        """From `redis://[[user]:password@]host[:port]`. Raises ConfigurationError, naming what is wrong."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 6379
-        except ValueError as error:
-            raise ConfigurationError(f"server address {url!r}: {error}") from error
-        if parts.scheme not in ("redis", "valkey") or not parts.hostname:
-            raise ConfigurationError(
-                f"server address {url!r}: write it as redis://[user:password@]host:port"
-            )
-        if parts.path not in ("", "/", "/0"):
-            raise ConfigurationError(
-                f"server address {url!r}: the gateway serves database 0; leave the database out"
-            )
-        return cls(
-            parts.hostname,
-            port,
-            unquote(parts.username) if parts.username else None,
-            unquote(parts.password) if parts.password else None,
-        )
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class ServerConnection:
@@ -129,14 +93,12 @@ class ServerConnection:
         """Connect and log in. Raises ServerError with the reason."""
         try:
             with trio.fail_after(_PATIENCE_SECONDS):
-                stream = await trio.open_tcp_stream(address.host, address.port)
+                sock = await _connected(address)
+        except ConfigurationError as error:  # its files of TLS cannot be read just now
+            raise ServerError(f"cannot reach the server at {address}: {error}") from error
         except (OSError, trio.TooSlowError) as error:
             why = "no answer" if isinstance(error, trio.TooSlowError) else cause_of(error)
             raise ServerError(f"cannot reach the server at {address}: {why}") from error
-        # The poller takes the descriptor over; Trio's stream object must not close it.
-        sock = socket.socket(fileno=stream.socket.detach())
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = cls(poller, sock, address, reader)
         hello: list[bytes | str] = ["HELLO", str(protocol)]
         if address.password is not None:
@@ -147,6 +109,15 @@ class ServerConnection:
         except trio.TooSlowError:
             connection.close()
             raise ServerError(f"the server at {address} does not answer") from None
+        except (
+            ServerError
+        ) as error:  # a server says only behind the handshake what it has against a certificate
+            if address.tls is None:
+                raise
+            shown = address.tls.certificate or "none"
+            raise ServerError(
+                f"{error}: is it the certificate that was shown to it ({shown})? See the server's log"
+            ) from error
         except BaseException:  # cancelled, above all
             connection.close()
             raise
@@ -270,3 +241,18 @@ class ServerConnection:
         self.lost.set()
         if self.on_lost is not None:
             self.on_lost(self.error)
+
+
+async def _connected(address: ServerAddress) -> socket.socket:
+    """A non-blocking socket. Raises OSError."""
+    if address.path is not None:
+        stream = await trio.open_unix_socket(address.path)
+    else:
+        stream = await trio.open_tcp_stream(address.host, address.port)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # The poller takes the descriptor over; Trio's stream object must not close it.
+    sock = socket.socket(fileno=stream.socket.detach())
+    sock.setblocking(False)
+    if address.tls is None:
+        return sock
+    return await secured(sock, address.tls.client_context(), address.host)

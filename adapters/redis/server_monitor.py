@@ -11,7 +11,8 @@ from collections.abc import Callable
 import trio
 
 from crdtcast.adapters.redis.poller import Poller
-from crdtcast.adapters.redis.server import ServerAddress, ServerConnection
+from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ServerError
 
 Sections = dict[str, dict[str, str]]

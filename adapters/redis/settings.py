@@ -8,7 +8,8 @@ from pathlib import Path
 from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
-from crdtcast.adapters.redis.server import ServerAddress
+from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
+from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, NodeOptions, parse_address
@@ -32,9 +33,24 @@ class GatewaySettings(MemberSettings):
     )
     server: str = option(
         Kind.TEXT,
-        "The Redis or Valkey server beside this gateway, as redis://[user:password@]HOST:PORT.",
+        "The Redis or Valkey server beside this gateway: redis://[user:password@]HOST:PORT (rediss:// for TLS), "
+        "unix:///PATH, or sentinel://HOST:PORT,…/NAME for the primary that Sentinel names.",
         "redis://127.0.0.1:6379",
     )
+    server_ca: str | None = option(
+        Kind.PATH,
+        "CA of the server's certificate, PEM; otherwise those that the system trusts.",
+        None,
+    )
+    server_certificate: str | None = option(
+        Kind.PATH, "Certificate that is shown to the server, PEM.", None
+    )
+    server_key: str | None = option(Kind.PATH, "Its key, PEM.", None)
+    tls_certificate: str | None = option(
+        Kind.PATH, "Certificate of the clients' port, PEM: it speaks TLS then.", None
+    )
+    tls_key: str | None = option(Kind.PATH, "Its key, PEM.", None)
+    tls_ca: str | None = option(Kind.PATH, "CA, PEM: clients must show a certificate of it.", None)
     state_dir: str = option(
         Kind.PATH, "Directory of the small local files that must survive the server."
     )
@@ -97,7 +113,7 @@ class GatewaySettings(MemberSettings):
             for each in ("timeout", "tcp_keepalive")
             if not 0 <= getattr(self, each) <= _LONGEST_SECONDS
         ]
-        for check in (self.peers, self.server_address, lambda: parse_address(self.listen)):
+        for check in (self.peers, self._check_tls, lambda: parse_address(self.listen)):
             try:
                 check()
             except ConfigurationError as error:
@@ -120,9 +136,32 @@ class GatewaySettings(MemberSettings):
             found[name] = parse_address(address)
         return found
 
-    def server_address(self) -> ServerAddress:
+    def server_address(self) -> ServerAddress | SentinelService:
         """Raises ConfigurationError."""
-        return ServerAddress.parse(self.server)
+        return parse_server(
+            self.server, TlsFiles(self.server_certificate, self.server_key, self.server_ca)
+        )
+
+    def client_tls(self) -> TlsFiles | None:
+        """What the clients' port shows; None if it does not speak TLS."""
+        if self.tls_certificate is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_key, self.tls_ca)
+
+    def _check_tls(self) -> None:
+        """Raises ConfigurationError for files that cannot be used, or that nothing uses."""
+        server = self.server_address()
+        server = server.server if isinstance(server, SentinelService) else server
+        if server.tls is not None:
+            server.tls.client_context()
+        elif self.server_ca or self.server_certificate or self.server_key:
+            raise ConfigurationError(
+                "server_ca, server_certificate and server_key are for a server with TLS: write rediss:// (sentinels://)"
+            )
+        if (clients := self.client_tls()) is not None:
+            clients.server_context()
+        elif self.tls_key or self.tls_ca:
+            raise ConfigurationError("tls_key and tls_ca go with tls_certificate: give it, too")
 
     def node_options(self) -> NodeOptions:
         """Raises ConfigurationError for what no node can have."""
@@ -159,6 +198,8 @@ class GatewaySettings(MemberSettings):
             limits=Limits(
                 timeout=self.timeout,
                 keepalive=self.tcp_keepalive,
-                local_only=self.protected_mode and self.password is None,
+                # Who must show a certificate is no stranger.
+                local_only=self.protected_mode and self.password is None and self.tls_ca is None,
             ),
+            tls=self.client_tls(),
         )

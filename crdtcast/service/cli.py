@@ -138,4 +138,6 @@ def _shown(key: str, value: Any) -> Any:
     """A password is nobody's business, also within an address."""
     if key == "password" and value is not None:
         return "***"
-    return re.sub(r"(//[^:@/]*):[^@/]*@", r"\1:***@", value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"((//[^:@/]*:)[^@/]*(?=@))|([?&]password=)[^&]*", r"\2\3***", value)

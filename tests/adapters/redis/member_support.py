@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.server import ServerAddress
+from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.logcheck import Checked, check_logs
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address

@@ -12,7 +12,7 @@ import trio
 
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.adapters.redis.server import ServerAddress
+from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address
 

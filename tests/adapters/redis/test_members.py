@@ -13,7 +13,7 @@ from crdtcast.adapters.redis.embedded import free_ports
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
-from crdtcast.adapters.redis.server import ServerAddress
+from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
 from tests.adapters.redis.member_support import Load, Town
@@ -186,6 +186,8 @@ def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:
             elsewhere.running["a"] = town.running["a"]
             refused = elsewhere.refused("b", "a")
         assert isinstance(refused, HandshakeError) and "of the name b already" in str(refused)
+    with Town(tmp_path / "alone") as town:
+        town.start("a").stop()
         with RawClient(town.servers["a"].port) as client:
             client.call("FLUSHALL")
         refused = town.refused("a")

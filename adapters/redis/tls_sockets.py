@@ -1,0 +1,105 @@
+"""TLS on the poller's sockets: at the clients' port, and towards the server. For links between gateways see `tls`.
+
+A TLS socket that has nothing to read, or no room to write, says so like a plain one: by BlockingIOError.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from crdtcast.exceptions import ConfigurationError
+
+_WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class TlsSocket(ssl.SSLSocket):
+    """A read of 16 KiB or more gives one whole record, so what is left is still in the kernel, which tells of it."""
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        try:
+            return super().recv(buflen, flags)
+        except _WOULD_BLOCK:
+            raise BlockingIOError from None
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        try:
+            return super().send(data, flags)
+        except _WOULD_BLOCK:
+            raise BlockingIOError from None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Files in PEM. ca: whose certificates the other end must show; None, for a client: those that the system trusts,
+    for a server: none is asked for.
+    """
+
+    certificate: str | None = None
+    key: str | None = None
+    ca: str | None = None
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a port that clients connect to. Raises ConfigurationError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._load(context)
+        if self.ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        """For connecting to a server. Raises ConfigurationError."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._load(context)
+        if self.ca is None:
+            context.load_default_certs()
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        context.sslsocket_class = TlsSocket
+        try:
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key, _no_password)
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+        except (OSError, ValueError) as error:
+            files = ", ".join(filter(None, (self.certificate, self.key, self.ca)))
+            reason = (
+                getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+            )
+            raise ConfigurationError(
+                f"cannot use {files} for TLS: {reason}: give readable PEM files that belong together, the key without "
+                "a password"
+            ) from error
+
+    def version(self) -> tuple[tuple[int, int], ...]:
+        """Another one after the files have changed. Raises OSError."""
+        files = filter(None, (self.certificate, self.key, self.ca))
+        return tuple((stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, files))
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
+
+
+async def secured(sock: socket.socket, context: ssl.SSLContext, host: str) -> TlsSocket:
+    """A connected, non-blocking socket as the client's end of TLS. Raises OSError; `sock` may not be used any more."""
+    wrapped = context.wrap_socket(sock, do_handshake_on_connect=False, server_hostname=host)
+    assert isinstance(wrapped, TlsSocket)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+                return wrapped
+            except ssl.SSLWantReadError:
+                await trio.lowlevel.wait_readable(wrapped)
+            except ssl.SSLWantWriteError:
+                await trio.lowlevel.wait_writable(wrapped)
+    except BaseException:
+        wrapped.close()
+        raise

@@ -1,0 +1,436 @@
+"""Servers as people have them: behind TLS, at a Unix socket, with users and rights, found through Sentinel."""
+
+import os
+import re
+import shutil
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import redis
+import trustme
+
+from crdtcast.adapters.redis.access_rights import _ALLOWED, _TRIED
+from crdtcast.adapters.redis.embedded import free_ports, start_server
+from crdtcast.adapters.redis.gateway import GatewayOptions
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.server_address import (
+    SentinelService,
+    ServerAddress,
+    parse_server,
+)
+from crdtcast.adapters.redis.tls_sockets import TlsFiles
+from crdtcast.children import end_child, start_child
+from crdtcast.exceptions import ConfigurationError
+from tests.adapters.redis.member_support import error_of
+from tests.adapters.redis.regression_support import Running, options, until
+
+pytestmark = pytest.mark.server
+
+
+def redis_server() -> Path:
+    """Debian's: the packaged server has no TLS and no Sentinel."""
+    found = shutil.which("redis-server")
+    if found is None:
+        assert not os.environ.get("CI"), "CI installs redis-server"
+        pytest.skip("no redis-server: apt-get install redis-server")
+    return Path(found)
+
+
+@contextmanager
+def serving(given: GatewayOptions) -> Iterator[Running]:
+    running = Running(given)
+    try:
+        yield running.wait_ready()
+    finally:
+        running.stop()
+
+
+def at(directory: Path, server: ServerAddress | SentinelService) -> GatewayOptions:
+    return replace(options(directory, 1), server=server)
+
+
+@dataclass
+class Files:
+    """A CA and what it has signed, as files."""
+
+    ca: str
+    server: tuple[str, str]
+    client: tuple[str, str]
+    stranger: tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    directory = tmp_path_factory.mktemp("certificates")
+
+    def written(ca: trustme.CA, name: str) -> tuple[str, str]:
+        issued = ca.issue_cert("127.0.0.1", "localhost")
+        certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+        issued.cert_chain_pems[0].write_to_path(certificate)
+        issued.private_key_pem.write_to_path(key)
+        return os.fspath(certificate), os.fspath(key)
+
+    ca, other = trustme.CA(), trustme.CA()
+    ca.cert_pem.write_to_path(directory / "ca.pem")
+    return Files(
+        os.fspath(directory / "ca.pem"),
+        written(ca, "server"),
+        written(ca, "client"),
+        written(other, "stranger"),
+    )
+
+
+# The server's side
+
+
+@contextmanager
+def tls_server(directory: Path, files: Files) -> Iterator[int]:
+    """Debian's Redis with a TLS port that wants certificates of its clients; yields that port."""
+    (port,) = free_ports(1)
+    words = ["--tls-port", str(port), "--tls-cert-file", files.server[0]]
+    words += ["--tls-key-file", files.server[1], "--tls-ca-cert-file", files.ca]
+    with start_server(directory, binary=redis_server(), options=words):
+        yield port
+
+
+def test_a_server_behind_tls_is_used_like_any_other(tmp_path: Path, files: Files) -> None:
+    with tls_server(tmp_path / "server", files) as port:
+        tls = TlsFiles(*files.client, files.ca)
+        server = parse_server(f"rediss://127.0.0.1:{port}", tls)
+        with serving(at(tmp_path, server)) as running, running.client() as client:
+            members = [f"member-{number:06}" for number in range(50_000)]
+            assert client.call("SADD", "big", *members) == len(members)
+            assert len(client.call("SMEMBERS", "big")) == len(members)  # type: ignore[arg-type]
+            replies = client.pipeline([("INCR", "n")] * 5000 + [("STRLEN", "n")])
+            assert replies == [*range(1, 5001), 4]
+            until(lambda: b"role:master" in client.call("INFO"))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("tls", "reason"),
+    [
+        (lambda files: TlsFiles(ca=files.stranger[0]), "certificate verify failed"),
+        (lambda files: TlsFiles(ca=files.ca), "is it the certificate that was shown to it .none."),
+        (
+            lambda files: TlsFiles(*files.stranger, files.ca),
+            "is it the certificate that was shown to it .*stranger",
+        ),
+    ],
+    ids=["foreign server", "no certificate", "foreign certificate"],
+)
+def test_a_tls_server_that_refuses_is_named_with_the_reason(
+    tmp_path: Path,
+    files: Files,
+    caplog: pytest.LogCaptureFixture,
+    tls: "object",
+    reason: str,
+) -> None:
+    with tls_server(tmp_path / "server", files) as port:
+        server = parse_server(f"rediss://localhost:{port}", tls(files))  # type: ignore[operator]
+        running = Running(at(tmp_path, server))
+        try:
+            until(lambda: f"localhost:{port}" in caplog.text)
+        finally:
+            running.stop()
+        assert re.search(reason, caplog.text), caplog.text
+        assert "Traceback" not in caplog.text
+
+
+def test_a_server_at_a_unix_socket_is_used_like_any_other(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    with (
+        start_server(tmp_path / "server", options=["--unixsocket", os.fspath(place)]),
+        serving(at(tmp_path, parse_server(f"unix://{place}"))) as running,
+        running.client() as client,
+    ):
+        assert client.pipeline([("INCR", "n"), ("STRLEN", "n")]) == [1, 1]
+        assert str(place) in str(client.call("CRDTCAST", "STATUS"))
+
+
+def test_a_unix_socket_that_is_not_there_is_one_clear_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(at(tmp_path, parse_server(f"unix://{tmp_path}/nothing")))
+    try:
+        until(lambda: f"cannot reach the server at {tmp_path}/nothing: No such file" in caplog.text)
+    finally:
+        running.stop()
+
+
+# Users and rights
+
+
+def needed() -> list[str]:
+    """The rights that docs/redis.md lists."""
+    names = {str(words[0]).lower() for words in _TRIED}
+    return [f"+{name}" for name in sorted(names)] + _ALLOWED.split()
+
+
+@pytest.fixture
+def with_users(tmp_path: Path) -> Iterator[int]:
+    with start_server(tmp_path / "server") as server, RawClient(server.port) as admin:
+        rights = ["~*", "&*", "-@all", *needed()]
+        assert admin.call("ACL", "SETUSER", "gate", "on", ">s3:c/r@t", *rights) == b"OK"
+        yield server.port
+
+
+def test_a_user_with_the_listed_rights_suffices(
+    tmp_path: Path, with_users: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = parse_server(f"redis://gate:s3%3Ac%2Fr%40t@127.0.0.1:{with_users}")
+    with serving(at(tmp_path, server)) as running, running.client() as client:
+        assert client.call("SADD", "s", "a", "b") == 2
+        assert client.call("SREM", "s", "a") == 1
+        assert client.pipeline([("INCR", "n"), ("GET", "n"), ("DEL", "n")]) == [1, b"1", 1]
+        assert isinstance(client.call("CRDTCAST", "VERIFY"), bytes)
+        with RawClient(with_users) as admin:
+            admin.call("SELECT", "15")
+            until(lambda: admin.call("EXISTS", "durable") == 1)  # WAITAOF was asked
+    assert "NOPERM" not in caplog.text
+    page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text()
+    assert " ".join(needed()) in " ".join(page.replace("\\\n", " ").split())
+
+
+@pytest.mark.parametrize("lacking", ["sadd", "config", "hgetall", "flushdb", "multi"])
+def test_a_missing_right_is_one_clear_line(tmp_path: Path, with_users: int, lacking: str) -> None:
+    with RawClient(with_users) as admin:
+        assert admin.call("ACL", "SETUSER", "gate", f"-{lacking}") == b"OK"
+    server = parse_server(f"redis://gate:s3%3Ac%2Fr%40t@127.0.0.1:{with_users}")
+    error = error_of(Running(at(tmp_path, server)))
+    assert isinstance(error, ConfigurationError)
+    assert f"lacks rights that the gateway needs: {lacking.upper()}" in str(error)
+    assert f"ACL SETUSER gate +{lacking}" in str(error)
+    with RawClient(with_users) as admin:
+        admin.call("SELECT", "15")
+        assert admin.call("DBSIZE") == 0, "nothing was written"
+
+
+def test_keys_that_a_user_may_not_touch_are_found_at_start(tmp_path: Path, with_users: int) -> None:
+    with RawClient(with_users) as admin:
+        assert admin.call("ACL", "SETUSER", "gate", "resetkeys", "~app:*") == b"OK"
+    server = parse_server(f"redis://gate:s3%3Ac%2Fr%40t@127.0.0.1:{with_users}")
+    error = error_of(Running(at(tmp_path, server)))
+    assert isinstance(error, ConfigurationError) and "~*" in str(error)
+
+
+# The clients' side
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_clients_are_served_over_tls(tmp_path: Path, files: Files, protocol: int) -> None:
+    with start_server(tmp_path / "server") as server:
+        given = replace(options(tmp_path, server.port), tls=TlsFiles(*files.server))
+        with serving(given) as running:
+            client = redis.Redis(
+                port=running.port, ssl=True, ssl_ca_certs=files.ca, protocol=protocol
+            )
+            with client:
+                members = {f"member-{number:06}".encode() for number in range(50_000)}
+                assert client.sadd("big", *members) == len(members)
+                assert client.smembers("big") == members
+                pipe = client.pipeline(transaction=False)
+                for _ in range(5000):
+                    pipe.incr("n")
+                assert pipe.execute() == [*range(1, 5001)]
+
+
+def test_a_slow_reader_over_tls_gets_every_byte(tmp_path: Path, files: Files) -> None:
+    with start_server(tmp_path / "server") as server:
+        given = replace(options(tmp_path, server.port), tls=TlsFiles(*files.server))
+        with serving(given) as running:
+            context = ssl.create_default_context(cafile=files.ca)
+            with (
+                socket.create_connection(("127.0.0.1", running.port), 30) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as secure,
+            ):
+                text = b"x" * 1000
+                secure.sendall(b"*2\r\n$4\r\nECHO\r\n$1000\r\n%b\r\n" % text * 20_000)
+                wanted = b"$1000\r\n%b\r\n" % text * 20_000
+                received = bytearray()
+                while len(received) < len(wanted):
+                    received += secure.recv(777)
+                assert received == wanted
+
+
+@pytest.mark.parametrize("shown", ["client", "stranger", None])
+def test_clients_without_a_certificate_of_the_ca_are_refused(
+    tmp_path: Path, files: Files, shown: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with start_server(tmp_path / "server") as server:
+        tls = TlsFiles(*files.server, files.ca)
+        with serving(replace(options(tmp_path, server.port), tls=tls)) as running:
+            certificate, key = (None, None) if shown is None else getattr(files, shown)
+            client = redis.Redis(
+                port=running.port,
+                ssl=True,
+                ssl_ca_certs=files.ca,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+            )
+            with client:
+                if shown == "client":
+                    assert client.incr("n") == 1
+                else:
+                    with pytest.raises(redis.ConnectionError):
+                        client.incr("n")
+                    until(lambda: "is refused: TLS:" in caplog.text)
+
+
+def test_plain_clients_at_a_tls_port_harm_only_themselves(tmp_path: Path, files: Files) -> None:
+    with start_server(tmp_path / "server") as server:
+        given = replace(options(tmp_path, server.port), tls=TlsFiles(*files.server))
+        with serving(given) as running:
+            silent = [socket.create_connection(("127.0.0.1", running.port), 20) for _ in range(50)]
+            with socket.create_connection(("127.0.0.1", running.port), 20) as plain:
+                plain.sendall(b"PING\r\n")
+                with pytest.raises(ConnectionError):
+                    while plain.recv(1000):
+                        pass
+                    raise ConnectionResetError
+            with redis.Redis(port=running.port, ssl=True, ssl_ca_certs=files.ca) as client:
+                assert client.incr("n") == 1
+            for each in silent:
+                each.close()
+
+
+def test_certificates_are_renewed_while_clients_are_served(tmp_path: Path, files: Files) -> None:
+    ca = trustme.CA()
+    place = [os.fspath(tmp_path / name) for name in ("c.pem", "c.key", "ca.pem")]
+    for source, target in zip(files.server, place, strict=False):
+        shutil.copy(source, target)
+    ca.cert_pem.write_to_path(place[2])
+    with start_server(tmp_path / "server") as server:
+        given = replace(options(tmp_path, server.port), tls=TlsFiles(place[0], place[1]))
+        with (
+            serving(given) as running,
+            redis.Redis(port=running.port, ssl=True, ssl_ca_certs=files.ca) as client,
+        ):
+            assert client.incr("n") == 1
+            issued = ca.issue_cert("localhost")
+            issued.private_key_pem.write_to_path(place[1])
+            # Until both are there the former ones are used.
+            with redis.Redis(port=running.port, ssl=True, ssl_ca_certs=files.ca) as other:
+                assert other.incr("n") == 2
+            issued.cert_chain_pems[0].write_to_path(place[0])
+            with redis.Redis(port=running.port, ssl=True, ssl_ca_certs=place[2]) as other:
+                assert other.incr("n") == 3
+            assert client.incr("n") == 4
+
+
+# Sentinel
+
+
+@contextmanager
+def sentinel(directory: Path, primary: int) -> Iterator[int]:
+    directory.mkdir()
+    (port,) = free_ports(1)
+    file = directory / "sentinel.conf"
+    file.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
+        f"sentinel monitor shop 127.0.0.1 {primary} 1\n"
+        "sentinel down-after-milliseconds shop 500\nsentinel failover-timeout shop 3000\n"
+    )
+    with open(directory / "log", "wb") as log:
+        process = start_child(
+            [os.fspath(redis_server()), os.fspath(file), "--sentinel"], stdout=log
+        )
+    try:
+        with redis.Redis(port=port) as client:
+            until(lambda: _answers(client))
+            until(lambda: client.sentinel_master("shop")["num-slaves"] == 1)
+        yield port
+    finally:
+        end_child(process, 10)
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def test_the_primary_that_sentinel_names_is_used_after_a_failover(tmp_path: Path) -> None:
+    binary = redis_server()
+    with (
+        start_server(tmp_path / "one", binary=binary) as one,
+        start_server(
+            tmp_path / "two", binary=binary, options=["--replicaof", "127.0.0.1", str(one.port)]
+        ) as two,
+        sentinel(tmp_path / "sentinel", one.port) as port,
+    ):
+        server = parse_server(f"sentinel://127.0.0.1:1,127.0.0.1:{port}/shop")
+        with serving(at(tmp_path, server)) as running, running.client() as client:
+            assert client.pipeline([("INCR", "n"), ("STRLEN", "n")]) == [1, 1]
+            with RawClient(two.port) as replica:
+                until(lambda: replica.call("GET", "n") == b"1")
+            one.kill()
+
+            def written() -> bool:
+                with RawClient(running.port) as again:
+                    return not isinstance(again.call("SADD", "s", "after"), ErrorReply)
+
+            until(written)
+            with RawClient(two.port) as direct:
+                assert direct.call("SMEMBERS", "s") == [b"after"]
+                assert direct.call("GET", "n") == b"1"
+            assert client.call("STRLEN", "n") == 1, "relayed reads go there, too"
+
+
+def test_sentinels_that_know_no_primary_are_one_clear_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (port,) = free_ports(1)
+    running = Running(at(tmp_path, parse_server(f"sentinel://127.0.0.1:{port}/shop")))
+    try:
+        until(lambda: f"no Sentinel of 127.0.0.1:{port}/shop names a primary" in caplog.text)
+    finally:
+        running.stop()
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://db", ServerAddress("db", 6379)),
+        ("valkey://u:p%40@db:1/0", ServerAddress("db", 1, "u", "p@")),
+        ("rediss://:p@db", ServerAddress("db", 6379, None, "p", tls=TlsFiles())),
+        ("unix://u:p@/run/x%20y.sock", ServerAddress("", 0, "u", "p", path="/run/x y.sock")),
+        (
+            "sentinel://u:p@a:1,b/shop?password=q",
+            SentinelService(
+                (("a", 1), ("b", 26379)), "shop", ServerAddress("", 0, "u", "p"), None, "q"
+            ),
+        ),
+    ],
+)
+def test_addresses_of_servers_are_understood(url: str, expected: object) -> None:
+    assert parse_server(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis://:hidden@",
+        "redis://db/3",
+        "redis://db:port",
+        "http://db",
+        "unix://",
+        "sentinel://:hidden@a",
+        "sentinel://:hidden@/shop",
+        "sentinel://a/shop?pasword=hidden",
+        "",
+    ],
+)
+def test_a_wrong_address_names_what_is_wrong_and_no_password(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"write it as|leave the database out") as raised:
+        parse_server(url)
+    assert "hidden" not in str(raised.value)
