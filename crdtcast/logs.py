@@ -4,6 +4,7 @@ caller's.
 
 import logging
 import os
+import ssl
 from collections.abc import Hashable
 
 
@@ -47,5 +48,7 @@ def cause_of(error: BaseException) -> str:
     """Why a connection failed, in few words."""
     below = error.__cause__  # of a failed dial: one for each address that the host has
     tried = below.exceptions if isinstance(below, ExceptionGroup) else [below or error]
-    numbers = {each.errno for each in tried if isinstance(each, OSError) and each.errno}
+    # An error of TLS has numbers of its own.
+    failed = [e for e in tried if isinstance(e, OSError) and not isinstance(e, ssl.SSLError)]
+    numbers = {each.errno for each in failed if each.errno}
     return ", ".join(sorted(map(os.strerror, numbers))) or str(error) or type(error).__name__

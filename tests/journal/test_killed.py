@@ -3,13 +3,13 @@
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from crdtcast.listening import free_ports
 from crdtcast.logcheck.check import check_logs
 from tests.effort import first_seed, seeds
 
@@ -94,14 +94,6 @@ class Workers:
         for process in self.running.values():
             process.kill()
             process.communicate()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
 
 
 def run(directory: Path, seed: int, kills: int) -> None:

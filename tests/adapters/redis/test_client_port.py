@@ -88,7 +88,7 @@ _WORDS = st.lists(st.sampled_from([*map(bytes, zip(b"""ab"'\\xn4Z1tr \t\v"""))])
 )
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_inline_words_are_those_of_a_native_server(tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
 
@@ -218,6 +218,7 @@ serve(body, limits=Limits(local_only=sys.argv[1] == "protected"), host="0.0.0.0"
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", ["protected", "open"])
 def test_protected_mode_serves_this_machine_only(mode: str, pytestconfig: pytest.Config) -> None:
     if reason := spaces.why_not():

@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import gateway, until
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 EMPTYINGS: dict[str, list[list[str]]] = {
     "everything": [["FLUSHALL"]],

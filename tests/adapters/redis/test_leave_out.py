@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import until
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 PAST_THE_GATEWAY = [
     ["RPUSH", "l", "1", "2"],

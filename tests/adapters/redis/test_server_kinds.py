@@ -15,7 +15,7 @@ import redis
 import trustme
 
 from crdtcast.adapters.redis.access_rights import _ALLOWED, _TRIED
-from crdtcast.adapters.redis.embedded import free_ports, start_server
+from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.server_address import (
@@ -26,10 +26,11 @@ from crdtcast.adapters.redis.server_address import (
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.listening import free_ports
 from tests.adapters.redis.member_support import error_of
 from tests.adapters.redis.regression_support import Running, options, until
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 
 def redis_server() -> Path:

@@ -20,9 +20,17 @@ ROWS = st.lists(
 )
 
 
-@given(place=st.integers(0, 9), total=st.integers(0, 9), done=st.booleans(), rows=ROWS)
-def test_slices_travel_as_they_are(place: int, total: int, done: bool, rows: list[Row]) -> None:
-    slice_ = Slice(place, total, done, rows)
+@given(
+    place=st.integers(0, 9),
+    total=st.integers(0, 9),
+    done=st.booleans(),
+    rows=ROWS,
+    left_out=st.dictionaries(st.text(max_size=4), st.integers(0, 9), max_size=2),
+)
+def test_slices_travel_as_they_are(
+    place: int, total: int, done: bool, rows: list[Row], left_out: dict[str, int]
+) -> None:
+    slice_ = Slice(place, total, done, rows, left_out)
     assert Slice.decode(slice_.encode()) == slice_
 
 
@@ -42,7 +50,7 @@ def test_anything_else_is_refused(raw: bytes) -> None:
 
 
 def test_of_another_version_nothing_is_taken() -> None:
-    good = Slice(0, 1, True, [Row(b"k", b"1")]).encode()
+    good = Slice(0, 1, True, [Row(b"k", b"1")], {}).encode()
     with pytest.raises(RemoteProtocolError, match="keys 2"):
         Slice.decode(good.replace(b"crdtcast keys 1", b"crdtcast keys 2"))
 
