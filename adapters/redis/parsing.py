@@ -7,27 +7,30 @@ parser that checks every length as soon as its header is there, so that nothing 
 request that will be refused.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import hiredis
 
 from crdtcast.adapters.redis.inline import split_line
+from crdtcast.adapters.redis.large_request import (
+    ARGUMENT_BYTES,
+    LARGE_COUNT,
+    MANY,
+    LargeRequest,
+    encoded_length,
+)
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.exceptions import RemoteProtocolError
 
 Args = list[bytes]
 
-_LARGE_COUNT = re.compile(rb"\n[*%~>|]\d{4}").search
-"""hiredis allocates an array when it sees its header; a large one is for the careful parser to
-judge.
-"""
 _PROBE = b"*0\r\n"
 _NOTHING: list[object] = []  # what the probe becomes
 _MAX_LINE = 64 * 1024
 _MAX_HEADER = 32
-_ARGUMENT_BYTES = 8
+_READ_ON = 1 << 20
+"""Bytes to read at a time while a request of very many arguments comes in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class RequestParser:
         "_busy",
         "_count",
         "_fast",
+        "_large",
         "_length",
         "_size",
         "error",
@@ -92,11 +96,14 @@ class RequestParser:
         self._buffer = bytearray()  # its bytes that are not parsed yet
         self._args: Args = []
         self._count = 0  # arguments still missing; 0 between two requests
+        self._large: LargeRequest | None = None
         self._length = -1  # of the bulk string in progress; -1 when its header is still missing
         self._size = 0  # bytes of the arguments so far
 
     def feed(self, chunk: bytes) -> list[Args]:
         """Take what a socket gave; return the complete commands, lists of at least one argument."""
+        if self._large is not None:
+            return self._feed_large(chunk)
         if self._busy or not self._ordinary(chunk):
             self._buffer += chunk
             return self.resume()
@@ -120,7 +127,7 @@ class RequestParser:
             args = None
         fast.renew()
         if args is False:
-            used = sum(map(_encoded_length, commands))
+            used = sum(map(encoded_length, commands))
             if used <= len(chunk):
                 self._buffer += memoryview(chunk)[used:]
                 return self._careful(commands, whole=True)
@@ -149,7 +156,7 @@ class RequestParser:
         return (
             chunk[0] == 42
             and chunk.find(b"\r", 1, 5) > 0
-            and _LARGE_COUNT(chunk) is None
+            and LARGE_COUNT(chunk) is None
             and self.limits is not UNAUTHENTICATED
         )
 
@@ -174,7 +181,13 @@ class RequestParser:
                     if header is None:
                         break
                     text, position = header
-                    self._count = self._checked_count(text)
+                    count = self._checked_count(text)
+                    if count >= MANY:
+                        self._large = LargeRequest(count, self.limits.request)
+                        chunk = bytes(memoryview(buffer)[position:])
+                        buffer.clear()
+                        return commands + self._feed_large(chunk)
+                    self._count = count
                 else:
                     end = buffer.find(b"\n", position)
                     if end < 0 or end - position > _MAX_LINE:
@@ -197,6 +210,25 @@ class RequestParser:
         self.missing = max(0, self._length + 2 - len(buffer)) if self._length >= 0 else 0
         return commands
 
+    def _feed_large(self, chunk: bytes) -> list[Args]:
+        """Go on with a request of very many arguments; what follows it is parsed as always."""
+        assert self._large is not None
+        self.missing, self._busy = _READ_ON, True
+        if not self._large.is_plain(chunk):
+            self._buffer += self._large.taken + chunk
+            self._count, self._large = self._large.count, None
+            return self._careful([], whole=True)
+        try:
+            args = self._large.feed(chunk)
+        except RemoteProtocolError as violation:
+            self.error = f"ERR Protocol error: {violation}"
+            return []
+        if args is None:
+            return []
+        rest, self._large = self._large.rest, None
+        self.missing, self._busy = 0, False
+        return [args, *(self.feed(rest) if rest else ())]
+
     def _arguments(self, position: int) -> tuple[int, bool]:
         """Bulk strings of the request in progress, as far as they are there."""
         buffer, args = self._buffer, self._args
@@ -216,7 +248,7 @@ class RequestParser:
             if end + 2 > available:
                 return position, False
             args.append(bytes(buffer[position:end]))
-            self._size += self._length + _ARGUMENT_BYTES
+            self._size += self._length + ARGUMENT_BYTES
             position = end + 2
             self._length = -1
             self._count -= 1
@@ -238,11 +270,12 @@ class RequestParser:
         count = _number(text)
         if count is None:
             raise RemoteProtocolError("invalid multibulk length")
-        if count > self.limits.arguments:
+        most = min(self.limits.arguments, self.limits.request // ARGUMENT_BYTES)
+        if count > most:
             if self.limits is UNAUTHENTICATED:
                 raise RemoteProtocolError("unauthenticated multibulk length")
             raise RemoteProtocolError(
-                f"invalid multibulk length: {count} arguments, the limit is {self.limits.arguments}"
+                f"invalid multibulk length: {count} arguments, the limit is {most}"
             )
         return max(0, count)
 
@@ -250,7 +283,7 @@ class RequestParser:
         length, limits = _number(text), self.limits
         if length is None or length < 0:
             raise RemoteProtocolError("invalid bulk length")
-        if length > limits.bulk or self._size + length + _ARGUMENT_BYTES > limits.request:
+        if length > limits.bulk or self._size + length + ARGUMENT_BYTES > limits.request:
             if limits is UNAUTHENTICATED:
                 raise RemoteProtocolError("unauthenticated bulk length")
             if length > limits.bulk:
@@ -259,14 +292,6 @@ class RequestParser:
                 )
             raise RemoteProtocolError(f"request too large: more than {limits.request} bytes")
         return length
-
-
-def _encoded_length(args: Args) -> int:
-    """Bytes of a command in the only form that hiredis accepts (its lengths have no plus sign and
-    no leading zeros).
-    """
-    lengths = list(map(len, args))
-    return sum(lengths) + len("".join(map(str, lengths))) + 5 * len(args) + len(str(len(args))) + 3
 
 
 def _number(text: bytes) -> int | None:

@@ -128,6 +128,11 @@ def test_words_without_bytes_count_against_the_limit() -> None:
     parser = RequestParser(FastReader(), RequestLimits(request=8000))
     assert parser.feed(b"*1000\r\n" + b"$0\r\n\r\n" * 1000) == [[b""] * 1000]
     assert parser.feed(b"*1001\r\n" + b"$0\r\n\r\n" * 1001) == []
+    assert parser.error == (
+        "ERR Protocol error: invalid multibulk length: 1001 arguments, the limit is 1000"
+    )
+    parser = RequestParser(FastReader(), RequestLimits(request=8000))
+    parser.feed(b"*1000\r\n" + b"$1\r\nx\r\n" * 1000)
     assert parser.error == "ERR Protocol error: request too large: more than 8000 bytes"
 
 

@@ -2,6 +2,8 @@
 
 import itertools
 import random
+import re
+import tracemalloc
 
 import hiredis
 import pytest
@@ -73,7 +75,7 @@ def test_damaged_bytes_are_judged_alike_by_both_ways(
     ("received", "error"),
     [
         (b"*3\r\n$1073741824\r\n", "invalid bulk length: 1073741824 bytes, the limit is 1000"),
-        (b"*1073741824\r\n", "invalid multibulk length: 1073741824 arguments, the limit is 2000"),
+        (b"*1073741824\r\n", "invalid multibulk length: 1073741824 arguments, the limit is 625"),
         (b"*99999999999999999999\r\n", "invalid multibulk length"),
         (b"*x\r\n", "invalid multibulk length"),
         (b"*" + b"1" * 40, "too big mbulk count string"),
@@ -192,3 +194,54 @@ def test_random_bytes_never_raise_and_never_pile_up() -> None:
                 break
         # Some may wait for a bulk string that is within the limits, none for more.
         assert parser.missing <= LIMITS.bulk + 2
+
+
+@given(
+    counts=st.lists(st.sampled_from([1, 2, 999, 1000, 1500]), min_size=1, max_size=4),
+    size=st.integers(0, 12),
+    step=st.integers(1, 9000),
+    looks=st.booleans(),
+)
+def test_large_and_small_requests_follow_each_other(
+    counts: list[int], size: int, step: int, looks: bool
+) -> None:
+    commands = [[b"%0*d" % (size, n) if size else b"" for n in range(count)] for count in counts]
+    if looks:  # like a header
+        commands[0][-1] = b"\n*123456\r\n"
+    whole = b"".join(hiredis.pack_command(tuple(command)) for command in commands) + b"PING\r\n"
+    limits = RequestLimits()
+    chunks = [whole[start : start + step] for start in range(0, len(whole), step)]
+    assert parse(chunks, limits) == ([*commands, [b"PING"]], None)
+
+
+@pytest.mark.parametrize(
+    ("behind", "error"),
+    [
+        (b"$1\r\nx\r\n" * 10 + b":1\r\n" + b"$1\r\nx\r\n" * 1000, "expected .\\$. before each"),
+        (b"$1\r\nx\r\n" * 10 + b"+OK\r\n" * 2000, "request too large|expected|Protocol error"),
+        (b"$1\r\nx\r\n" * 10 + b"?" * 9000, "Protocol error"),
+        (b"$x\r\n" + b"$1\r\nx\r\n" * 2000, "Protocol error"),
+        (b"$99999999\r\n" + b"y" * 20_000, "request too large: more than 9000 bytes"),
+        (b"*2000000\r\n$1\r\nx\r\n" * 900, r"expected '\$', got '\*'"),
+        (b"$10\r\n0123456789\r\n" * 1000, "request too large: more than 9000 bytes"),
+    ],
+)
+def test_a_large_request_that_is_wrong_is_refused(behind: bytes, error: str) -> None:
+    limits = RequestLimits(request=9000)
+    for step in (1, 100, 10**6):
+        whole = b"*1000\r\n" + behind
+        chunks = [whole[start : start + step] for start in range(0, len(whole), step)]
+        commands, refused = parse(chunks, limits)
+        assert not commands
+        assert re.search(error, str(refused)), (step, refused)
+
+
+def test_a_header_alone_costs_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        parsers = [RequestParser(FastReader(), RequestLimits()) for _ in range(100)]
+        for parser in parsers:
+            assert parser.feed(b"*8000000\r\n$1\r\nx\r\n") == []
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
