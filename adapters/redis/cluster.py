@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from crdtcast.adapters.redis.embedded import EmbeddedServer, free_ports, last_lines, start_server
+from crdtcast.adapters.redis.embedded import EmbeddedServer, last_lines, start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ServerError
+from crdtcast.ports import free_ports
 
 READY_TIMEOUT = 60.0
 POLL_INTERVAL = 0.01

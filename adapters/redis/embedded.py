@@ -19,6 +19,7 @@ from pathlib import Path
 
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ConfigurationError, ServerError
+from crdtcast.ports import free_ports
 
 BINARY_VARIABLE = "CRDTCAST_SERVER_BINARY"
 START_TIMEOUT = 30.0
@@ -63,17 +64,6 @@ def packaged_binary() -> Path | None:
     folder = f"{platform.system().lower()}-{machine}"
     binary = Path(package.origin).parent / "_binaries" / folder / "valkey-server"
     return binary if os.access(binary, os.X_OK) else None
-
-
-def free_ports(count: int) -> list[int]:
-    """Different TCP ports of 127.0.0.1 that nobody listens on now. Somebody may be quicker."""
-    with contextlib.ExitStack() as open_together:
-        ports = []
-        for _ in range(count):
-            probe = open_together.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-        return ports
 
 
 @dataclass(slots=True)

@@ -5,13 +5,13 @@ Bytes are passed on as they are; a fault swallows them, holds them back, or ends
 """
 
 import random
-import socket
 from collections import defaultdict
 from dataclasses import dataclass
 
 import msgpack
 import trio
 
+from crdtcast.ports import free_ports
 from crdtcast.wire import FrameKind
 
 _READ = 64 * 1024
@@ -41,7 +41,7 @@ class Place:
     words = ()
 
     def __init__(self, network: "Network", name: str) -> None:
-        self.address = ("127.0.0.1", _free_port())
+        self.address = ("127.0.0.1", free_ports(1)[0])
         self._network = network
         self._name = name
 
@@ -169,14 +169,6 @@ class Network:
         while self._dice.random() < share:
             await trio.sleep(pause)
             pause *= 2
-
-
-def _free_port() -> int:
-    """A port of this machine that nobody listens at now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def _first_frame(stream: trio.SocketStream) -> tuple[bytes, str]:

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.logcheck.check import check_logs
+from crdtcast.ports import free_ports
 from tests.effort import first_seed, seeds
 
 NAMES = "abc"
@@ -94,14 +94,6 @@ class Workers:
         for process in self.running.values():
             process.kill()
             process.communicate()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
 
 
 def run(directory: Path, seed: int, kills: int) -> None:

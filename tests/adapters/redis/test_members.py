@@ -9,13 +9,13 @@ from crdtcast.adapters.redis import giving, metadata
 from crdtcast.adapters.redis.arriving import Writer
 from crdtcast.adapters.redis.belonging import Belonging
 from crdtcast.adapters.redis.durability import Mark
-from crdtcast.adapters.redis.embedded import free_ports
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server import ServerAddress
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
+from crdtcast.ports import free_ports
 from tests.adapters.redis.member_support import Load, Town
 from tests.adapters.redis.regression_support import Running, until
 from tests.effort import first_seed
