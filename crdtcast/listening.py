@@ -1,9 +1,7 @@
 """Binding the address that a process listens on, and what to say when it cannot be bound."""
 
-import contextlib
 import errno
 import ipaddress
-import random
 import socket
 
 import trio
@@ -11,7 +9,6 @@ import trio
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, format_address
 
-_FREE_PORTS = 10_000, 32_000
 _REMEDIES = {
     errno.EADDRINUSE: "another process listens there: stop it, or choose another port (0 takes a "
     "free one)",
@@ -31,21 +28,6 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback
-
-
-def free_ports(count: int) -> list[int]:
-    """Different TCP ports of 127.0.0.1 that are free now, drawn from below those that the system gives to connections.
-
-    A port that the system gives out by itself is soon somebody else's; these are only if two processes draw alike.
-    """
-    draw = random.SystemRandom()
-    ports: set[int] = set()
-    while len(ports) < count:
-        port = draw.randrange(*_FREE_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.add(port)
-    return sorted(ports)
 
 
 async def listen(address: Address) -> list[trio.SocketListener]:

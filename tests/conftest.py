@@ -3,7 +3,9 @@ the same worker.
 """
 
 import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,12 +52,19 @@ def server() -> Iterator[EmbeddedServer]:
         yield borrowed
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """As `tmp_path`, for what makes sockets some levels below: their paths have about 100 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="crdtcast-") as directory:
+        yield Path(directory)
+
+
 def pytest_sessionfinish() -> None:
     servers.stop_all()
 
 
-def pytest_report_header() -> str:
-    return str(EFFORT)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(str(EFFORT))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,25 +87,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out unless the effort asks for them, and keep those in one worker that share what is expensive:
-    the Spark session, and what a module makes once.
-    """
+    """Leave slow tests out unless the effort asks for them. Files that take long begin first: Spark, then processes."""
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow and not EFFORT.runs_slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    marks: dict[Path, set[str]] = {}
     for item in items:
-        if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif _shares_a_fixture(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-def _shares_a_fixture(item: pytest.Item) -> bool:
-    """Whether it uses a fixture that its module makes once for several tests."""
-    assert isinstance(item, pytest.Function)
-    found = item._fixtureinfo.name2fixturedefs.values()
-    return any(
-        definition.scope != "function" and definition.baseid.endswith(".py")
-        for *_, definition in found
+        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
+    items.sort(
+        key=lambda item: ("spark" not in marks[item.path], "process" not in marks[item.path])
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    from tests.scheduling import ByFile
+
+    return ByFile(config, log)

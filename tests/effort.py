@@ -2,8 +2,8 @@
 
 `ci`, the default: the same examples and seeds in every run, and no test that is marked `slow`.
 `release`: twenty times as many, and the slow tests.
-`fuzz`: as `release`, with seeds and examples that no run had before. The first line of the output tells the seed that
-they begin at; `CRDTCAST_SEED` repeats it.
+`fuzz`: as `release`, with seeds and examples that no run had before. The end of the output tells the seed that they
+begin at; `CRDTCAST_SEED` repeats it.
 """
 
 import os

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests import servers
 from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, seeds
+from tests.scheduling import ByFile
 
 
 def test_without_a_wish_the_effort_is_that_of_ci() -> None:
@@ -53,3 +55,14 @@ def test_without_the_mark_no_test_starts_a_process() -> None:
         os.system("true")
     with pytest.raises(RuntimeError, match="mark it `process`"):
         servers.borrow()
+
+
+def test_a_file_stays_in_one_worker_and_spark_does_as_a_whole() -> None:
+    def group_of(nodeid: str) -> str:
+        return ByFile._split_scope(ByFile.__new__(ByFile), nodeid)
+
+    assert group_of("tests/a/test_b.py::TestC::test_d[e::f]") == "tests/a/test_b.py"
+    files = [*Path(__file__).parent.rglob("test_*.py")]
+    spark = [file for file in files if "pytest.mark.spark" in file.read_text().partition("def ")[0]]
+    assert len(spark) >= 3
+    assert {group_of(f"{file}::test_x") for file in spark} == {"spark"}

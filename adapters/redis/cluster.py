@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.embedded import EmbeddedServer, last_lines, start_s
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ServerError
-from crdtcast.listening import free_ports
+from crdtcast.ports import free_ports
 
 READY_TIMEOUT = 60.0
 POLL_INTERVAL = 0.01

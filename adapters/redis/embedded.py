@@ -19,7 +19,7 @@ from pathlib import Path
 
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ConfigurationError, ServerError
-from crdtcast.listening import free_ports
+from crdtcast.ports import free_ports
 
 BINARY_VARIABLE = "CRDTCAST_SERVER_BINARY"
 START_TIMEOUT = 30.0

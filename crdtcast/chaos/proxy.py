@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgpack
 import trio
 
-from crdtcast.listening import free_ports
+from crdtcast.ports import free_ports
 from crdtcast.wire import FrameKind
 
 _READ = 64 * 1024

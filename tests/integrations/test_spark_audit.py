@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from crdtcast.eventfiles import Kind
 from crdtcast.eventlog import EventLog
@@ -24,6 +25,7 @@ from crdtcast.testing.logfaults import FAULTS, Planted, pasts, plant
 pytest.importorskip("pyspark")
 
 from crdtcast.integrations.spark.audit import Result, run
+from crdtcast.integrations.spark.cli import audit
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 
@@ -34,6 +36,7 @@ CLEAN = [
     Settings(group="three", replicas=3, messages=80, seed=1),
     Settings(group="alone", replicas=1, messages=10, seed=2, cuts=0),
     Settings(group="five", replicas=5, messages=120, seed=3, cuts=3, killed=2),
+    Settings(group="twenty", replicas=20, messages=120, seed=4),
     Settings(group="restarts", replicas=3, messages=80, seed=5, restarts=4),
     *(
         Settings(
@@ -231,12 +234,20 @@ def cut_off(group: str) -> Logs:
     return logs
 
 
-def test_logs_still_being_written_and_real_ones(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")
+def test_logs_still_being_written_and_real_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_real_logs(tmp_path / "logs" / "nested")
-    result = audited(spark, tmp_path, [cut_off("live")], live=True)
-    assert result.verdict.findings == ()
-    assert (result.torn, result.live) == (1, True)
-    notes = " ".join(result.notes)
+    write_logs(tmp_path / "logs", cut_off("live"))
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # it takes the session that is there
+    words = [str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--live", "--json"]
+    done = CliRunner().invoke(audit, words)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["clean"] and told["findings"] == []
+    assert (told["torn_lines"], told["live"]) == (1, True)
+    notes = " ".join(told["notes"])
     assert "1 torn lines" in notes and "no log of absent" in notes and "still being" in notes
 
 

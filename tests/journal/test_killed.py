@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.listening import free_ports
 from crdtcast.logcheck.check import check_logs
+from crdtcast.ports import free_ports
 from tests.effort import first_seed, seeds
 
 NAMES = "abc"

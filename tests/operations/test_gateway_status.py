@@ -1,23 +1,21 @@
 """A gateway tells of itself as a member what every other one does, and has the same probes."""
 
 import json
-import socket
 import urllib.error
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.ports import free_ports
 from crdtcast.status import Status
 
 
 @pytest.mark.process
 def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(tmp_path: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        probes = f"127.0.0.1:{free.getsockname()[1]}"
+    probes = f"127.0.0.1:{free_ports(1)[0]}"
     more = ["--metrics", probes, "--log-json", "--verbose"]
     with LocalCluster(tmp_path, ["a"], group="shop", arguments=more) as cluster:
         region = cluster["a"]

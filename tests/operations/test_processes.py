@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from crdtcast.cli import main
+from crdtcast.ports import free_ports
 from tests.operations.processes import Running, killed_at_the_end
 
 pytestmark = pytest.mark.process
@@ -193,10 +194,9 @@ def test_a_node_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
 
 def test_a_node_that_nobody_lets_in_yet_says_so_and_stops_at_a_signal(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as nobody:
-        # Taken, and not accepted from: a member that does not answer. The probes' port is free soon.
+        # Taken, and not accepted from: a member that does not answer.
         taken = nobody.getsockname()[1]
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            probes = free.getsockname()[1]
+        (probes,) = free_ports(1)
         joiner = Running(
             *(tmp_path, "j", "--join", f"127.0.0.1:{taken}", "--metrics", f"127.0.0.1:{probes}")
         )
@@ -215,8 +215,7 @@ def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
     secret, wrong = tmp_path / "secret", tmp_path / "wrong"
     secret.write_text("s" * 32)
     wrong.write_text("w" * 32)
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        place = f"127.0.0.1:{free.getsockname()[1]}"
+    place = f"127.0.0.1:{free_ports(1)[0]}"
     node = Running(tmp_path, "eu", "--found", "--secret-file", str(secret), "--admin", place)
     with killed_at_the_end(node):
         node.wait_ready()

@@ -14,8 +14,8 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ConfigurationError, HandshakeError
-from crdtcast.listening import free_ports
 from crdtcast.node import NodeOptions
+from crdtcast.ports import free_ports
 from tests.adapters.redis.member_support import Load, Town
 from tests.adapters.redis.regression_support import Running, until
 from tests.effort import first_seed

@@ -26,7 +26,7 @@ from crdtcast.adapters.redis.server_address import (
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.listening import free_ports
+from crdtcast.ports import free_ports
 from tests.adapters.redis.member_support import error_of
 from tests.adapters.redis.regression_support import Running, options, until
 
