@@ -153,6 +153,16 @@ class GroupMember(Living):
         self._look()
         return tag
 
+    def raise_level(self, level: int) -> Tag:
+        """Raise the group's format level: from then on all must run programs that read it.
+
+        LocalProtocolError: not all members read it, or there is nothing to raise.
+        """
+        tag = self.engine.raise_level(level)
+        self._tell()
+        self._look()
+        return tag
+
     def surrender(self) -> None:
         """After a mutual forced eviction, by the operator's word: the other side goes on. This member
         joins it again, like an evicted one.
