@@ -254,7 +254,7 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
                 me in established,
                 me in victims,
                 linked(me),
-                (member.reads.lowest, member.reads.highest),
+                engine.span_of(me),
             )
             for me, member in sorted(engine.members.items())
         )

@@ -82,8 +82,7 @@ class FormatLevel:
 
     @staticmethod
     def _who(engine: GroupEngine, members: list[str]) -> str:
-        reads = engine.members
-        return ", ".join(f"{name_of(x)} (reads level {reads[x].reads})" for x in members)
+        return ", ".join(f"{name_of(x)} (reads level {engine.span_of(x)})" for x in members)
 
     # What other members have sent
 
@@ -123,7 +122,7 @@ class FormatLevel:
             told["raisable"] = engine.raisable
             told["outdated"] = engine.outdated
             told["lacking"] = {
-                name_of(x): list(engine.members[x].reads)
+                name_of(x): list(engine.span_of(x))
                 for x in engine.lacking_level(effects.READS.highest)
             }
         return told

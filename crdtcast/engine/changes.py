@@ -44,12 +44,14 @@ class MembershipChanges(Reception):
         for victim, reports in list(self._membership.evictions.items()):
             if victim != me and me not in reports:
                 self._report(victim)  # delivered by whoever gave us this state, after our join
-        self._announce(reads)
 
-    def _announce(self, reads: Span) -> None:
-        """Tell the group which format levels are read here, if it is not what was said before."""
-        here = self._membership.members.get(self.me)
-        if here is not None and here.reads != reads and self._farewell is None:
+    def _announce(self) -> None:
+        """Tell the group which format levels are read here, if it is not what was said before.
+
+        Not before a member was heard of: it may remember more of this incarnation than its journal.
+        """
+        here, reads = self._membership.members.get(self.me), self._levels.reads
+        if here is not None and here.reads != reads and (self._digests_in or not self._peers):
             self._issue(Reads(reads))
 
     # Sending and applying
@@ -310,6 +312,8 @@ class MembershipChanges(Reception):
             self._conclude()
         if self._farewell is not None:
             self._look_at_farewell()
-        elif self._membership.ended:
+            return
+        self._announce()
+        if self._membership.ended:
             self._sweep()
             self._forget()

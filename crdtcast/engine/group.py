@@ -132,12 +132,17 @@ class GroupEngine(MembershipChanges):
     @property
     def raisable(self) -> int:
         """The greatest level that all members have said to read, those that are away included."""
-        return min(member.reads.highest for member in self._membership.members.values())
+        spans = map(self.span_of, self._membership.members)
+        return min((span.highest for span in spans), default=self.reads.highest)
+
+    def span_of(self, member: str) -> Span:
+        """The levels that the program of a member reads, as it said last."""
+        # What this member's program reads is certain, also before it has been announced.
+        return self.reads if member == self.me else self._membership.members[member].reads
 
     def lacking_level(self, level: int) -> list[str]:
         """The members whose programs do not read that level, as they said last."""
-        members = self._membership.members
-        return sorted(x for x, member in members.items() if level not in member.reads)
+        return sorted(x for x in self._membership.members if level not in self.span_of(x))
 
     def raise_level(self, level: int) -> Tag:
         """Ask for a higher format level. It may be used at a member once this is stable there.
@@ -149,9 +154,7 @@ class GroupEngine(MembershipChanges):
         if level <= self._levels.agreed:
             raise LocalProtocolError(f"the group's format level is {self._levels.agreed} already")
         if lacking := self.lacking_level(level):
-            said = ", ".join(
-                f"{name_of(x)} (reads {self._membership.members[x].reads})" for x in lacking
-            )
+            said = ", ".join(f"{name_of(x)} (reads {self.span_of(x)})" for x in lacking)
             raise LocalProtocolError(
                 f"cannot raise the format level to {level}: not all members read it: upgrade or evict {said}"
             )

@@ -250,7 +250,8 @@ class GroupWorld:
 
     def may_send(self, machine: Machine, payload: bytes) -> bool:
         """Whether the level that an operation of a former life was sent in may be used by now."""
-        return self.formats.level(payload) <= machine.running.level
+        engine = machine.running
+        return engine.outdated is None and self.formats.level(payload) <= engine.level
 
     def may_copy(self, host: Machine, machine: Machine) -> bool:
         """Whether the program of a machine reads what that host would give it."""

@@ -74,6 +74,15 @@ def test_raise_is_refused_while_one_that_is_away_cannot_read() -> None:
         three[A].raise_level(1)
 
 
+def test_member_that_went_back_asks_for_no_more_than_it_reads() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three.engines[A] = GroupEngine(A, three[A].state(), OLD)  # and has not said so yet
+    assert three[A].raisable == 1
+    with pytest.raises(LocalProtocolError, match=r"a \(reads 1\)"):
+        three[A].raise_level(2)
+
+
 def test_level_is_not_used_before_all_have_acknowledged_it() -> None:
     three = Three(NEW, NEW, NEW)
     three.exchange()

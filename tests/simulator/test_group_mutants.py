@@ -44,7 +44,7 @@ CAUGHT = {
     "uses-at-delivery": ("levels", 15),
     "any-program": ("levels", 180),
     "follows-blindly": ("levels", 40),
-    "goes-back": ("levels", 40),
+    "goes-back": ("levels", 75),
     "copies-to-any": ("levels", 180),
 }
 
