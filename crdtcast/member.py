@@ -71,6 +71,7 @@ class GroupMember(Living):
         self._members: tuple[str, ...] = ()
         self._standing = Standing.MEMBER
         self._is_leaving = False
+        self._outdated: int | None = None
         self._join_scope = trio.CancelScope()
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()

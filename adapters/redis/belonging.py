@@ -93,6 +93,7 @@ class Belonging:
         self._standing = Standing.MEMBER
         self._members: tuple[str, ...] = ()
         self._noted_level = 0
+        self._outdated: int | None = None
         self._told_at = 0.0
         self.changed = trio.lowlevel.ParkingLot()
         """Unparked when the members, or the standing of this one, may be others."""
@@ -315,6 +316,10 @@ class Belonging:
                 for line in turnover(engine, self._members, self._gateway.options.node.group):
                     self._log.info("%s", line)
             self._members = members
+        if (outdated := engine.outdated) != self._outdated:
+            self._outdated = outdated
+            if outdated is not None:
+                self._log.error("%s", engine.outdated_text())
         stored = self._gateway.committer.state
         if stored is not None and stored.level != self._noted_level:
             self._noted_level = stored.level

@@ -164,13 +164,16 @@ class GroupEngine(MembershipChanges):
         """Raise HandshakeError if a program that reads `reads` must not get what this member has to give."""
         check_reader(who, reads, self.level, max(self.agreed, self.outdated or 0))
 
+    def outdated_text(self) -> str:
+        """What is wrong with a member that is outdated, and what to do."""
+        return (
+            f"{self.me} takes no writes: its group is about to use format level {self.outdated}, and this program "
+            f"reads {self.reads}: start a program that reads level {self.outdated} here"
+        )
+
     def _refuse_if_outdated(self) -> None:
-        level = self.outdated
-        if level is not None:
-            raise OutdatedError(
-                f"{self.me} takes no writes: its group is about to use format level {level}, and this program "
-                f"reads {self.reads}: start a program that reads level {level} here"
-            )
+        if self.outdated is not None:
+            raise OutdatedError(self.outdated_text())
 
     # What members and operators ask for
 
