@@ -331,7 +331,7 @@ class Gateway:
         return max(fence + 1, now)
 
     def note(self, *, left: bool = False) -> None:
-        """Write the local file anew: addresses or the format level have changed, or it has left its group."""
+        """Rewrite the local file: addresses or the format level have changed, or it has left its group."""
         assert self.inspection is not None and self._state is not None
         state, stored = self._state, self.committer.state
         if stored is not None and stored.incarnation == state.incarnation:

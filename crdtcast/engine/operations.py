@@ -188,14 +188,14 @@ def _join(base: Any, replaces: Any, witness: Any, vector: Any, reads: Any) -> Jo
 
 
 def read_level(number: Any) -> int:
-    """A format level that somebody else has written. Raises RemoteProtocolError for anything else."""
+    """A format level that another program has written. Raises RemoteProtocolError for anything else."""
     if type(number) is not int or number < 1:
         raise RemoteProtocolError(f"invalid format level {number!r:.80}")
     return number
 
 
 def read_span(lowest: Any, highest: Any) -> Span:
-    """A span of levels that somebody else has written. Raises RemoteProtocolError for anything else."""
+    """A span of levels that another program has written. Raises RemoteProtocolError for anything else."""
     span = Span(read_level(lowest), read_level(highest))
     if span.lowest > span.highest:
         raise RemoteProtocolError(f"invalid span of format levels: {span}")
