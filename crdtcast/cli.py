@@ -89,6 +89,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         summary="Run simulated groups of the causal engine against an oracle.",
     ),
     "status": _operators("status", "What a running node holds and lacks, and its links."),
+    "raise": _operators("raise_", "Raise the format level of a running node's group."),
     "surrender": _operators("surrender", "After a split by force: give a node's side up."),
     "top": _operators("top", "A live view of a running node."),
     "vectors": Subcommand(

@@ -8,13 +8,19 @@ admission; so the joiner's application becomes what this member's was at the ins
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crdtcast.exceptions import LocalProtocolError, NotReadyError, RemoteProtocolError
+from crdtcast.engine import Span
+from crdtcast.exceptions import (
+    HandshakeError,
+    LocalProtocolError,
+    NotReadyError,
+    RemoteProtocolError,
+)
 from crdtcast.group_state import Entry, Happened, pack_entry
 from crdtcast.hosting import TOO_OLD, Guest, Hosting
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
 from crdtcast.tags import Vector
-from crdtcast.wire_groups import InGroup, Unable
+from crdtcast.wire_groups import Admit, InGroup, Unable
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember
@@ -60,8 +66,13 @@ class Contact(Hosting[_Guest]):
         """Whether anybody has to be told what happens."""
         return bool(self._guests)
 
-    def _copy(self, link: Link) -> None:
+    def _copy(self, link: Link, reads: Span) -> None:
         engine = self._member.engine
+        try:
+            engine.check_reader(link.name, reads)
+        except HandshakeError as error:
+            self._answer(link, Unable(False, str(error)))
+            return
         if not engine.standing.can_send:
             text = f"{engine.me} is about to leave the group: ask another member"
             self._answer(link, Unable(False, text))
@@ -84,7 +95,7 @@ class Contact(Hosting[_Guest]):
             return
         self._offer(self._receive(_Guest(link, dict(engine.vector))), state)
 
-    def _admit(self, link: Link, base: str, replaces: tuple[str, ...], witness: bool) -> None:
+    def _admit(self, link: Link, frame: Admit) -> None:
         guest = self._guest(link)
         if guest is not None and guest.lapsed:
             self._answer(link, TOO_OLD)
@@ -98,11 +109,12 @@ class Contact(Hosting[_Guest]):
             return
         try:
             admission = engine.admit(
-                base,
+                frame.base,
                 covered=None if guest is None else guest.vector,
                 copied_from=engine.me,
-                replaces=whose_place(engine, base, replaces, self._member.channel.here),
-                witness=witness,
+                replaces=whose_place(engine, frame.base, frame.replaces, self._member.channel.here),
+                witness=frame.witness,
+                reads=frame.reads,
             )
         except NotReadyError as error:
             self._answer(link, Unable(True, str(error)))

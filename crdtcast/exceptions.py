@@ -74,6 +74,13 @@ class ConfigurationError(CrdtcastError):
     """Options that contradict each other or the state found at start. The message says which, and the way out."""
 
 
+class OutdatedError(ConfigurationError):
+    """A group, or what a member has stored, has a format level that this program does not read, or no longer reads.
+
+    Nothing was touched. Start the program that the message asks for.
+    """
+
+
 class ServerError(CrdtcastError):
     """The Redis or Valkey server beside a gateway is down, refuses us, or answered what it should not have."""
 

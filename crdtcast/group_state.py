@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import msgpack
 
 from crdtcast.engine import Cut, GroupState, How, Member
+from crdtcast.engine.level import Raised
+from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Message
@@ -48,7 +50,7 @@ def pack_state(state: GroupState) -> list[Any]:
         [list(dot) for dot in state.context],
         dict(state.stable),
         [message_fields(message) for message in state.unstable],
-        [[member.incarnation, member.witness] for member in state.members],
+        [[member.incarnation, member.witness, *member.reads] for member in state.members],
         dict(state.replaced),
         _pack_cuts(state.ended),
         {victim: dict(reports) for victim, reports in state.evictions.items()},
@@ -56,6 +58,8 @@ def pack_state(state: GroupState) -> list[Any]:
         {incarnation: list(dot) for incarnation, dot in state.swept.items()},
         _pack_cuts(state.tombs),
         state.dropped,
+        state.level,
+        [[raised.level, list(raised.dot)] for raised in state.raised],
     ]
 
 
@@ -127,6 +131,8 @@ def _state(packed: Any) -> GroupState:
         swept,
         tombs,
         dropped,
+        level,
+        raised,
     ) = packed
     return GroupState(
         counter=read_number(counter, "a counter"),
@@ -134,7 +140,10 @@ def _state(packed: Any) -> GroupState:
         context=tuple(read_dot(*dot) for dot in context),
         stable=read_vector(stable),
         unstable=tuple(map(_message, unstable)),
-        members=tuple(Member(_incarnation(x), witness is True) for x, witness in members),
+        members=tuple(
+            Member(_incarnation(x), witness is True, read_span(lowest, highest))
+            for x, witness, lowest, highest in members
+        ),
         replaced={_incarnation(old): _incarnation(new) for old, new in replaced.items()},
         ended=_cuts(ended),
         evictions={_incarnation(x): read_vector(reports) for x, reports in evictions.items()},
@@ -142,6 +151,8 @@ def _state(packed: Any) -> GroupState:
         swept={_incarnation(x): read_dot(*dot) for x, dot in swept.items()},
         tombs=_cuts(tombs),
         dropped=read_number(dropped, "a sum of counters"),
+        level=read_level(level),
+        raised=tuple(Raised(read_level(number), read_dot(*dot)) for number, dot in raised),
     )
 
 

@@ -22,6 +22,7 @@ class Reason(enum.StrEnum):
     UNKNOWN_NAME = "unknown-name"
     WRONG_NAME = "wrong-name"
     CLOCK = "clock"
+    LEVEL = "level"
     SUPERSEDED = "superseded"
     CUT = "cut"
     LINKED = "linked"
@@ -62,6 +63,7 @@ PATIENCE: Mapping[str, Patience] = {
     Reason.UNKNOWN_NAME: Patience.SLOW,
     Reason.WRONG_NAME: Patience.SLOW,
     Reason.CLOCK: Patience.SLOW,
+    Reason.LEVEL: Patience.SLOW,
     Reason.SUPERSEDED: Patience.ENDED,
     Reason.CUT: Patience.RETRY,
     Reason.LINKED: Patience.RETRY,
@@ -138,6 +140,8 @@ def judge(
             f"node {own.name!r} expects {expected!r} at this address, but {peer.name!r} answers: "
             "correct the address or the name",
         )
+    if not own.shared and (refusal := _judge_level(own, peer)) is not None:
+        return refusal
     if (
         max_drift_ms is not None
         and peer.clock_ms is not None
@@ -152,6 +156,25 @@ def judge(
     if cut:
         return Refusal(Reason.CUT, f"node {own.name!r} has its link to {peer.name!r} cut")
     return _judge_rival(own, peer, linked) if linked is not None else None
+
+
+def _judge_level(own: Hello, peer: Hello) -> Refusal | None:
+    """Where the members are fixed, all send in one format level, which all must read."""
+    for writer, reader in ((own, peer), (peer, own)):
+        if writer.level not in reader.reads:
+            return Refusal(
+                Reason.LEVEL,
+                f"node {writer.name!r} sends in format level {writer.level}, and the program of node {reader.name!r} "
+                f"reads level {reader.reads}: upgrade {reader.name!r}",
+            )
+    if own.level == peer.level:
+        return None
+    low, high = sorted((own, peer), key=lambda hello: hello.level)
+    return Refusal(
+        Reason.LEVEL,
+        f"node {low.name!r} sends in format level {low.level}, node {high.name!r} in {high.level}: a group of fixed "
+        f"members has one level: start {low.name!r} with --format-level {high.level}",
+    )
 
 
 def _judge_rival(own: Hello, peer: Hello, linked: Hello) -> Refusal | None:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import trio
 
+from crdtcast.engine import Span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import name_of
 from crdtcast.link import Link
@@ -46,14 +47,14 @@ class Hosting(ABC, Generic[G]):
     def asked(self, link: Link, frame: InGroup) -> None:
         """A frame of the dialogue came. Raises RemoteProtocolError for what nobody may ask."""
         match frame:
-            case Copy():
-                self._copy(link)
-            case Admit(base, replaces, witness):
+            case Copy(reads):
+                self._copy(link, reads)
+            case Admit(base):
                 if name_of(base) != link.name:
                     raise RemoteProtocolError(
                         f"{link.name} wants to join as {base}, a name of others"
                     )
-                self._admit(link, base, replaces, witness)
+                self._admit(link, frame)
             case Fetch(serial, offset):
                 self._fetch(link, serial, offset)
             case _:
@@ -116,9 +117,9 @@ class Hosting(ABC, Generic[G]):
             self._answer(link, Part(serial, offset, guest.offered[offset : offset + size]))
 
     @abstractmethod
-    def _copy(self, link: Link) -> None:
-        """It wants a copy, or the next piece of one."""
+    def _copy(self, link: Link, reads: Span) -> None:
+        """It wants a copy, or the next piece of one; its program reads these format levels."""
 
     @abstractmethod
-    def _admit(self, link: Link, base: str, replaces: tuple[str, ...], witness: bool) -> None:
+    def _admit(self, link: Link, frame: Admit) -> None:
         """It wants to be let in."""

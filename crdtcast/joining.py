@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 import trio
 
 from crdtcast.channel import Channel
+from crdtcast.engine import PROGRAM, Span
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
 from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.link import Link
@@ -57,12 +58,13 @@ class Joining:
     to begin anew with another contact.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, reads: Span = PROGRAM) -> None:
         self.progress: Progress = _unseen
         self.asked = False
         """Whether the contact was asked to let us in, so that it may have."""
         self.source = ""
         """Whom a part of a copy is from that is not complete: it is worth waiting for."""
+        self.reads = reads
         self._channel = channel
         self._partial: _Partial | None = None
         self._link: Link | None = None
@@ -89,8 +91,11 @@ class Joining:
         self._use(link)
         copy = await self._copy(link) if wish.copies else b""
         self.asked = True
-        offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
+        offer = await self._ask(self._admit(wish))
         return copy, unpack_entry(await self._fetch(offer, bytearray()))
+
+    def _admit(self, wish: Wish) -> Admit:
+        return Admit(wish.base, wish.replaces, wish.witness, self.reads)
 
     def _use(self, link: Link) -> None:
         """Begin an attempt over this link; a newer one may have its place by now."""
@@ -102,7 +107,7 @@ class Joining:
         """All of it, from where the link with the same process broke before."""
         partial = self._partial
         if partial is None or partial.process != link.peer.process:
-            partial = _Partial(link.peer.process, await self._ask(Copy()), bytearray())
+            partial = _Partial(link.peer.process, await self._ask(Copy(self.reads)), bytearray())
         self._partial, self.source = None, ""
         try:
             return await self._fetch(partial.offer, partial.copied, self._report)

@@ -56,6 +56,7 @@ class Living(Broadcasting):
     _members: tuple[str, ...]
     _standing: Standing
     _is_leaving: bool
+    _outdated: int | None
     _join_scope: trio.CancelScope
     _left: trio.Event
     _changed: trio.lowlevel.ParkingLot
@@ -345,6 +346,10 @@ class Living(Broadcasting):
         for name in map(name_of, members):
             if name not in self.channel.here:
                 self.channel.shared.want(name)
+        if (outdated := engine.outdated) != self._outdated:
+            self._outdated = outdated
+            if outdated is not None:
+                self._logger.error("%s", engine.outdated_text())
         self._returning.look()
         for holder in self._bound.look(engine, set(self.channel.here)):
             self._bound.evicts(engine, holder)

@@ -71,6 +71,7 @@ class GroupMember(Living):
         self._members: tuple[str, ...] = ()
         self._standing = Standing.MEMBER
         self._is_leaving = False
+        self._outdated: int | None = None
         self._join_scope = trio.CancelScope()
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
@@ -149,6 +150,16 @@ class GroupMember(Living):
         """
         victim = member_named(member, self.engine.members, self.group)
         tag = self.engine.evict(victim, force=force)
+        self._tell()
+        self._look()
+        return tag
+
+    def raise_level(self, level: int) -> Tag:
+        """Raise the group's format level: from then on all must run programs that read it.
+
+        LocalProtocolError: not all members read it, or there is nothing to raise.
+        """
+        tag = self.engine.raise_level(level)
         self._tell()
         self._look()
         return tag

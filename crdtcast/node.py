@@ -142,6 +142,8 @@ class Node(Endpoint, Driving):
             fence=self.fence_epoch,
             max_frame=self.options.max_frame,
             clock_ms=self._clock_ms() if self._clock_ms is not None else None,
+            level=self.options.level,
+            reads=self.options.reads,
         )
 
     def admit(self, peer: Hello) -> Refusal | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import valid_name
 from crdtcast.wire import MAX_FRAME
@@ -47,6 +48,8 @@ class NodeOptions:
     secret: known to all members of the group; see `crdtcast.proof.read_secret`.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
+    level, reads: where the members are fixed, the format level that this one sends in, which must be the same at all,
+        and those that its program reads.
     """
 
     name: str
@@ -73,6 +76,8 @@ class NodeOptions:
     secret: bytes | None = field(default=None, repr=False)
     max_drift_ms: int | None = None
     seed: int | None = None
+    level: int = PROGRAM.lowest
+    reads: Span = PROGRAM
 
     def __post_init__(self) -> None:
         for name in (self.name, self.group, *self.named_peers):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
     """One member, this one included. incarnation: None while none of that name is known. established:
-    its join is stable here. leaving: it is being evicted.
+    its join is stable here. evicting: it is being evicted. reads: the lowest and the highest format level that its
+    program reads, as it said last; None where the members are fixed.
     """
 
     name: str
@@ -34,6 +35,7 @@ class MemberStatus:
     established: bool
     evicting: bool
     linked: bool
+    reads: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,17 @@ class RepairStatus:
     asked: int
 
 
+@dataclass(frozen=True, slots=True)
+class FormatStatus:
+    """Of a group whose members come and go. level: that may be used. agreed: that this member has agreed to read.
+    outdated: one that was asked for and that this program does not read: it takes no writes until it is upgraded.
+    """
+
+    level: int
+    agreed: int
+    outdated: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """See the fields' classes. refused: connections that this process would not have, by reason.
@@ -89,6 +102,7 @@ class Status:
     standing: str
     address: str
     caught_up: bool
+    format: FormatStatus | None
     members: tuple[MemberStatus, ...]
     suspects: tuple[SuspectStatus, ...]
     held_back_by: tuple[HolderStatus, ...]
@@ -133,6 +147,7 @@ def status(
         standing=_standing(engine).value,
         address=format_address(endpoint.address) if endpoint.listening else "",
         caught_up=is_caught_up(engine, suspects),
+        format=_format(engine),
         members=members,
         suspects=tuple(
             SuspectStatus(name, suspect.level, suspect.since, suspect.silence)
@@ -218,6 +233,12 @@ def _standing(engine: Core) -> Standing:
     return engine.standing if isinstance(engine, GroupEngine) else Standing.MEMBER
 
 
+def _format(engine: Core) -> FormatStatus | None:
+    if isinstance(engine, GroupEngine):
+        return FormatStatus(engine.level, engine.agreed, engine.outdated)
+    return None
+
+
 def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatus, ...]:
     def linked(incarnation: str) -> bool:
         link = links.get(name_of(incarnation))
@@ -227,7 +248,13 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
         established, victims = engine.established, engine.victims
         return tuple(
             MemberStatus(
-                name_of(me), me, member.witness, me in established, me in victims, linked(me)
+                name_of(me),
+                me,
+                member.witness,
+                me in established,
+                me in victims,
+                linked(me),
+                engine.span_of(me),
             )
             for me, member in sorted(engine.members.items())
         )

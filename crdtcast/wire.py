@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast import wire_groups
+from crdtcast.engine.level import PROGRAM, Span
+from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Message
@@ -74,7 +76,8 @@ class Hello:
     server that it owns.
     `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
     a secret to prove and demands that the other side proves it (`proof.py`); else empty. `zstd`: it
-    understands compressed frames.
+    understands compressed frames. `level`, `reads`: where the members are fixed, the format level that it sends in, and
+    those that its program reads.
     """
 
     group: str
@@ -90,6 +93,8 @@ class Hello:
     address: str = ""
     nonce: bytes = b""
     zstd: bool = False
+    level: int = PROGRAM.lowest
+    reads: Span = PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,8 @@ def _hello_fields(hello: Hello) -> dict[str, object]:
     }
     if hello.shared:
         fields.update(shared=True, address=hello.address)
+    else:
+        fields.update(level=hello.level, reads=list(hello.reads))
     if hello.nonce:
         fields.update(nonce=hello.nonce)
     if hello.zstd:
@@ -299,7 +306,15 @@ def _decode_hello(fields: list[Any]) -> Hello:
         address=text("address", _valid_address) if said.get("shared") is True else "",
         nonce=nonce,
         zstd=said.get("zstd") is True,
+        level=read_level(said.get("level", PROGRAM.lowest)),
+        reads=_span(said.get("reads", list(PROGRAM))),
     )
+
+
+def _span(fields: object) -> Span:
+    if type(fields) is not list or len(fields) != 2:
+        raise RemoteProtocolError(f"a hello whose 'reads' is not a span: {fields!r:.40}")
+    return read_span(*fields)
 
 
 def _valid_address(text: str) -> bool:

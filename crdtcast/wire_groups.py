@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from crdtcast.engine.level import PROGRAM, Span
+from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Ended, Message
@@ -63,16 +65,21 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Give me a copy of the application's state, and note from then on what happens to it."""
+    """Give me a copy of the application's state, and note from then on what happens to it. reads: the format levels
+    that the sender's program reads.
+    """
+
+    reads: Span = PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Let me in under `base`. replaces: bases, ids, or names of members that I take the place of."""
+    """Let me in under `base`. replaces: bases, ids, or names of members that I take the place of. reads: see `Copy`."""
 
     base: str
     replaces: tuple[str, ...]
     witness: bool
+    reads: Span = PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +154,10 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
             return digest_fields(frame, numbers)
         case Ended(incarnation, cut):
             return [int(FrameKind.ENDED), incarnation, cut]
-        case Copy():
-            return [int(FrameKind.COPY)]
-        case Admit(base, replaces, witness):
-            return [int(FrameKind.ADMIT), base, list(replaces), witness]
+        case Copy(reads):
+            return [int(FrameKind.COPY), list(reads)]
+        case Admit(base, replaces, witness, reads):
+            return [int(FrameKind.ADMIT), base, list(replaces), witness, list(reads)]
         case Offer(serial, size):
             return [int(FrameKind.OFFER), serial, size]
         case Unable(later, text):
@@ -232,16 +239,22 @@ def _read_ended(fields: list[Any]) -> Ended:
 
 
 def _read_copy(fields: list[Any]) -> Copy:
-    _shaped(fields, 1, "a copy")
-    return Copy()
+    _shaped(fields, 2, "a copy")
+    return Copy(_span(fields[1]))
 
 
 def _read_admit(fields: list[Any]) -> Admit:
-    _shaped(fields, 4, "an admit")
+    _shaped(fields, 5, "an admit")
     if type(fields[2]) is not list or type(fields[3]) is not bool:
         raise RemoteProtocolError("an admit frame of the wrong types")
     replaces = tuple(read_text(old, "an incarnation or name") for old in fields[2])
-    return Admit(_incarnation(fields[1]), replaces, fields[3])
+    return Admit(_incarnation(fields[1]), replaces, fields[3], _span(fields[4]))
+
+
+def _span(fields: object) -> Span:
+    if type(fields) is not list or len(fields) != 2:
+        raise RemoteProtocolError(f"not a span of format levels: {fields!r:.80}")
+    return read_span(*fields)
 
 
 def _read_offer(fields: list[Any]) -> Offer:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.engine import Span
 from crdtcast.exceptions import HandshakeError
 from crdtcast.handshake import PATIENCE, Patience, Reason, admit, judge, patience
 from crdtcast.wire import Hello
@@ -30,6 +31,16 @@ def test_two_members_of_one_group_have_nothing_against_each_other() -> None:
         (replace(OWN, process=b"pc"), Reason.NAME_CLASH, "two nodes call themselves 'a'"),
         (replace(PEER, name="c"), Reason.WRONG_NAME, "expects 'b'"),
         (replace(PEER, clock_ms=70_000), Reason.CLOCK, "69,000 ms ahead"),
+        (
+            replace(PEER, level=2, reads=Span(1, 2)),
+            Reason.LEVEL,
+            "node 'b' sends in format level 2, and the program of node 'a' reads level 1: upgrade 'a'",
+        ),
+        (
+            replace(PEER, level=2, reads=Span(2, 3)),
+            Reason.LEVEL,
+            "node 'a' sends in format level 1, and the program of node 'b' reads level 2 to 3: upgrade 'b'",
+        ),
     ],
 )
 def test_each_objection_in_one_clear_sentence(peer: Hello, reason: Reason, words: str) -> None:
@@ -38,6 +49,16 @@ def test_each_objection_in_one_clear_sentence(peer: Hello, reason: Reason, words
     assert refusal.reason == reason
     assert words in refusal.text
     assert patience(refusal.reason) is Patience.SLOW
+
+
+def test_levels_that_both_read_must_be_the_same_where_members_are_fixed() -> None:
+    low, high = replace(OWN, reads=Span(1, 2)), replace(PEER, level=2, reads=Span(1, 2))
+    for own, peer in ((low, high), (high, low)):
+        refusal = judge(own, peer)
+        assert refusal is not None and refusal.reason == Reason.LEVEL
+        assert "start 'a' with --format-level 2" in refusal.text
+    assert judge(replace(low, level=2), high) is None
+    assert judge(replace(low, shared=True), replace(high, shared=True)) is None
 
 
 def test_a_version_that_still_knows_ours_is_welcome() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.decoder import FrameDecoder
+from crdtcast.engine import Span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.tags import Dot
@@ -55,6 +56,7 @@ messages = st.builds(
     st.integers(0, 255),
 )
 vectors = st.dictionaries(identifiers, numbers, max_size=5)
+spans = st.builds(lambda low, more: Span(low, low + more), st.integers(1, 9), st.integers(0, 9))
 digests = st.builds(Digest, st.sampled_from(DigestKind), vectors)
 in_group = st.one_of(
     messages,
@@ -67,8 +69,8 @@ in_group = st.one_of(
         numbers,
     ),
     st.builds(Ended, joined, st.none() | numbers),
-    st.builds(Copy),
-    st.builds(Admit, joined, st.lists(joined | names, max_size=3).map(tuple), st.booleans()),
+    st.builds(Copy, spans),
+    st.builds(Admit, joined, st.lists(joined | names, max_size=3).map(tuple), st.booleans(), spans),
     st.builds(Offer, numbers, numbers),
     st.builds(Unable, st.booleans(), printable),
     st.builds(Fetch, numbers, numbers),
@@ -93,6 +95,8 @@ frames = st.one_of(
         version=st.integers(0, 9),
         oldest=st.integers(0, 9),
         nonce=st.just(b"") | st.binary(min_size=32, max_size=32),
+        level=st.integers(1, 9),
+        reads=spans,
     ),
     st.builds(
         Hello,

@@ -1,5 +1,5 @@
 """What can be asked of a running gateway at its port for clients: CRDTCAST STATUS, VERIFY, MEMBERS, and with
-`admin_commands` EVICT, LEAVE, SURRENDER, CUT, HEAL and ADVANCE.
+`admin_commands` EVICT, LEAVE, SURRENDER, RAISE, CUT, HEAL and ADVANCE.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, ServerError
+from crdtcast.service.policy import level_to_raise
 from crdtcast.status import as_json
 from crdtcast.status import status as status_of
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _LAST_MS = 130 * 365 * 86_400_000
-_HELP = "STATUS, VERIFY, MEMBERS, EVICT name [FORCE], LEAVE, SURRENDER, CUT name, HEAL name, ADVANCE milliseconds"
+_HELP = (
+    "STATUS, VERIFY, MEMBERS, EVICT name [FORCE], LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, "
+    "ADVANCE milliseconds"
+)
 
 
 class Admin:
@@ -43,6 +47,7 @@ class Admin:
             b"EVICT": (range(1, 3), self._evict),
             b"LEAVE": (range(1), self._leave),
             b"SURRENDER": (range(1), self._surrender),
+            b"RAISE": (range(2), self._raise),
         }
 
     def handle(self, request: Request) -> None:
@@ -102,6 +107,14 @@ class Admin:
     @staticmethod
     def _surrender(belonging: Belonging) -> object:
         belonging.surrender()
+        return OK
+
+    @staticmethod
+    def _raise(belonging: Belonging, level: bytes | None = None) -> object:
+        if level is not None and not level.isdigit():
+            raise LocalProtocolError("write CRDTCAST RAISE, or CRDTCAST RAISE level")
+        wanted = None if level is None else int(level)
+        belonging.raise_level(level_to_raise(belonging.engine, wanted))
         return OK
 
     def _peer(self, raw: bytes) -> str:
@@ -174,6 +187,7 @@ class Admin:
                 "store_bytes": counters.store_bytes,
                 "quiet": engine.quiet and not committer.working,
                 "held_back_by": engine.held_back_by(),
+                "format": gateway.formats.status(engine),
             }
         if isinstance(engine, GroupEngine):
             status["standing"] = engine.standing.value

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import TypeVar
 
-from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
@@ -20,7 +20,7 @@ from crdtcast.hosting import FORGET
 from crdtcast.incarnation import name_of
 from crdtcast.joining import ContactLostError, Joining, Wish
 from crdtcast.link import Link
-from crdtcast.wire_groups import Admit, Copy, Fetch
+from crdtcast.wire_groups import Copy, Fetch
 
 _COMMANDS_AT_ONCE = 2_000
 
@@ -60,7 +60,7 @@ class Writer:
     async def begin(self) -> None:
         """Leave nothing of what was here but the fence, what is parked, and the marker that this is under way."""
         self._hiding.clear()
-        ours = [metadata.STATE, metadata.STORE, metadata.OPAQUE, metadata.DAMAGED]
+        ours = [metadata.STATE, metadata.STORE, metadata.DAMAGED]
         ours += await self._named(metadata.HIDDEN_PREFIX) + await self._named(metadata.TAKEN_PREFIX)
         others: list[Words] = [("DEL", *some) for some in _some(ours)]
         if self._parked is not None:
@@ -111,9 +111,6 @@ class Writer:
             )
         if entries:
             stored.append(("HSET", metadata.STORE, *entries))
-        if ending.opaque:
-            opaque = [word for pair in ending.opaque.items() for word in pair]
-            stored.append(("HSET", metadata.OPAQUE, *opaque))
         await self._call(
             [
                 ("MULTI",),
@@ -155,7 +152,7 @@ class Arriving(Joining):
     def __init__(
         self, channel: Channel, writer: Writer, told: Progress, leave_out: Collection[str] | None
     ) -> None:
-        super().__init__(channel)
+        super().__init__(channel, effects.READS)
         self.ending: Ending | None = None
         """Of the last attempt, if it succeeded."""
         self.left_out: dict[str, int] = {}
@@ -180,7 +177,7 @@ class Arriving(Joining):
                 pass
             await self._writer.asking(wish.base)
             self.asked = True
-            offer = await self._ask(Admit(wish.base, wish.replaces, wish.witness))
+            offer = await self._ask(self._admit(wish))
             self.ending = Ending.decode(await self._fetch(offer, bytearray()))
         except ContactLostError:
             self.source = link.name
@@ -194,7 +191,7 @@ class Arriving(Joining):
 
     async def _next_slice(self) -> bool:
         """Whether enough is here to ask to be let in."""
-        slice_ = Slice.decode(await self._fetch(await self._ask(Copy()), bytearray()))
+        slice_ = Slice.decode(await self._fetch(await self._ask(Copy(self.reads)), bytearray()))
         if slice_.place == 0:
             self._check(slice_.left_out)
             self._place = self._keys = 0
@@ -237,6 +234,7 @@ def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState
         stable=dict(state.stable),
         clock=clock,
         order=len(state.unstable),
+        level=max((state.level, *(raised.level for raised in state.raised))),
         founding=entry.founding,
         membership=metadata.pack_membership(state),
     )

@@ -7,13 +7,13 @@ one that was left. See docs/redis.md, *Members that come and go*.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.arriving import Arriving, Writer, stored_state
 from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.durability import Mark
@@ -96,6 +96,8 @@ class Belonging:
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
         self._members: tuple[str, ...] = ()
+        self._noted_level = 0
+        self._outdated: int | None = None
         self._told_at = 0.0
         self.changed = trio.lowlevel.ParkingLot()
         """Unparked when the members, or the standing of this one, may be others."""
@@ -194,7 +196,8 @@ class Belonging:
             return None
         else:
             known = self._least_order(state)
-            before = GroupEngine(state.incarnation, state.group_state(inspection.unstable))
+            group_state = state.group_state(inspection.unstable)
+            before = GroupEngine(state.incarnation, group_state, effects.READS)
             self._returning.resume(inspection.parked)
         if (state.order if state is not None else 0) >= known:
             return None
@@ -219,7 +222,9 @@ class Belonging:
         node = self._gateway.options.node
         before = [known.incarnation for known in (file, former) if known is not None]
         me = fresh_incarnation(node.name, self._gateway.clock.us, max(before, default=None))
-        outline = GroupEngine.found(me, []).outline()
+        outline = GroupEngine.found(me, [], reads=effects.READS).outline()
+        if former is not None:
+            outline = replace(outline, level=max(outline.level, former.level))
         return StoredState(
             group=node.group,
             name=node.name,
@@ -231,6 +236,7 @@ class Belonging:
             stable={},
             clock=0 if former is None else former.clock,
             order=0,
+            level=outline.level,
             founding=me,
             membership=metadata.pack_membership(outline),
         )
@@ -283,7 +289,8 @@ class Belonging:
         """The engine of this member, as the server has it."""
         self._giver.clear()
         self._returning.resume(inspection.parked)
-        return GroupEngine(state.incarnation, state.group_state(inspection.unstable))
+        group_state = state.group_state(inspection.unstable)
+        return GroupEngine(state.incarnation, group_state, effects.READS)
 
     def start(self, engine: GroupEngine, state: StoredState) -> None:
         """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
@@ -339,6 +346,14 @@ class Belonging:
                 for line in turnover(engine, self._members, self._gateway.options.node.group):
                     self._log.info("%s", line)
             self._members = members
+        if (outdated := engine.outdated) != self._outdated:
+            self._outdated = outdated
+            if outdated is not None:
+                self._log.error("%s", engine.outdated_text())
+        stored = self._gateway.committer.state
+        if stored is not None and stored.level != self._noted_level:
+            self._noted_level = stored.level
+            self._gateway.note()
         if engine.standing is self._standing:
             return
         committer = self._gateway.committer
@@ -434,6 +449,12 @@ class Belonging:
         engine = self.engine
         victim = member_named(member, engine.members, self._gateway.options.node.group)
         tag = engine.evict(victim, force=force)
+        self._gateway.committer.kick()
+        return tag
+
+    def raise_level(self, level: int) -> Tag:
+        """Ask for a higher format level. Raises LocalProtocolError if not all members read it."""
+        tag = self.engine.raise_level(level)
         self._gateway.committer.kick()
         return tag
 

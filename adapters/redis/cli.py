@@ -18,6 +18,7 @@ from crdtcast.options import format_address, parse_address
 from crdtcast.running import run_until_signal
 from crdtcast.service import sockets
 from crdtcast.service.cli import loaded, takes_settings
+from crdtcast.service.level_policy import raise_when_all_read_more
 
 
 @click.command()
@@ -66,6 +67,8 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
                     from crdtcast.service.run import evict_the_silent  # with all data types
 
                     nursery.start_soon(evict_the_silent, operated, settings.evict_after)
+                if settings.is_open and settings.raise_after > 0:
+                    nursery.start_soon(raise_when_all_read_more, operated, settings.raise_after)
                 await trio.sleep_forever()
             finally:
                 sockets.remove(settings.admin_place)

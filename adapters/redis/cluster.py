@@ -38,6 +38,8 @@ class GatewayProcess:
     peer_port: int
     directory: Path
     arguments: list[str]
+    program: tuple[str, ...] = ("-m", "crdtcast")
+    """What Python runs: another one stands for another version."""
     process: subprocess.Popen[bytes] | None = None
     incarnation: str = ""
 
@@ -53,7 +55,7 @@ class GatewayProcess:
 
     def launch(self, extra: Iterable[str] = ()) -> None:
         """Start the process without waiting for it; `extra` words are for this start only."""
-        words = [sys.executable, "-m", "crdtcast", "gateway", *self.arguments, *extra]
+        words = [sys.executable, *self.program, "gateway", *self.arguments, *extra]
         with open(self.log, "ab") as log:
             self.process = start_child(words, stdout=subprocess.PIPE, stderr=log)
 

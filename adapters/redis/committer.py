@@ -21,9 +21,11 @@ from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
-    UnknownPayloadError,
+    LevelNeededError,
+    UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
@@ -149,6 +151,7 @@ class Committer:
         *,
         metadata_db: int,
         clock: HLC,
+        formats: FormatLevel,
         observer: Observer,
         relay: Passthrough,
         flush_clients: Callable[[], None],
@@ -158,6 +161,7 @@ class Committer:
     ) -> None:
         self._metadata_db = metadata_db
         self._clock = clock
+        self._formats = formats
         self._observer = observer
         self._relay = relay
         self._flush_clients = flush_clients
@@ -387,19 +391,19 @@ class Committer:
             commit.issued = engine.take_issued()
             self._observer.gathering(commit, self.commits + 1)
         while not self._inside and len(commit.deliveries) < MAX_DELIVERIES:
-            delivery = engine.poll()
-            if delivery is None:
+            message = engine.upcoming()
+            if message is None:
                 break
-            try:
-                decoded: list[Effect] = []
-                if not delivery.kind:  # it is no membership operation
-                    timestamp, decoded = effects.decode(delivery.payload)
-                    self._clock.observe(timestamp)
-            except UnknownPayloadError as error:
-                self._log.warning("message %s kept unread: %s", delivery.tag.dot, error)
-                fields = metadata.store_field(delivery.tag.dot), delivery.payload
-                commit.plan.metadata(Expect.INTEGER, b"HSET", metadata.OPAQUE, *fields)
-                decoded = []
+            decoded: list[Effect] = []
+            if not message.kind:  # it is no membership operation
+                try:
+                    timestamp, decoded = effects.decode(message.payload)
+                except UnreadableError as error:
+                    self._formats.refuse(engine, message.dot, error)
+                    continue
+                self._clock.observe(timestamp)
+            delivery = engine.poll()
+            assert delivery is not None
             commit.deliveries.append((delivery, decoded))
         self._gather_requests(commit)
 
@@ -472,6 +476,7 @@ class Committer:
             keyspace,
             incarnation=engine.me,
             vector=engine.vector,
+            level=self._formats.in_force(engine),
             timestamp=self._clock.now,
             send=engine.send,
         )
@@ -481,7 +486,7 @@ class Committer:
         self._repairs.clear()
         # They rest on what the last commit left, so nothing was delivered for this one.
         inside, self._inside = self._inside, []
-        if not self._is_ending:
+        if not self._is_silent:
             for _, add in inside:
                 add(batch)
         batch.close()
@@ -495,7 +500,7 @@ class Committer:
                 plan.read(request, request.args)
             elif (refusal := self._refusal_of(request, commit)) is not None:
                 plan.answer_with(request, refusal)
-            elif not request.command.prepare(batch, request):
+            elif not self._has_prepared(request, batch):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
                 keyspace.forget(request.args[1])
                 self._requests.extendleft(reversed(commit.requests[place:]))
@@ -512,6 +517,16 @@ class Committer:
         crash_point("batch-prepared")
         self._transmit(commit)
 
+    def _has_prepared(self, request: Request, batch: LocalBatch) -> bool:
+        """Whether it is in the batch, or answered; False: its key has to be looked up first."""
+        assert self.engine is not None
+        name = request.command.name
+        try:
+            return bool(request.command.prepare(batch, request))
+        except LevelNeededError as error:
+            batch.plan.answer_with(request, self._formats.refusal(self.engine, name, error.level))
+            return True
+
     def _is_damaged(self, request: Request) -> bool:
         return not self.keyspace.damaged.isdisjoint(request.command.keys_of(request.args))
 
@@ -519,6 +534,8 @@ class Committer:
         """Why this write cannot be taken now, whatever its key holds."""
         if self._is_ending:
             return _ENDING
+        if self._is_silent and self.engine is not None:
+            return self._formats.outdated(self.engine)
         if self.refuse_growth is not None and request.command.name in _GROWING:
             return self.refuse_growth
         if commit.size <= MAX_COMMAND_BYTES:
@@ -530,6 +547,12 @@ class Committer:
     def _is_ending(self) -> bool:
         """Whether the engine sends nothing any more."""
         return isinstance(self.engine, GroupEngine) and not self.engine.standing.can_send
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the engine sends nothing of the application's: it ends, or its program is too old for its group."""
+        engine = self.engine
+        return self._is_ending or (isinstance(engine, GroupEngine) and engine.outdated is not None)
 
     def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         messages = []
@@ -577,6 +600,7 @@ class Committer:
             clock=self._clock.latest,
             reported=tuple(tag.dot for tag in commit.stable),
             order=order,
+            level=self._formats.agreed(engine),
             founding=state.founding,
             membership=(
                 metadata.pack_membership(engine.outline())

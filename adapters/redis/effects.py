@@ -5,16 +5,15 @@ hybrid time stamp and a list of effects, numbered by position. See docs/redis.md
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgpack
 
-from crdtcast.exceptions import RemoteProtocolError
-
-FORMAT = 1
-"""Version of the payload; a gateway keeps a payload of a later one unread until it is upgraded."""
+from crdtcast.engine import ParkedOperation, Span
+from crdtcast.exceptions import ConfigurationError, CrdtcastError, RemoteProtocolError
+from crdtcast.messages import Message
 
 _pack: Callable[[object], bytes] = msgpack.packb
 
@@ -95,16 +94,49 @@ class ToldKey:
 Effect: TypeAlias = One | Inc | KillKey | KillSlots | AskKey | ToldKey
 
 
-class UnknownPayloadError(RemoteProtocolError):
-    """A payload of a later program: to be kept as it is, not to be guessed at."""
+LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
+    (Opcode.ONE, RedisType.SET): 1,
+    (Opcode.INC, RedisType.STRING): 1,
+    (Opcode.KILL_KEY, None): 1,
+    (Opcode.KILL_SLOTS, RedisType.SET): 1,
+    (Opcode.ASK_KEY, None): 1,
+    (Opcode.TOLD_KEY, None): 1,
+}
+"""Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
+
+READS = Span(1, max(LEVELS.values()))
+"""The format levels that this program reads."""
+
+
+class UnreadableError(RemoteProtocolError):
+    """A payload that this program cannot read: its sender broke the format level of the group, or is no gateway."""
+
+
+class LevelNeededError(CrdtcastError):
+    """A write needs an effect of a format level that is not in force; nothing of it was done. `level` is that level."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(f"it needs format level {level}")
+        self.level = level
 
 
 def encode(timestamp: int, effects: list[Effect]) -> bytes:
-    """One message's payload; `timestamp` is the hybrid logical time of the message."""
-    return _pack([FORMAT, timestamp, [_encode(effect) for effect in effects]])
+    """One message's payload, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
+    rows = [_encode(effect) for effect in effects]
+    return _pack([max(map(_level, rows), default=READS.lowest), timestamp, rows])
 
 
-def _encode(effect: Effect) -> list[object]:
+def _level(row: list[Any]) -> int:
+    """The level that has brought in the effect of this row."""
+    opcode = Opcode(row[0])
+    return LEVELS[opcode, RedisType(row[2]) if opcode in _ON_A_TYPE else None]
+
+
+_ON_A_TYPE = frozenset({Opcode.ONE, Opcode.INC, Opcode.KILL_SLOTS})
+"""Effects whose rows name a type, behind the key."""
+
+
+def _encode(effect: Effect) -> list[Any]:
     match effect:
         case One(key, type_, slots):
             return [Opcode.ONE, key, type_, list(slots)]
@@ -122,23 +154,41 @@ def _encode(effect: Effect) -> list[object]:
 
 
 def decode(payload: bytes) -> tuple[int, list[Effect]]:
-    """Time stamp and effects of a payload. Raises UnknownPayloadError for one that this program cannot read."""
+    """Time stamp and effects of a payload. Raises UnreadableError for one that this program cannot read."""
     try:
-        version, timestamp, rows = msgpack.unpackb(payload)
-        if version != FORMAT:
-            raise UnknownPayloadError(
-                f"payload format {version} is newer than this gateway's {FORMAT}"
-            )
+        level, timestamp, rows = msgpack.unpackb(payload)
+        if type(level) is not int or level not in READS:
+            raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
+        if type(timestamp) is not int:
+            raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
         return timestamp, [_decode(row) for row in rows]
-    except UnknownPayloadError:
+    except UnreadableError:
         raise
-    except (ValueError, TypeError, KeyError, msgpack.exceptions.UnpackException) as error:
-        raise UnknownPayloadError(f"payload that this gateway cannot read: {error}") from error
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        RecursionError,
+        msgpack.exceptions.UnpackException,
+    ) as error:
+        raise UnreadableError(f"invalid payload: {error}") from error
+
+
+def decode_own(message: Message | ParkedOperation) -> list[Effect]:
+    """The effects of a message that is stored here. Raises ConfigurationError if this program cannot read them."""
+    try:
+        return decode(message.payload)[1]
+    except UnreadableError as error:
+        raise ConfigurationError(
+            f"the server holds a message that this gateway cannot read ({message.dot.origin}, number "
+            f"{message.dot.counter}: {error}): start the program that wrote it; nothing was touched"
+        ) from error
 
 
 def _decode(row: list[object]) -> Effect:
     match row:
-        # Only the types that this program can apply: the others' effects are kept unread, not misread.
+        # Only the types that this program can apply: anything else is refused, not misread.
         case [Opcode.ONE, bytes(key), RedisType.SET, list(slots)]:
             return One(key, RedisType.SET, tuple(slots))
         case [Opcode.INC, bytes(key), RedisType.STRING, str(delta)]:

@@ -40,13 +40,14 @@ class FixedMember:
         gateway, options = self._gateway, self._gateway.options
         group, name = options.node.group, options.node.name
         file = LocalFile.read(options.state_dir, name)
-        identity = decide(group, name, file, inspection.found)
+        level = options.node.level
+        identity = decide(group, name, file, inspection.found, level)
         if inspection.found.state is not None:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what
             # was read before that may be out of date already, and would be written over it.
             await gateway.claim(connection, inspection.fence, epoch, None)
             inspection = await inspect(connection, options.metadata_db)
-            identity = decide(group, name, file, inspection.found)
+            identity = decide(group, name, file, inspection.found, level)
         if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
             identity = Identity.RENEWED
         state = self._state_for(identity, inspection, file)
@@ -90,6 +91,7 @@ class FixedMember:
             stable={} if found is None else found.stable,
             clock=0 if found is None else found.clock,
             order=0 if found is None else found.order,
+            level=node.level,
         )
 
     def keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:

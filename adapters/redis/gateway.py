@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.fixed import FixedMember
+from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.front import Front
 from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.heldlog import HeldLog
@@ -127,6 +128,8 @@ class Gateway:
         self.address: Address | None = None
         self._log = logger or logging.getLogger("crdtcast.gateway")
         self.hlc = HLC(self.clock.ms)
+        fixed = options.node.level if options.member is None else None
+        self.formats = FormatLevel(fixed, self._log)
         self._poller = Poller(self._log)
         self._epoch = 0
         self._synced: Synced | None = None
@@ -154,6 +157,7 @@ class Gateway:
         self.committer = Committer(
             metadata_db=options.metadata_db,
             clock=self.hlc,
+            formats=self.formats,
             relay=self.relay,
             observer=self,
             flush_clients=lambda: self.front.flush(),
@@ -358,9 +362,12 @@ class Gateway:
         return max(fence + 1, self.clock.ms())
 
     def note(self, *, left: bool = False) -> None:
-        """Write the local file anew: addresses have changed, or it has left its group."""
+        """Rewrite the local file: addresses or the format level have changed, or it has left its group."""
         assert self.inspection is not None and self._state is not None
-        self.write_file(self._state, self.inspection.found, left=left)
+        state, stored = self._state, self.committer.state
+        if stored is not None and stored.incarnation == state.incarnation:
+            state = replace(state, level=stored.level)
+        self.write_file(state, self.inspection.found, left=left)
 
     def write_file(self, state: StoredState, found: Found, *, left: bool = False) -> None:
         """Note in the local file which incarnation goes on beside which server."""
@@ -372,6 +379,7 @@ class Gateway:
             role=found.role,
             durability=found.durability.value,
             server=found.address,
+            level=state.level,
             addresses={} if self.belonging is None else self.belonging.addresses,
             left_out={} if self.belonging is None else self.belonging.left_out,
             left=left,
@@ -488,13 +496,12 @@ class Gateway:
         for message in unstable:
             if message.kind:
                 continue  # of the membership
-            with contextlib.suppress(effects.UnknownPayloadError):
-                _, decoded = effects.decode(message.payload)
-                tag = engine.tag(message.dot)
-                for index, effect in enumerate(decoded):
-                    keyspace.log.apply(effect, tag, index)
-                if keyspace.aside is not None and message.dot.origin == engine.me:
-                    keyspace.aside.found(message.dot, decoded)
+            decoded = effects.decode_own(message)
+            tag = engine.tag(message.dot)
+            for index, effect in enumerate(decoded):
+                keyspace.log.apply(effect, tag, index)
+            if keyspace.aside is not None and message.dot.origin == engine.me:
+                keyspace.aside.found(message.dot, decoded)
 
     def _begin_events(
         self,

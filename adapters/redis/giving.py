@@ -16,14 +16,14 @@ import trio
 
 from crdtcast.adapters.redis.census import take_census
 from crdtcast.adapters.redis.recorder import Read
-from crdtcast.adapters.redis.slices import Ending, Row, Slice, opaque_read, reads_of
-from crdtcast.engine import GroupEngine
-from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
+from crdtcast.adapters.redis.slices import Ending, Row, Slice, reads_of
+from crdtcast.engine import GroupEngine, Span
+from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, pack_entry
 from crdtcast.hosting import Guest, Hosting
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
-from crdtcast.wire_groups import Unable
+from crdtcast.wire_groups import Admit, Unable
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.committer import Commit
@@ -108,10 +108,20 @@ class Giver(Hosting[_Guest]):
             return Unable(True, f"{me} waits for keys that were overwritten past it")
         return None
 
+    def _cannot_read(self, link: Link, reads: Span) -> Unable | None:
+        """What the format level has against giving it anything; it may rise between two slices."""
+        engine = self._gateway.committer.engine
+        assert isinstance(engine, GroupEngine)
+        try:
+            engine.check_reader(link.name, reads)
+        except HandshakeError as error:
+            return Unable(False, str(error))
+        return None
+
     # The copy
 
-    def _copy(self, link: Link) -> None:
-        refusal = self._why_not()
+    def _copy(self, link: Link, reads: Span) -> None:
+        refusal = self._why_not() or self._cannot_read(link, reads)
         if refusal is not None:
             self._answer(link, refusal)
             return
@@ -180,7 +190,7 @@ class Giver(Hosting[_Guest]):
 
     # The admission
 
-    def _admit(self, link: Link, base: str, replaces: tuple[str, ...], witness: bool) -> None:
+    def _admit(self, link: Link, frame: Admit) -> None:
         if (refusal := self._why_not()) is not None:
             self._answer(link, refusal)
             return
@@ -188,15 +198,13 @@ class Giver(Hosting[_Guest]):
         if guest is None or guest.busy or not self._is_enough(guest):
             self._answer(link, Unable(True, "copy the keys first"))
             return
-        self._gateway.committer.at_its_end(partial(self._let_in, guest, base, replaces, witness))
+        self._gateway.committer.at_its_end(partial(self._let_in, guest, frame))
         self._gateway.committer.kick()
 
     def _let_in(
         self,
         guest: _Guest,
-        base: str,
-        replaces: tuple[str, ...],
-        witness: bool,
+        frame: Admit,
         commit: Commit,
     ) -> None:
         """The end of a commit: the group has the joiner from here on, with all that this commit holds."""
@@ -206,8 +214,10 @@ class Giver(Hosting[_Guest]):
         engine = committer.engine
         assert isinstance(engine, GroupEngine)
         try:
-            named = whose_place(engine, base, replaces, self._peers.channel.here)
-            admission = engine.admit(base, replaces=named, witness=witness)
+            named = whose_place(engine, frame.base, frame.replaces, self._peers.channel.here)
+            admission = engine.admit(
+                frame.base, replaces=named, witness=frame.witness, reads=frame.reads
+            )
         except CrdtcastError as error:
             self._answer(guest.link, Unable(isinstance(error, NotReadyError), str(error)))
             return
@@ -215,15 +225,10 @@ class Giver(Hosting[_Guest]):
             Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
         )
         rows: list[Row] = []
-        opaque: dict[bytes, bytes] = {}
         db = self._gateway.options.metadata_db
         keys = sorted(guest.dirty | guest.admitted_with | _touched(commit))
         guest.dirty, guest.admitted_with, guest.offered_on = set(), set(keys), None
-        reads = [
-            *reads_of(keys, committer.keyspace.hidden, db, rows.append),
-            *opaque_read(db, opaque.update),
-        ]
-        pending = Pending(reads)
+        pending = Pending(reads_of(keys, committer.keyspace.hidden, db, rows.append))
         commit.after += pending.reads
         clock = self._gateway.hlc.latest
 
@@ -235,7 +240,7 @@ class Giver(Hosting[_Guest]):
                 return
             await self._peers.gate.wait_synced(committer.commits)
             if self._is_here(guest):
-                self._offer(guest, Ending(packed, clock, opaque, rows).encode())
+                self._offer(guest, Ending(packed, clock, rows).encode())
 
         self._gateway.spawn(give)
 

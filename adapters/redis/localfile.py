@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from crdtcast.adapters.redis.formatlevel import check_stored
 from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
 
@@ -25,6 +26,8 @@ class LocalFile:
     role: str
     durability: str
     """Name of the `Durability` that held when the file was written."""
+    level: int
+    """The format level that a program has to read to go on beside that server."""
     server: str = ""
     """Where the server was, as people write it."""
     addresses: dict[str, str] = field(default_factory=dict)
@@ -33,7 +36,7 @@ class LocalFile:
     """Keys that this member's join did not copy, by type (`census`)."""
     left: bool = False
     """Whether this incarnation has left its group, in order."""
-    format: int = 1
+    format: int = 2
 
     def write(self, directory: Path) -> None:
         """Replace the file atomically; durable when this returns. Raises ConfigurationError if that fails."""
@@ -47,10 +50,14 @@ class LocalFile:
 
     @classmethod
     def read(cls, directory: Path, name: str) -> LocalFile | None:
-        """The file of this node, None if there is none. Raises ConfigurationError for one that is damaged."""
+        """The file of this node, None if there is none.
+
+        Raises ConfigurationError for one that is damaged, OutdatedError for one of a level that is not read.
+        """
         path = directory / f"{name}.json"
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
+            check_stored(str(path), int(fields["level"]))
             return cls(**fields)
         except FileNotFoundError:
             return None
@@ -58,7 +65,7 @@ class LocalFile:
             raise ConfigurationError(
                 f"cannot read {path}: {error.strerror}; the gateway needs a --state-dir of its own"
             ) from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise ConfigurationError(
                 f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
             ) from error

@@ -7,7 +7,6 @@
     hidden:TYPE:KEY   a value whose type is hidden by another under the same key
     damaged  set of keys that were overwritten past the gateway and wait for another region's copy
     foreign:KEY       what was found in the place of such a key, for a week
-    opaque   hash, as `store`, of delivered messages that this program cannot read: kept until one can
     parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
     taken:ORIGIN:COUNTER:PLACE   what an own removal took away that is not stable yet (`aside`)
     joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
@@ -23,18 +22,18 @@ from typing import Any
 
 import msgpack
 
+from crdtcast.adapters.redis.formatlevel import check_stored
 from crdtcast.engine import GroupState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.group_state import pack_state, unpack_state
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector
 
-FORMAT = 1
-GROUP_FORMAT = 2
-"""Of the state of a member of a group whose members come and go: older gateways refuse it."""
+FORMAT = 3
+"""Of the value of `state` up to `level`, which says what the rest is like."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
-OPAQUE, DAMAGED, JOINING, PARKED = b"opaque", b"damaged", b"joining", b"parked"
+DAMAGED, JOINING, PARKED = b"damaged", b"joining", b"parked"
 HIDDEN_PREFIX, TAKEN_PREFIX = b"hidden:", b"taken:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
@@ -58,6 +57,8 @@ class StoredState:
     """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
     """Messages delivered or sent so far, by any incarnation: orders the entries of `store`."""
+    level: int
+    """The format level that a program has to read to go on from this server."""
     founding: str = ""
     """Which group of that name this is, by its founder's first incarnation; empty where the members are fixed."""
     membership: list[Any] | None = None
@@ -67,7 +68,8 @@ class StoredState:
         coming_and_going = {"founding": self.founding, "membership": self.membership}
         return _pack(
             {
-                "format": GROUP_FORMAT if self.founding else FORMAT,
+                "format": FORMAT,
+                "level": self.level,
                 "group": self.group,
                 "name": self.name,
                 "incarnation": self.incarnation,
@@ -98,15 +100,16 @@ class StoredState:
 
     @classmethod
     def decode(cls, raw: bytes) -> StoredState:
-        """Raises ConfigurationError when the value is not ours or of a later program."""
+        """Raises ConfigurationError when the value is not ours, OutdatedError when this program does not read it."""
         try:
             fields = msgpack.unpackb(raw)
             version = fields.pop("format")
-            if version not in (FORMAT, GROUP_FORMAT):
+            if version != FORMAT:
                 raise ConfigurationError(
-                    f"the server's metadata has format {version}, this gateway reads {GROUP_FORMAT}: "
-                    "upgrade the gateway, or point it at another server"
+                    f"the server's metadata has format {version}, this gateway reads {FORMAT}: upgrade the "
+                    "gateway, or point it at another server"
                 )
+            check_stored("the server", int(fields["level"]))
             for name in ("context", "reported"):
                 fields[name] = tuple(Dot(origin, counter) for origin, counter in fields[name])
             fields["members"] = tuple(fields["members"])

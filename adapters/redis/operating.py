@@ -1,4 +1,4 @@
-"""What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `evict`, `leave`, `surrender`.
+"""What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `raise`, `evict`, `leave`, …
 
 The socket is that of `crdtcast node` (`crdtcast.service.admin`); this file says what a gateway has behind it.
 """
@@ -109,6 +109,9 @@ class Operated:
 
     def evict(self, member: str, *, force: bool = False) -> Tag:
         return self._belonging.evict(member, force=force)
+
+    def raise_level(self, level: int) -> Tag:
+        return self._belonging.raise_level(level)
 
     def surrender(self) -> None:
         self._belonging.surrender()

@@ -15,12 +15,13 @@ from typing import NamedTuple, TypeAlias
 
 import msgpack
 
-from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Vector
 
-_FORMAT = "crdtcast parked 1"
+_WHAT = "crdtcast parked"
+_LEVEL = 1
+"""The format level that has brought in rows like these."""
 _pack: Callable[[object], bytes] = msgpack.packb
 
 
@@ -59,10 +60,10 @@ class Mine:
     rebased: bool = False
 
     @classmethod
-    def of(cls, payload: bytes, taken: Mapping[int, Taken | None], home: Vector) -> Mine:
-        """From a message as it was sent; `taken` by the removals' places. Raises UnknownPayloadError."""
+    def of(cls, effects: Sequence[Effect], taken: Mapping[int, Taken | None], home: Vector) -> Mine:
+        """From the effects of a message as it was sent; `taken` by the removals' places."""
         parts: list[Part] = []
-        for place, effect in enumerate(effects.decode(payload)[1]):
+        for place, effect in enumerate(effects):
             match effect:
                 case One() | Inc():
                     parts.append(effect)
@@ -74,15 +75,15 @@ class Mine:
 
     def encode(self) -> bytes:
         rows = [_row(part) for part in self.parts]
-        return _pack([_FORMAT, self.rebased, dict(self.home), rows])
+        return _pack([_WHAT, _LEVEL, self.rebased, dict(self.home), rows])
 
     @classmethod
     def decode(cls, raw: bytes) -> Mine:
         """Raises UnusableInputError."""
         try:
-            format_, rebased, home, rows = msgpack.unpackb(raw)
-            if format_ != _FORMAT:
-                raise ValueError(f"format {format_!r:.40}")
+            what, level, rebased, home, rows = msgpack.unpackb(raw)
+            if what != _WHAT or level != _LEVEL:
+                raise ValueError(f"{what!r:.40} of format level {level!r:.40}")
             return cls(tuple(_part(*row) for row in rows), home, rebased)
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise UnusableInputError(

@@ -66,8 +66,8 @@ class Way(enum.Enum):
     SAME = "same incarnation: the journal is intact"
 
 
-def decide(group: str, name: str, file: LocalFile | None, found: Found) -> Identity:
-    """The way to go on. Raises ConfigurationError, with the way out, where none is safe."""
+def decide(group: str, name: str, file: LocalFile | None, found: Found, level: int = 1) -> Identity:
+    """The way to go on. Raises ConfigurationError, with the way out, where none is safe. level: the operator's."""
     _refuse_others(group, file, found)
     if found.state is None:
         if found.joining is not None:
@@ -81,6 +81,11 @@ def decide(group: str, name: str, file: LocalFile | None, found: Found) -> Ident
         raise ConfigurationError(
             "this server belongs to a member of a group whose members come and go: start the gateway "
             "with --join HOST:PORT of another member (or --found, as before) instead of --peer"
+        )
+    if level < found.state.level:
+        raise ConfigurationError(
+            f"--format-level {level}: this server has been used with format level {found.state.level}, and the level "
+            f"of a group never falls: start the gateway with --format-level {found.state.level}"
         )
     if file is None or file.incarnation != found.state.incarnation:
         return Identity.RENEWED

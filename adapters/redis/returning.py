@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import NOT_KEPT, taken_name
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
-from crdtcast.adapters.redis.effects import Inc, KillKey, KillSlots, One, UnknownPayloadError
+from crdtcast.adapters.redis.effects import Inc, KillKey, KillSlots, One
 from crdtcast.adapters.redis.keyspace import Holds
 from crdtcast.adapters.redis.plan import Expect
 from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
@@ -56,6 +56,8 @@ class Returning:
         """Go on from what the server holds. Raises UnusableInputError, or ConfigurationError from a later program."""
         where = "the key 'parked' of the metadata database"
         self.parked = None if raw is None else unpack_saved(raw, where).parked
+        for operation in () if self.parked is None else self.parked.operations:
+            Mine.decode(operation.payload)
 
     def _pack(self, parked: Parked) -> bytes:
         return pack_saved(Saved(self._group, self._name, parked=parked))
@@ -81,11 +83,7 @@ class Returning:
             some = own[start : start + _READ_AT_ONCE]
             found = await self._taken(connection, some) if is_whole else [{} for _ in some]
             for operation, taken in zip(some, found, strict=True):
-                try:
-                    mine = Mine.of(operation.payload, taken, home)
-                except UnknownPayloadError as error:
-                    self._log.error("message %s is not sent again: %s", operation.dot, error)
-                    continue
+                mine = Mine.of(effects.decode_own(operation), taken, home)
                 packed.append(replace(operation, payload=mine.encode()))
         return self._pack(replace(parked, operations=(*others, *packed)))
 
@@ -96,7 +94,7 @@ class Returning:
         removals = [
             (number, place, effect.key)
             for number, operation in enumerate(operations)
-            for place, effect in enumerate(_decoded(operation.payload))
+            for place, effect in enumerate(effects.decode_own(operation))
             if isinstance(effect, KillKey | KillSlots)
         ]
         found: list[dict[int, Taken | None]] = [{} for _ in operations]
@@ -154,7 +152,7 @@ class Returning:
 
     def add_work(self, engine: GroupEngine) -> None:
         """Something for the next commit, if there is something to be said. Call it when none is under way."""
-        if engine.standing is not Standing.MEMBER:
+        if engine.standing is not Standing.MEMBER or engine.outdated is not None:
             return
         parked = self.parked
         if parked is None:
@@ -280,13 +278,6 @@ def _number(value: object) -> Taken | None:
         return Taken(int(str(value, "ascii")))  # type: ignore[call-overload]
     except (ValueError, TypeError):
         return None
-
-
-def _decoded(payload: bytes) -> list[effects.Effect]:
-    try:
-        return effects.decode(payload)[1]
-    except UnknownPayloadError:
-        return []
 
 
 def _nothing(batch: LocalBatch) -> None:

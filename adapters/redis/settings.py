@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
@@ -81,6 +82,17 @@ class GatewaySettings(MemberSettings):
         "Let clients say what operators may: CRDTCAST EVICT, LEAVE, SURRENDER, CUT, HEAL, ADVANCE.",
         False,
     )
+    format_level: int | None = option(
+        Kind.NUMBER,
+        "Of a group of fixed members: the format level that all its gateways send in, the same at all; without it, the "
+        "lowest of this program.",
+        None,
+    )
+    raise_after: float = option(
+        Kind.SECONDS,
+        "Raise the format level when all members have read a higher one for so long; 0: only by `crdtcast raise`.",
+        86_400.0,
+    )
     cut: tuple[str, ...] = option(Kind.NAMES, "Start with the link to this peer cut.", ())
     clock_offset: int = option(Kind.NUMBER, "Milliseconds added to the clock, for tests.", 0)
     verbose: bool = option(Kind.FLAG, "Log links that come and go: log_level info.", False)
@@ -106,6 +118,10 @@ class GatewaySettings(MemberSettings):
             ]
         if self.found and self.replaces:
             lines.append("replaces goes with join: a founder is the first member")
+        if self.is_open and self.format_level is not None:
+            lines.append(
+                "format_level is for groups of fixed members: this group agrees on it, see `crdtcast raise`"
+            )
         if self.metadata_db < 1:
             lines.append("metadata_db is 0, where the clients' data is: choose another database")
         lines += [
@@ -171,6 +187,8 @@ class GatewaySettings(MemberSettings):
             listen=parse_address(self.peer_listen),
             peers=[parse_address(each) for each in self.join] if self.is_open else self.peers(),
             cut=frozenset(self.cut),
+            level=effects.READS.lowest if self.format_level is None else self.format_level,
+            reads=effects.READS,
             **self.link_options(),
         )
 

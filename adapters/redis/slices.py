@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.keyspace import hidden_key
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.server import Words
 from crdtcast.exceptions import RemoteProtocolError
 
-_FORMAT = "crdtcast keys 1"
+_WHAT = "crdtcast keys"
+_LEVEL = 1
+"""The format level that has brought in rows like these."""
 _MEMBERS_AT_ONCE = 5_000
 
 _pack: Callable[[object], bytes] = msgpack.packb
@@ -49,15 +50,13 @@ class Slice:
     left_out: dict[str, int]
 
     def encode(self) -> bytes:
-        return _pack([_FORMAT, self.place, self.total, self.done, self.rows, self.left_out])
+        return _pack([_WHAT, _LEVEL, self.place, self.total, self.done, self.rows, self.left_out])
 
     @classmethod
     def decode(cls, raw: bytes) -> Slice:
         """Raises RemoteProtocolError for anything else: no gateway has sent it, or one of another version."""
         try:
-            format_, place, total, done, rows, left_out = msgpack.unpackb(raw)
-            if format_ != _FORMAT:
-                raise ValueError(f"format {format_!r:.40}")
+            place, total, done, rows, left_out = _opened(raw)
             left_out = {str(kind): int(number) for kind, number in left_out.items()}
             return cls(int(place), int(total), done is True, [_row(*row) for row in rows], left_out)
         except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
@@ -67,27 +66,33 @@ class Slice:
 @dataclass(frozen=True, slots=True)
 class Ending:
     """What goes with an admission: its entry (`group_state.pack_entry`), and the keys that have changed since they
-    were copied, as of the same instant. clock: greatest hybrid time used or seen. opaque: the hash of that name.
+    were copied, as of the same instant. clock: greatest hybrid time used or seen.
     """
 
     entry: bytes
     clock: int
-    opaque: dict[bytes, bytes]
     rows: list[Row]
 
     def encode(self) -> bytes:
-        return _pack([_FORMAT, self.entry, self.clock, self.opaque, self.rows])
+        return _pack([_WHAT, _LEVEL, self.entry, self.clock, self.rows])
 
     @classmethod
     def decode(cls, raw: bytes) -> Ending:
         """Raises RemoteProtocolError."""
         try:
-            format_, entry, clock, opaque, rows = msgpack.unpackb(raw)
-            if format_ != _FORMAT or type(entry) is not bytes or type(clock) is not int:
-                raise ValueError(f"format {format_!r:.40}")
-            return cls(entry, clock, dict(opaque), [_row(*row) for row in rows])
+            entry, clock, rows = _opened(raw)
+            if type(entry) is not bytes or type(clock) is not int:
+                raise ValueError("an entry or a clock of the wrong type")
+            return cls(entry, clock, [_row(*row) for row in rows])
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise RemoteProtocolError(f"no admission of a gateway: {error}") from error
+
+
+def _opened(raw: bytes) -> list[Any]:
+    what, level, *fields = msgpack.unpackb(raw)
+    if what != _WHAT or level != _LEVEL:
+        raise ValueError(f"{what!r:.40} of format level {level!r:.40}")
+    return list(fields)
 
 
 def _row(key: Any, number: Any, members: Any, hidden: Any) -> Row:
@@ -160,17 +165,3 @@ def commands_for(rows: Iterable[Row], metadata_db: int, hiding: set[bytes]) -> I
 def _added(key: bytes, members: list[bytes]) -> Iterator[Words]:
     for start in range(0, len(members), _MEMBERS_AT_ONCE):
         yield b"SADD", key, *members[start : start + _MEMBERS_AT_ONCE]
-
-
-def opaque_read(metadata_db: int, take: Callable[[dict[bytes, bytes]], None]) -> list[Read]:
-    """The read of the hash `opaque`, at the same instant as those around it."""
-
-    def note(reply: object) -> None:
-        if isinstance(reply, list):
-            take(dict(zip(reply[::2], reply[1::2], strict=True)))
-
-    return [
-        ([b"SELECT", b"%d" % metadata_db], _ignore),
-        ([b"HGETALL", metadata.OPAQUE], note),
-        ([b"SELECT", b"0"], _ignore),
-    ]

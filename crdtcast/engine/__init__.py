@@ -2,12 +2,14 @@
 
 from crdtcast.engine.engine import Engine
 from crdtcast.engine.group import Admission, GroupEngine
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
 from crdtcast.engine.operations import Cut, How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
 
 __all__ = [
+    "PROGRAM",
     "Admission",
     "Cut",
     "Durability",
@@ -22,5 +24,6 @@ __all__ = [
     "Member",
     "Parked",
     "ParkedOperation",
+    "Span",
     "Standing",
 ]

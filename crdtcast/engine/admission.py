@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from crdtcast.engine.level import Span
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.exceptions import HandshakeError, NotReadyError
 from crdtcast.incarnation import base_of, name_of, valid_incarnation
@@ -34,6 +35,19 @@ def asked_before(membership: Membership, base: str) -> str | None:
     if base in membership.replaced or (known is not None and known not in membership.members):
         raise HandshakeError(f"{base} has ended in this group: join under a fresh id")
     return known
+
+
+def check_reader(who: str, reads: Span, in_force: int, agreed: int) -> None:
+    """HandshakeError if the program of a joiner does not read what this member uses, or has agreed to read.
+
+    in_force, agreed: see `Levels`.
+    """
+    needed = agreed if agreed > reads.highest else in_force
+    if needed not in reads:
+        raise HandshakeError(
+            f"the group has format level {needed}, and the program of {name_of(who) or who} reads level {reads}: "
+            f"start a program there that reads level {needed}"
+        )
 
 
 def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -> None:

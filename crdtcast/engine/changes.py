@@ -3,6 +3,7 @@
 Who has delivered the same does the same. docs/protocol.md, *Members that come and go*, says what each rule is for.
 """
 
+from crdtcast.engine.level import Span
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import (
     Cut,
@@ -12,6 +13,8 @@ from crdtcast.engine.operations import (
     Join,
     Leave,
     Operation,
+    Raise,
+    Reads,
     Settled,
     Sweep,
     decode,
@@ -29,10 +32,10 @@ SWEEP_WAIT = 3
 
 
 class MembershipChanges(Reception):
-    """Issues and applies operations; concludes evictions; sweeps and forgets. me, state: see `GroupEngine`."""
+    """Issues and applies operations; concludes evictions; sweeps and forgets. me, state, reads: see `GroupEngine`."""
 
-    def __init__(self, me: str, state: GroupState) -> None:
-        super().__init__(me, state)
+    def __init__(self, me: str, state: GroupState, reads: Span) -> None:
+        super().__init__(me, state, reads)
         self._issued: list[Tag] = []
         self._ended_at: int | None = None  # the tick since which something waits to be swept
         self._refused: set[frozenset[str]] = set()
@@ -41,6 +44,15 @@ class MembershipChanges(Reception):
         for victim, reports in list(self._membership.evictions.items()):
             if victim != me and me not in reports:
                 self._report(victim)  # delivered by whoever gave us this state, after our join
+
+    def _announce(self) -> None:
+        """Tell the group which format levels are read here, if it is not what was said before.
+
+        Not before a member was heard of: it may remember more of this incarnation than its journal.
+        """
+        here, reads = self._membership.members.get(self.me), self._levels.reads
+        if here is not None and here.reads != reads and (self._digests_in or not self._peers):
+            self._issue(Reads(reads))
 
     # Sending and applying
 
@@ -106,6 +118,10 @@ class MembershipChanges(Reception):
             case Settled(incarnation, counter):
                 self._conclude_as_told(incarnation, Cut(counter, How.EVICTED))
                 self._membership.tombs.pop(incarnation, None)
+            case Raise(level):
+                self._levels.add(level, dot)
+            case Reads(span):
+                self._membership.reads(dot.origin, span)
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
         incarnation = joined_id(join.base, dot.origin, dot.counter)
@@ -269,6 +285,9 @@ class MembershipChanges(Reception):
         membership, stable = self._membership, self.stable
         if not membership.swept or membership.evictions:
             return
+        self._levels.in_force(
+            self._stability.stable
+        )  # while the names of those who raised it are known
         for incarnation, sweep in list(membership.swept.items()):
             if incarnation == self.me or stable.get(incarnation, 0) < self.vector[incarnation]:
                 continue
@@ -293,6 +312,8 @@ class MembershipChanges(Reception):
             self._conclude()
         if self._farewell is not None:
             self._look_at_farewell()
-        elif self._membership.ended:
+            return
+        self._announce()
+        if self._membership.ended:
             self._sweep()
             self._forget()

@@ -392,6 +392,24 @@ class Core:
         """Whether `poll` would return something."""
         return self._inbox.has_deliverable()
 
+    def upcoming(self) -> Message | None:
+        """The message that `poll` would deliver next. It is not delivered by that."""
+        return self._inbox.ready[0] if self.has_deliverable() else None
+
+    def refuse(self) -> None:
+        """Leave the `upcoming` message undelivered: this member's program cannot read it.
+
+        Nothing that comes after it is delivered or acknowledged here either, so nothing of it is lost: the others keep
+        it. It comes up again whenever it is repaired, and once another program runs here.
+        """
+        if self.has_deliverable():
+            self._inbox.refuse()
+
+    @property
+    def refused(self) -> dict[str, Message]:
+        """Origin -> its message that this member's program cannot read."""
+        return dict(self._inbox.refused)
+
     def _evaluate(self, *, thoroughly: bool = False) -> None:
         self._evaluate_now = False
         risen = self._stability.evaluate(

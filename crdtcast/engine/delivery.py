@@ -11,6 +11,9 @@ from itertools import chain
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
 
+MOST_BEHIND = 1000
+"""Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
+
 
 class Inbox:
     """Received messages until `take` hands them over, with the index of what they wait for.
@@ -19,19 +22,21 @@ class Inbox:
     the next one; a second copy of it is noticed by `take`.
     """
 
-    __slots__ = ("_pending", "_vector", "duplicates", "ready", "waiting")
+    __slots__ = ("_pending", "_vector", "duplicates", "ready", "refused", "waiting")
 
     def __init__(self, vector: dict[str, int]) -> None:
         self._vector = vector
         self.ready: deque[Message] = deque()
         self._pending: dict[Dot, Message] = {}
         self.waiting: dict[Dot, list[Message]] = {}
+        self.refused: dict[str, Message] = {}
+        """Origin -> its next message, which is deliverable, and which this member's program cannot read."""
         self.duplicates = 0
 
     @property
     def size(self) -> int:
         """How many messages are here."""
-        return len(self.ready) + len(self._pending)
+        return len(self.ready) + len(self._pending) + len(self.refused)
 
     def add(self, message: Message) -> None:
         """Take a message whose dot is not delivered yet."""
@@ -40,7 +45,7 @@ class Inbox:
             self.ready.append(message)
         elif message.dot in self._pending:
             self.duplicates += 1
-        else:
+        elif not self.refused or len(self._pending) < MOST_BEHIND:
             self._pending[message.dot] = message
             self.waiting.setdefault(missing, []).append(message)
 
@@ -65,6 +70,13 @@ class Inbox:
             self.duplicates += 1
         return None
 
+    def refuse(self) -> None:
+        """Leave the next deliverable message undelivered, and with it all that comes after it."""
+        message = self.ready.popleft()
+        if self.refused.get(message.dot.origin) == message:
+            self.duplicates += 1
+        self.refused[message.dot.origin] = message
+
     def delivered(self, dot: Dot) -> None:
         """Wake those that wait under `dot`, which the vector covers now."""
         for message in self.waiting.pop(dot, ()):
@@ -88,7 +100,7 @@ class Inbox:
 
     def messages(self) -> Iterator[Message]:
         """Everything that is here, in no particular order."""
-        return chain(self.ready, self._pending.values())
+        return chain(self.ready, self._pending.values(), self.refused.values())
 
     def purge(self, origin: str, above: int = 0) -> int:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
@@ -100,6 +112,7 @@ class Inbox:
         before = self.size
         self.ready = deque(m for m in self.ready if m.dot not in doomed)
         self._pending = {dot: m for dot, m in self._pending.items() if dot not in doomed}
+        self.refused = {o: m for o, m in self.refused.items() if m.dot not in doomed}
         for dot, waiting in list(self.waiting.items()):
             left = [m for m in waiting if m.dot not in doomed]
             if left:

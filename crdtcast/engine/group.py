@@ -13,13 +13,24 @@ from crdtcast.engine.admission import (
     check_contact,
     check_copy,
     check_joiner,
+    check_reader,
 )
 from crdtcast.engine.changes import MembershipChanges
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
-from crdtcast.engine.operations import Cut, Evict, Join, Leave, Settled
+from crdtcast.engine.operations import (
+    Cut,
+    Evict,
+    Join,
+    Kind,
+    Leave,
+    Raise,
+    Settled,
+    decode,
+)
 from crdtcast.engine.state import EngineCounters
-from crdtcast.exceptions import LocalProtocolError, NotReadyError
-from crdtcast.incarnation import base_of, joined_id
+from crdtcast.exceptions import LocalProtocolError, NotReadyError, OutdatedError
+from crdtcast.incarnation import base_of, joined_id, name_of
 from crdtcast.tags import Tag, Vector
 
 __all__ = ["Admission", "GroupEngine"]
@@ -29,22 +40,34 @@ class GroupEngine(MembershipChanges):
     """One member of a group with members that come and go.
 
     me: own incarnation id. state: what a former process of the *same* incarnation has saved (its journal is provably
-    intact), or what a joiner was given by its contact. `found` makes the first engines of a new group.
+    intact), or what a joiner was given by its contact. reads: the format levels that this program reads; the group is
+    told if that has changed. `found` makes the first engines of a new group.
 
     The runtime syncs `state()` before the outbox leaves: nothing that a crash can take back may be known outside.
 
-    Raises ConfigurationError for a state in which `me` is no member.
+    Raises ConfigurationError for a state in which `me` is no member, OutdatedError for one of a level that is not read.
     """
+
+    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
+        super().__init__(me, state, reads)
 
     @classmethod
     def found(
-        cls, me: str, founders: Iterable[str], witnesses: Iterable[str] = ()
+        cls,
+        me: str,
+        founders: Iterable[str],
+        witnesses: Iterable[str] = (),
+        reads: Span = PROGRAM,
     ) -> "GroupEngine":
-        """One of the first members of a new group, all of whom know each other's ids from the start."""
+        """One of the first members of a new group, all of whom know each other's ids from the start.
+
+        All run programs that read `reads`; its format level is the lowest of these, so that any of them may go back.
+        """
         everybody = sorted({me, *founders})
         voters = set(witnesses)
-        members = tuple(Member(founder, founder in voters) for founder in everybody)
-        return cls(me, GroupState(vector=dict.fromkeys(everybody, 0), members=members))
+        members = tuple(Member(founder, founder in voters, reads) for founder in everybody)
+        vector = dict.fromkeys(everybody, 0)
+        return cls(me, GroupState(vector=vector, members=members, level=reads.lowest), reads)
 
     # Who is in the group
 
@@ -78,6 +101,80 @@ class GroupEngine(MembershipChanges):
         """If this incarnation was evicted: the number of its messages that count, as far as it was told."""
         return self._cut
 
+    # The format level
+
+    @property
+    def level(self) -> int:
+        """The format level that may be used here: every member reads it, or never gets what is sent in it."""
+        if self._evaluate_now and self._levels.raised:
+            self._evaluate()
+        return self._levels.in_force(self._stability.stable)
+
+    @property
+    def agreed(self) -> int:
+        """The greatest level that this member has agreed to read; it may be in force elsewhere already."""
+        return self._levels.agreed
+
+    @property
+    def reads(self) -> Span:
+        """The levels that the program of this member reads."""
+        return self._levels.reads
+
+    @property
+    def outdated(self) -> int | None:
+        """A level that was asked for and that this program does not read: it takes no writes until it is replaced."""
+        refused = self._inbox.refused
+        if not refused:
+            return None
+        operations = [decode(m.kind, m.payload) for m in refused.values() if m.kind == Kind.RAISE]
+        return max((op.level for op in operations if isinstance(op, Raise)), default=None)
+
+    @property
+    def raisable(self) -> int:
+        """The greatest level that all members have said to read, those that are away included."""
+        spans = map(self.span_of, self._membership.members)
+        return min((span.highest for span in spans), default=self.reads.highest)
+
+    def span_of(self, member: str) -> Span:
+        """The levels that the program of a member reads, as it said last."""
+        # What this member's program reads is certain, also before it has been announced.
+        return self.reads if member == self.me else self._membership.members[member].reads
+
+    def lacking_level(self, level: int) -> list[str]:
+        """The members whose programs do not read that level, as they said last."""
+        return sorted(x for x in self._membership.members if level not in self.span_of(x))
+
+    def raise_level(self, level: int) -> Tag:
+        """Ask for a higher format level. It may be used at a member once this is stable there.
+
+        Raises LocalProtocolError if not all members read it, or if there is nothing to raise.
+        """
+        self._refuse_if_ending()
+        self._refuse_if_outdated()
+        if level <= self._levels.agreed:
+            raise LocalProtocolError(f"the group's format level is {self._levels.agreed} already")
+        if lacking := self.lacking_level(level):
+            said = ", ".join(f"{name_of(x)} (reads {self.span_of(x)})" for x in lacking)
+            raise LocalProtocolError(
+                f"cannot raise the format level to {level}: not all members read it: upgrade or evict {said}"
+            )
+        return self._issue(Raise(level))
+
+    def check_reader(self, who: str, reads: Span) -> None:
+        """Raise HandshakeError if a program that reads `reads` must not get what this member has to give."""
+        check_reader(who, reads, self.level, max(self.agreed, self.outdated or 0))
+
+    def outdated_text(self) -> str:
+        """What is wrong with a member that is outdated, and what to do."""
+        return (
+            f"{self.me} takes no writes: its group is about to use format level {self.outdated}, and this program "
+            f"reads {self.reads}: start a program that reads level {self.outdated} here"
+        )
+
+    def _refuse_if_outdated(self) -> None:
+        if self.outdated is not None:
+            raise OutdatedError(self.outdated_text())
+
     # What members and operators ask for
 
     def admit(
@@ -88,6 +185,7 @@ class GroupEngine(MembershipChanges):
         copied_from: str | None = None,
         replaces: Iterable[str] = (),
         witness: bool = False,
+        reads: Span = PROGRAM,
     ) -> Admission:
         """Let a joiner in; it may send as soon as it has the admission and the application's state of this instant.
 
@@ -97,11 +195,13 @@ class GroupEngine(MembershipChanges):
             that it was copied from; what lies beyond it is what has to travel with the admission.
         replaces: bases or ids of the incarnations that the joiner takes the place of: earlier lives of the same node,
             or one that the operator declares lost. They are evicted with the join, whether or not they are known here.
+        reads: the format levels that the joiner's program reads.
 
         Raises NotReadyError if this member cannot do it yet, and HandshakeError if it must not at all.
         """
         membership = self._membership
         check_contact(membership, over=self._over)
+        self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:
             return Admission(known, self.state())
@@ -114,7 +214,7 @@ class GroupEngine(MembershipChanges):
             if base_of(victim) in replaced and victim not in membership.evictions:
                 # First, so that our report is the joiner's, too.
                 self._issue(Evict(victim, force=False))
-        tag = self._issue(Join(base, replaced, witness, dict(self.vector)))
+        tag = self._issue(Join(base, replaced, witness, dict(self.vector), reads))
         return Admission(joined_id(base, self.me, tag.dot.counter), self.state())
 
     def leave(self) -> Tag:
@@ -162,8 +262,12 @@ class GroupEngine(MembershipChanges):
         return issued
 
     def send(self, payload: bytes, *, after: Iterable[Tag] | None = None) -> Tag:
-        """tcbroadcast, see `Core.send`. EndedError once this incarnation leaves or has ended."""
+        """tcbroadcast, see `Core.send`. EndedError once this incarnation leaves or has ended, OutdatedError while its
+        program does not read the group's format.
+        """
         self._refuse_if_ending()
+        if self._inbox.refused:
+            self._refuse_if_outdated()
         return super().send(payload, after=None if after is None else tuple(after))
 
     # Looking in

@@ -6,8 +6,9 @@ and whether the survivors are a majority. Everything here is the same at members
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from crdtcast.engine.level import PROGRAM, Raised, Span
 from crdtcast.engine.operations import Cut, How, Join
 from crdtcast.engine.state import EngineState
 from crdtcast.incarnation import base_of, joined_by
@@ -45,10 +46,13 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. witness: it votes, reports and stores, but holds no application state."""
+    """One member. witness: it votes, reports and stores, but holds no application state. reads: the format levels that
+    its program reads, as it said last.
+    """
 
     incarnation: str
     witness: bool = False
+    reads: Span = PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class GroupState(EngineState):
     members: all, oneself included. replaced: base of an incarnation -> member whose join replaces it. ended:
     incarnations that have ended and were not dropped. evictions: victim -> reporter -> what it had delivered of the
     victim. forced: victims by an operator's word. swept: ended incarnation -> first delivered sweep that lists it.
-    tombs: cuts of the evicted that have not settled. dropped: see `Digest`.
+    tombs: cuts of the evicted that have not settled. dropped: see `Digest`. level: the format level in force. raised:
+    what was asked for beyond that.
     """
 
     members: tuple[Member, ...] = ()
@@ -69,6 +74,8 @@ class GroupState(EngineState):
     swept: Mapping[str, Dot] = field(default_factory=dict)
     tombs: Mapping[str, Cut] = field(default_factory=dict)
     dropped: int = 0
+    level: int = PROGRAM.lowest
+    raised: tuple[Raised, ...] = ()
 
 
 class Membership:
@@ -147,7 +154,7 @@ class Membership:
 
     def join(self, incarnation: str, join: Join) -> None:
         """It is a member. What its contact has reported on victims counts for it, too."""
-        self.members[incarnation] = Member(incarnation, join.witness)
+        self.members[incarnation] = Member(incarnation, join.witness, join.reads)
         self._by_base[join.base] = incarnation
         for base in join.replaces:
             self.replaced[base] = incarnation
@@ -157,6 +164,12 @@ class Membership:
         for reports in self.evictions.values():
             if reporter in reports:
                 reports[incarnation] = reports[reporter]
+
+    def reads(self, incarnation: str, span: Span) -> None:
+        """A member has announced the format levels that its program reads."""
+        member = self.members.get(incarnation)
+        if member is not None:
+            self.members[incarnation] = replace(member, reads=span)
 
     def end(self, incarnation: str, cut: Cut) -> None:
         """It is no member any more."""

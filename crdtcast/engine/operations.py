@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import base_of, valid_incarnation
 from crdtcast.tags import Vector
@@ -25,6 +26,8 @@ class Kind(enum.IntEnum):
     FROZEN = 4
     SWEEP = 5
     SETTLED = 6
+    RAISE = 7
+    READS = 8
 
 
 class How(enum.IntEnum):
@@ -48,13 +51,15 @@ class Join:
     """`base` is a member from here on: with the state of its contact, which had delivered `vector`.
 
     replaces: bases of earlier incarnations of the same node, or of one that the operator declares replaced; they are
-        victims from here on, and do not count in any majority. witness: it holds no application state.
+        victims from here on, and do not count in any majority. witness: it holds no application state. reads: the
+        format levels that its program reads.
     """
 
     base: str
     replaces: tuple[str, ...]
     witness: bool
     vector: Vector
+    reads: Span = PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +102,29 @@ class Settled:
     counter: int
 
 
-Operation: TypeAlias = Join | Leave | Evict | Frozen | Sweep | Settled
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """The group's format level shall be `level`: it may be used where this is stable."""
+
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The sender's program reads these format levels from here on: it was upgraded, or is an older one again."""
+
+    span: Span
+
+
+Operation: TypeAlias = Join | Leave | Evict | Frozen | Sweep | Settled | Raise | Reads
 
 
 def encode(operation: Operation) -> tuple[Kind, bytes]:
     """The kind and the payload of the message that carries it."""
     fields: list[Any]
     match operation:
-        case Join(base, replaces, witness, vector):
-            kind, fields = Kind.JOIN, [base, list(replaces), witness, dict(vector)]
+        case Join(base, replaces, witness, vector, reads):
+            kind, fields = Kind.JOIN, [base, list(replaces), witness, dict(vector), list(reads)]
         case Leave(ended):
             kind, fields = Kind.LEAVE, _listed(ended)
         case Evict(incarnation, force):
@@ -116,6 +135,10 @@ def encode(operation: Operation) -> tuple[Kind, bytes]:
             kind, fields = Kind.SWEEP, _listed(ended)
         case Settled(incarnation, counter):
             kind, fields = Kind.SETTLED, [incarnation, counter]
+        case Raise(level):
+            kind, fields = Kind.RAISE, [level]
+        case Reads(span):
+            kind, fields = Kind.READS, list(span)
     return kind, msgpack.packb(fields)
 
 
@@ -159,9 +182,24 @@ def _counter(number: Any) -> int:
     return number
 
 
-def _join(base: Any, replaces: Any, witness: Any, vector: Any) -> Join:
+def _join(base: Any, replaces: Any, witness: Any, vector: Any, reads: Any) -> Join:
     known = {_incarnation(origin): _counter(counter) for origin, counter in vector.items()}
-    return Join(_base(base), tuple(map(_base, replaces)), bool(witness), known)
+    return Join(_base(base), tuple(map(_base, replaces)), bool(witness), known, read_span(*reads))
+
+
+def read_level(number: Any) -> int:
+    """A format level that another program has written. Raises RemoteProtocolError for anything else."""
+    if type(number) is not int or number < 1:
+        raise RemoteProtocolError(f"invalid format level {number!r:.80}")
+    return number
+
+
+def read_span(lowest: Any, highest: Any) -> Span:
+    """A span of levels that another program has written. Raises RemoteProtocolError for anything else."""
+    span = Span(read_level(lowest), read_level(highest))
+    if span.lowest > span.highest:
+        raise RemoteProtocolError(f"invalid span of format levels: {span}")
+    return span
 
 
 def _cuts(listed: Any) -> tuple[tuple[str, Cut], ...]:
@@ -175,4 +213,6 @@ _READ: dict[int, Callable[..., Operation]] = {
     Kind.FROZEN: lambda who, counter: Frozen(_incarnation(who), _counter(counter)),
     Kind.SWEEP: lambda *ended: Sweep(_cuts(ended)),
     Kind.SETTLED: lambda who, counter: Settled(_incarnation(who), _counter(counter)),
+    Kind.RAISE: lambda level: Raise(read_level(level)),
+    Kind.READS: lambda lowest, highest: Reads(read_span(lowest, highest)),
 }

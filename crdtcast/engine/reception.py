@@ -11,8 +11,9 @@ from typing import ClassVar
 from crdtcast.engine.checks import check_group_digest, check_incarnation, check_message
 from crdtcast.engine.core import Core
 from crdtcast.engine.leaving import Farewell
+from crdtcast.engine.level import Levels, Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
-from crdtcast.engine.operations import How, decode
+from crdtcast.engine.operations import How, Kind, Raise, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.vouching import Vouching
@@ -32,8 +33,10 @@ class Reception(Core):
 
     _stability: SweptRows
 
-    def __init__(self, me: str, state: GroupState) -> None:
+    def __init__(self, me: str, state: GroupState, reads: Span) -> None:
         super().__init__(me)
+        self._levels = Levels(reads, state.level, state.raised)
+        self._check_program()
         self._membership = self.membership_type(me, self.vector, state)
         if not valid_incarnation(me) or me not in {*self._membership.members, *state.ended}:
             raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
@@ -58,6 +61,10 @@ class Reception(Core):
         )
         if me in self._membership.ended:
             self._say_farewell(alone=not self._peers)
+
+    def _check_program(self) -> None:
+        levels = self._levels
+        check_program(self.me, levels.reads, levels.in_force({}), levels.agreed)
 
     # What this incarnation is
 
@@ -251,18 +258,29 @@ class Reception(Core):
             origin, counter = message.dot
             bound = vouching.bound.get(origin)
             if bound is None:
-                if origin in membership.members:
-                    return True
                 cut = membership.ended.get(origin)
-                if cut is not None and counter <= cut.counter:
-                    return True
-                self._purged += 1
-            elif counter <= bound:
+                counts = origin in membership.members or (
+                    cut is not None and counter <= cut.counter
+                )
+                self._purged += not counts
+            else:
+                counts = counter <= bound
+                if not counts:
+                    vouching.held[origin] = message
+            if not counts:
+                inbox.ready.popleft()
+            elif self._can_follow(message):
                 return True
             else:
-                vouching.held[origin] = message
-            inbox.ready.popleft()
+                inbox.refuse()
         return False
+
+    def _can_follow(self, message: Message) -> bool:
+        """Whether the program of this member reads the format level that is asked for, if one is."""
+        if message.kind != Kind.RAISE:
+            return True
+        operation = decode(message.kind, message.payload)
+        return isinstance(operation, Raise) and operation.level <= self._levels.reads.highest
 
     # Waiting for acknowledgements of all that a leaver has
 
@@ -315,4 +333,6 @@ class Reception(Core):
             swept=dict(membership.swept),
             tombs=dict(membership.tombs),
             dropped=self._dropped,
+            level=self._levels.in_force(self._stability.stable),
+            raised=self._levels.raised,
         )

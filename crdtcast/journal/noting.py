@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
-from crdtcast.engine import GroupState, Parked
+from crdtcast.engine import PROGRAM, GroupState, Parked, Span
 from crdtcast.engine.store import Store, Stored
 from crdtcast.journal.saved import Batch, Happened, Life
 from crdtcast.messages import Message
@@ -37,8 +37,8 @@ class NotingEngine(SpillingEngine):
 
     _store: NotingStore
 
-    def __init__(self, me: str, state: GroupState) -> None:
-        super().__init__(me, state)
+    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
+        super().__init__(me, state, reads)
         # What was restored is in the journal; what was issued since (a report, perhaps) is not.
         restored = len(state.unstable)
         del self._store.happened[:restored]

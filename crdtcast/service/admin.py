@@ -16,10 +16,12 @@ from crdtcast.incarnation import name_of
 from crdtcast.link import STREAM_ERRORS
 from crdtcast.service.administered import Administered
 from crdtcast.service.lines import Lines, greet
+from crdtcast.service.policy import level_to_raise
 from crdtcast.status import as_json
 
 _GREETING_SECONDS = 5.0
 _FAREWELL_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
 _SECONDS = 30.0
 """How long evictions, comparisons and waits take at most, unless the request says it."""
 _MOST_SECONDS = 365 * 86_400.0
@@ -51,6 +53,7 @@ class Admin:
             "members": self._members,
             "evict": self._evict,
             "surrender": self._surrender,
+            "raise": self._raise,
             "leave": self._leave,
             "stop": self._stop,
             "cut": self._cut,
@@ -142,6 +145,24 @@ class Admin:
             f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a "
             "majority. It goes on when they are back; evict those that are gone, too, or use --force, "
             "which does without a majority"
+        )
+
+    async def _raise(self, asked: Asked) -> Any:
+        member, wanted = self._process.member, asked.get("level")
+        if wanted is not None and (type(wanted) is not int or wanted < 1):
+            raise LocalProtocolError(f"level is {wanted!r}: give a number")
+        level = level_to_raise(member.engine, wanted)
+        member.raise_level(level)
+        with trio.move_on_after(seconds_of(asked)):
+            while member.engine.level < level:
+                with trio.move_on_after(_LOOK_SECONDS):
+                    await member.changed()
+        if member.engine.level >= level:
+            return {"level": level}
+        waits = ", ".join(sorted(map(name_of, member.engine.held_back_by()))) or "this member"
+        raise LocalProtocolError(
+            f"format level {level} is asked for, and not in force yet: {waits} has to acknowledge it. That comes by "
+            "itself when all are back and read it; `crdtcast status` says when"
         )
 
     async def _surrender(self, asked: Asked) -> Any:

@@ -1,4 +1,4 @@
-"""`crdtcast status`, `members`, `verify`, `evict`, `leave`, `surrender` and `object`: ask a running node."""
+"""`crdtcast status`, `members`, `verify`, `evict`, `leave`, `surrender`, `raise` and `object`: ask a running node."""
 
 import json
 import sys
@@ -153,6 +153,21 @@ def surrender(yes: bool, as_json: bool, **where: Any) -> None:
     if not yes:
         _confirm("What is stable on this side alone is LOST. Give it up?", "--yes")
     _print(Where(**where).ask("surrender"), as_json, lambda _: "given up: it joins the other side")
+
+
+@click.command(name="raise")
+@click.argument("level", type=click.IntRange(1), required=False)
+@click.option("--seconds", default=30.0, show_default=True, help="How long to wait for all.")
+@asks
+@as_json
+def raise_(level: int | None, seconds: float, as_json: bool, **where: Any) -> None:
+    """Raise the group's format level, to LEVEL or as far as all members read.
+
+    From then on the group may use what later programs have brought in, and none of its members can go back to a
+    program that does not read that. Refused as long as a member does not read it, one that is away included.
+    """
+    found = Where(**where).ask("raise", level=level, seconds=seconds)
+    _print(found, as_json, lambda f: f"the group uses format level {f['level']}")
 
 
 @click.command()

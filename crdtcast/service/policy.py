@@ -1,8 +1,9 @@
-"""Evicting whoever is silent for too long, if the operator has said so beforehand. Pure."""
+"""Evicting whoever is silent for too long, if the operator has said so beforehand; which level to raise to. Pure."""
 
 from collections.abc import Mapping
 
 from crdtcast.engine import GroupEngine
+from crdtcast.exceptions import LocalProtocolError
 from crdtcast.incarnation import name_of
 from crdtcast.suspicion import Suspect
 
@@ -28,3 +29,22 @@ def to_evict(engine: GroupEngine, suspects: Mapping[str, Suspect], after: float)
         and name_of(me) in suspects
         and suspects[name_of(me)].silence >= after
     ]
+
+
+def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:
+    """The format level to ask for: that one, or the greatest that all members read.
+
+    Raises LocalProtocolError, with the members that must be upgraded, if all read the present one only.
+    """
+    if level is not None:
+        return level
+    if engine.raisable > engine.agreed:
+        return engine.raisable
+    if engine.reads.highest <= engine.agreed:
+        raise LocalProtocolError(
+            f"nothing to raise: the group's format level is {engine.agreed}, the highest that this program reads"
+        )
+    lacking = ", ".join(map(name_of, engine.lacking_level(engine.agreed + 1)))
+    raise LocalProtocolError(
+        f"the group's format level stays {engine.agreed}: upgrade {lacking} first, or evict those that are gone"
+    )

@@ -52,6 +52,8 @@ def status(found: Answer) -> str:
         f"stability lag {seconds(found['stability_lag'])}, repairs {found['repair']['repeated']:,}, "
         f"clock drift refused {found['clock_drift_refused']:,}",
     ]
+    if found.get("format") is not None:
+        lines.append(format_level(found))
     if "objects" in found:
         lines.append(f"objects {found['objects']:,}")
     if found["journal"] is None:
@@ -78,6 +80,24 @@ def status(found: Answer) -> str:
         refused = ", ".join(f"{reason} {n}" for reason, n in sorted(found["refused"].items()))
         lines.append(f"refused connections: {refused}")
     return "\n".join(lines)
+
+
+def format_level(found: Answer) -> str:
+    """The format level of the group, and who has to be upgraded for a higher one."""
+    level, agreed, outdated = (found["format"][key] for key in ("level", "agreed", "outdated"))
+    reads = {m["name"]: m["reads"][1] for m in found["members"] if m["reads"] is not None}
+    line = f"format level {level}"
+    if outdated is not None:
+        return f"{line}; OUTDATED: start a program that reads level {outdated} here, until then no writes are taken"
+    if agreed > level:
+        return f"{line}, {agreed} comes when all members have acknowledged it"
+    highest = max(reads.values(), default=level)
+    if highest <= level:
+        return line
+    lacking = sorted(name for name, reads_to in reads.items() if reads_to < highest)
+    if lacking:
+        return f"{line}; some read {highest}, upgrade {', '.join(lacking)} to use it"
+    return f"{line}; all members read {highest}: `crdtcast raise`"
 
 
 def _of_most(found: Answer) -> str:

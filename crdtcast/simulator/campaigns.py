@@ -130,6 +130,24 @@ CAMPAIGNS: dict[str, Campaign] = {
         pairs=1,
         happens=("cuts", "joined", "evictions_refused"),
     ),
+    "levels": Campaign(
+        faults=replace(
+            Faults.named(
+                ("loss", "partition", "asymmetric", "restart", "join", "leave", "evict", "upgrade")
+            ),
+            join=12,
+        ),
+        limits=Limits(joins=4, evictions=1),
+        happens=(
+            "upgrades",
+            "downgrades",
+            "raised",
+            "outdated",
+            "not_raised",
+            "joined",
+            "evictions",
+        ),
+    ),
     "force": Campaign(
         faults=Faults.named((*NETWORK, "restart", "evict", "force")),
         limits=Limits(evictions=2),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.engine.operations import How
 from crdtcast.engine.reissue import Parked
-from crdtcast.exceptions import HandshakeError, NotReadyError
+from crdtcast.exceptions import HandshakeError, NotReadyError, OutdatedError
 from crdtcast.incarnation import base_of
 from crdtcast.simulator.application import Application, Copy
 from crdtcast.simulator.failure import Failure
@@ -47,7 +47,7 @@ def replace(world: "GroupWorld", name: str, old: str, contact: str) -> bool:
     target = world.machines.get(old)
     if target is not None and target.up:
         return False
-    machine = world.machines[name] = Machine(name)
+    machine = world.machines[name] = Machine(name, reads=host.reads)
     if _ask(world, machine, host, None, (old if target is None else target.me,)):
         return True
     del world.machines[name]
@@ -70,6 +70,7 @@ def _ask(
             covered=bulk.vector if bulk else {},
             replaces=replaces,
             witness=machine.witness,
+            reads=machine.reads,
         )
     except NotReadyError:
         world.counts["not_ready"] += 1
@@ -106,7 +107,13 @@ def install(world: "GroupWorld", machine: Machine, letter: Letter) -> None:
         applied = {**machine.bulk.applied, **applied}
     if machine.witness:
         applied, removed = {}, set()
-    engine = world.engine_type(letter.admission.incarnation, letter.admission.state)
+    admission = letter.admission
+    try:
+        engine = world.engine_type(admission.incarnation, admission.state, machine.reads)
+    except OutdatedError:
+        world.counts["outdated"] += 1  # it asks again, and is told so by its contact
+        return
+    world.formats.check(machine, applied)
     machine.commits = []
     machine.start(engine, Application(applied, removed))
     world.checker.joined_from(machine.me, letter.known)
@@ -131,7 +138,11 @@ def copy(world: "GroupWorld", name: str, source: str) -> bool:
     # Only what is durable there is handed out, as of the last sync.
     if not host.commits or not world.wires.open(name, source):
         return False
+    if not world.may_copy(host, machine):
+        world.counts["not_admitted"] += 1
+        return False
     saved = host.commits[-1]
+    world.formats.check(machine, saved.application.applied)
     machine.bulk = Copy(dict(saved.application.applied), dict(saved.state.vector))
     machine.bulks += 1
     return True

@@ -40,6 +40,8 @@ class Faults:
     """… by force, whatever the majority. Two sides may do it to each other."""
     ghost: int = 0
     """A copy of a process that has ended long ago dials again."""
+    upgrade: int = 0
+    """A member gets a later program, or an older one again; somebody raises the format level."""
 
     @classmethod
     def named(cls, names: Iterable[str]) -> "Faults":
@@ -82,4 +84,5 @@ STRONG = Faults(
     evict=5,
     force=2,
     ghost=20,
+    upgrade=8,
 )

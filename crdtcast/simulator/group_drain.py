@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.engine.membership import Standing
 from crdtcast.incarnation import base_of, name_of
-from crdtcast.simulator import entering, returning
+from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.member import Machine, Phase
 
@@ -24,6 +24,8 @@ MAX_SPARES = 4
 """New machines that may take the place of dead ones."""
 STANDSTILL = 150
 """Rounds without any change after which a run is judged as it is."""
+RAISE_EVERY = 10
+"""Rounds between two attempts to raise the format level, where programs were upgraded."""
 EXCHANGES = 300
 RETURNS = 60
 """How often members may be stopped and join again in a run before that counts as going on for ever."""
@@ -38,6 +40,7 @@ class Drain:
         self._since = 0  # round since which the same evictions and disputes are open
         self._open: object = None
         self._spares = 0
+        self._upgrades = False
         self._forced = False
         self._sends_again = True
         self._still = 0  # rounds in which nothing at all has changed
@@ -45,9 +48,14 @@ class Drain:
 
     def run(self) -> None:
         """Until everything is settled, or nothing more can be expected."""
-        self.world.settling = True
+        world = self.world
+        self._upgrades = any(world.counts[verb] for verb in ("upgrades", "downgrades"))
+        if self._upgrades and not world.settling:
+            upgrades.replace_all(world)
+        world.settling = True
         for _ in self._rounds(ROUNDS):
-            if self.settled() or self._stands_still():
+            lagging = self._upgrades and upgrades.lagging(world)
+            if (self.settled() and not lagging) or self._stands_still():
                 break
 
     def calm(self, rounds: int) -> None:
@@ -124,6 +132,9 @@ class Drain:
         if world.counts["stopped"] > RETURNS:
             raise Failure("unrest", "members are told that they have ended, again and again")
         self._bury(active)
+        if self._upgrades and self.rounds % RAISE_EVERY == 0:
+            for machine in upgrades.lagging(world)[:1]:
+                world.apply(("raise", machine.name))
         outside = [m.name for m in world.machines.values() if self.wants_in(m)]
         state = [(m.name, sorted(m.running.victims), m.running.standing) for m in active], outside
         unsettled = outside or any(

@@ -6,11 +6,12 @@ from dataclasses import replace
 from crdtcast.engine.core import Core
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.leaving import Farewell, Lacking
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Membership
 from crdtcast.engine.operations import Cut, Join
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.swept import SweptRows
-from crdtcast.messages import Digest, DigestKind
+from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot, Vector
 
 
@@ -331,14 +332,46 @@ class VictimsSweep(GroupEngine):
 class StartsSilent(GroupEngine):
     """A joiner reports on the evictions that were opened between its join and the state it starts from."""
 
-    def __init__(self, me: str, state: GroupState) -> None:
+    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
         self._silent = True
-        super().__init__(me, state)
+        super().__init__(me, state, reads)
         self._silent = False
 
     def _report(self, victim: str) -> None:
         if not self._silent:
             super()._report(victim)
+
+
+class UsesAtDelivery(GroupEngine):
+    """A format level is used when its raise is stable: until then a member may lack it."""
+
+    @property
+    def level(self) -> int:
+        return self.agreed
+
+
+class AnyProgram(GroupEngine):
+    """A contact lets in only whose program reads what the group uses, or is about to use."""
+
+    def check_reader(self, who: str, reads: Span) -> None:
+        pass
+
+
+class FollowsBlindly(GroupEngine):
+    """A member does not acknowledge a raise beyond what its program reads."""
+
+    def _can_follow(self, message: Message) -> bool:
+        return True
+
+    def _check_program(self) -> None:
+        pass
+
+
+class GoesBack(GroupEngine):
+    """An older program refuses the state of a member that has agreed to read more."""
+
+    def _check_program(self) -> None:
+        pass
 
 
 MUTANTS: dict[str, type[GroupEngine]] = {
@@ -373,4 +406,8 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "blank-rows": NewRowsBlank,
     "victims-sweep": VictimsSweep,
     "starts-silent": StartsSilent,
+    "uses-at-delivery": UsesAtDelivery,
+    "any-program": AnyProgram,
+    "follows-blindly": FollowsBlindly,
+    "goes-back": GoesBack,
 }

@@ -13,6 +13,7 @@ from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.member import Machine, Phase
 from crdtcast.simulator.schedule import Action
+from crdtcast.simulator.upgrades import LATEST
 
 RARELY = 0.08
 """How often a packet on a slow link is taken when it is its turn."""
@@ -102,6 +103,7 @@ class GroupScheduler:
         options["die"] = faults.crash if counts["deaths"] < limits.deaths and len(living) > 1 else 0
         options["enter"] = faults.join if counts["joined"] < limits.joins else 0
         options["leave"] = faults.leave if len(living) > 2 else 0
+        options["upgrade"] = options["roll"] = faults.upgrade
         asked = counts["evict_asked"] + counts["forced"]
         options["evict"] = faults.evict if asked < limits.evictions else 0
         options["force"] = faults.force if asked < limits.evictions else 0
@@ -159,6 +161,25 @@ class GroupScheduler:
             yield (verb, self.chance.choice(living).name)
 
     _crash = _leave = _one
+
+    def _upgrade(self, verb: str) -> Iterator[Action]:
+        name = self.chance.choice(sorted(self.world.machines))
+        yield (verb, name, self.chance.randint(1, LATEST))
+
+    def _roll(self, verb: str) -> Iterator[Action]:
+        """Nearly all are upgraded, somebody raises the level, and one or another goes back."""
+        highest = self.chance.randint(2, LATEST)
+        for name in sorted(self.world.machines):
+            if self.chance.random() < 0.9:
+                yield ("upgrade", name, highest)
+        if self.chance.random() < 0.7:
+            yield ("calm", self.chance.randint(1, 3))
+        if self.chance.random() < 0.4:
+            yield from self._upgrade("upgrade")
+        for machine in self.chance.sample(living := self.world.living(), min(2, len(living))):
+            yield ("raise", machine.name)
+        if self.chance.random() < 0.4:
+            yield from self._upgrade("upgrade")
 
     def _die(self, verb: str) -> Iterator[Action]:
         living = [m for m in self.world.living() if m.active]
@@ -221,6 +242,8 @@ class GroupScheduler:
         if not contacts or not fresh:
             return
         name = self.chance.choice(left) if left and self.chance.random() < 0.4 else fresh[0]
+        if self.temper.faults.upgrade:
+            yield ("upgrade", fresh[0], self.chance.randint(1, LATEST))
         dead = [m.name for m in self.world.machines.values() if m.phase is Phase.DEAD]
         if dead and self.chance.random() < 0.5:
             yield ("replace", fresh[0], self.chance.choice(dead), self.chance.choice(contacts))

@@ -14,6 +14,8 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
     surrender X  X's operator gives its side up        reissue X    X sends one operation of its former life again
     ghost X n    a copy of X's n-th former process is started, long after
+    upgrade X n  X gets the program that reads the format levels up to n, an older or a later one
+    raise X      X's operator raises the group's format level as far as all members have said to read
     calm n       for n rounds everything works, and the operator lets those in who are outside
 """
 
@@ -28,7 +30,7 @@ from crdtcast.engine.operations import How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
 from crdtcast.messages import Ended
-from crdtcast.simulator import entering, returning
+from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.application import (
     is_removal,
     operation_name,
@@ -41,6 +43,7 @@ from crdtcast.simulator.ledger import Ledger
 from crdtcast.simulator.member import Letter, Machine, Phase
 from crdtcast.simulator.observer import Observer
 from crdtcast.simulator.schedule import Action
+from crdtcast.simulator.upgrades import Formats
 from crdtcast.simulator.wires import Parcel, Wires
 from crdtcast.tags import Dot, Tag, Vector, covers
 
@@ -64,6 +67,7 @@ class GroupWorld:
         self.machines = {name: Machine(name, name in witnesses) for name in founders}
         self.wires = Wires()
         self.ledger = Ledger()
+        self.formats = Formats()
         self.counts: Counter[str] = Counter()
         self.settling = False
         """Whether the run is over but for what follows from it: see `crdtcast.simulator.group_drain`."""
@@ -118,6 +122,8 @@ class GroupWorld:
             return entering.copy(self, words[0], words[1])
         if verb == "replace":
             return entering.replace(self, *words)
+        if verb == "upgrade":
+            return upgrades.upgrade(self, words[0], int(arguments[1]))
         machine = self.machines.get(words[0])
         if machine is None:
             return False
@@ -160,6 +166,8 @@ class GroupWorld:
                 if not machine.active or machine.ghost or machine.parked is not None:
                     return False
                 return self._asks(engine.leave)
+            case "raise":
+                return upgrades.raise_level(self, machine)
             case "evict" | "force":
                 return self._evict(machine, victim, force=verb == "force")
             case "surrender":
@@ -172,9 +180,14 @@ class GroupWorld:
     def _send(self, machine: Machine) -> bool:
         if not machine.active or machine.ghost or machine.witness:
             return False
+        if machine.running.outdated is not None:
+            return False
         payload = operation_name(self.counts["sent"], machine.name)
         if is_removal(payload):
             self.ledger.seen[payload] = frozenset(machine.application.applied)
+        level = machine.running.level
+        upgrades.check_use(self, machine, level)
+        self.formats.sent(payload, level)
         tag = machine.running.send(payload)
         self.counts["sent"] += 1
         self.sent(machine, tag)
@@ -206,6 +219,7 @@ class GroupWorld:
     def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
         """The application of a machine applies an operation."""
         application, dot = machine.application, tag.dot
+        self.formats.check(machine, [payload])
         operation, meant = without_meaning(payload)
         if not application.apply(operation, dot) and operation not in self.ledger.repeatable:
             # That may happen to one that the group has cut off, and that has not been told yet; see `verdict`.
@@ -233,6 +247,15 @@ class GroupWorld:
     def to_send_again(self, machine: Machine, parked: Parked) -> tuple[ParkedOperation, ...]:
         """Of what a former life has sent, that which the group does not have."""
         return parked.uncovered(machine.running)
+
+    def may_send(self, machine: Machine, payload: bytes) -> bool:
+        """Whether the level that an operation of a former life was sent in may be used by now."""
+        engine = machine.running
+        return engine.outdated is None and self.formats.level(payload) <= engine.level
+
+    def may_copy(self, host: Machine, machine: Machine) -> bool:
+        """Whether the program of a machine reads what that host would give it."""
+        return upgrades.may_copy(host, machine)
 
     def noted(self, parked: Parked, operation: ParkedOperation, dot: Dot) -> Parked:
         """An operation goes out again, which is noted before it leaves."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from crdtcast.checker import Snapshot as KnownThen
 from crdtcast.engine.group import Admission, GroupEngine
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Standing
 from crdtcast.engine.reissue import Parked
 from crdtcast.incarnation import new_incarnation
@@ -58,6 +59,8 @@ class Machine:
 
     name: str
     witness: bool = False
+    reads: Span = PROGRAM
+    """The format levels that its program reads."""
     ghost: bool = False
     phase: Phase = Phase.OUTSIDE
     number: int = 0
@@ -139,7 +142,7 @@ class Machine:
     def resumed(self, commit: Commit, engine_type: type[GroupEngine]) -> None:
         """The same incarnation goes on from what is saved."""
         self.parked = commit.parked
-        self.start(engine_type(self.me, commit.state), commit.application.copy())
+        self.start(engine_type(self.me, commit.state, self.reads), commit.application.copy())
 
     def retire(self, replaces: tuple[str, ...]) -> None:
         """This incarnation is over; the machine is to join again under a new one, in the place of those."""

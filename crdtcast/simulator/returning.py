@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
+from crdtcast.exceptions import OutdatedError
 from crdtcast.incarnation import name_of
 from crdtcast.simulator.member import Letter, Machine, Phase
 
@@ -29,6 +30,7 @@ def crash(world: "GroupWorld", machine: Machine) -> bool:
     world.checker.rolled_back(machine.me, commit.position)
     machine.resumed(commit, world.engine_type)
     world.observer.started(machine)
+    world.after(machine)
     return True
 
 
@@ -103,6 +105,7 @@ def revive(world: "GroupWorld", machine: Machine) -> bool:
     if machine.commits:
         machine.resumed(machine.commits[-1], world.engine_type)
         world.observer.started(machine)
+        world.after(machine)
         world.connect_all(machine.name)
     else:
         if machine.me in world.checker.members:
@@ -130,6 +133,8 @@ def reissue(world: "GroupWorld", machine: Machine) -> bool:
     again = world.to_send_again(machine, parked)
     if again:
         operation = again[0]
+        if not world.may_send(machine, operation.payload):
+            return False
         payload = world.instead_of(operation.payload)
         tag = engine.send(payload)
         world.sent(machine, tag, operation.dot)
@@ -170,7 +175,13 @@ def ghost(world: "GroupWorld", machine: Machine, which: int) -> bool:
     if double is not None and double.up:
         return False
     double = world.machines[name] = Machine(name, ghost=True)
-    double.start(world.engine_type(incarnation, saved.state), double.application)
+    said = {member.incarnation: member.reads for member in saved.state.members}
+    double.reads = said.get(incarnation, machine.reads)
+    try:
+        engine = world.engine_type(incarnation, saved.state, double.reads)
+    except OutdatedError:
+        return False  # the program of now refuses the journal of then
+    double.start(engine, double.application)
     world.counts["ghosts_started"] += 1
     world.connect_all(name)
     return True

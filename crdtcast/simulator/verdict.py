@@ -8,6 +8,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group_drain import Drain
 from crdtcast.simulator.member import Machine
+from crdtcast.simulator.upgrades import LATEST
 
 if TYPE_CHECKING:
     from crdtcast.simulator.group_world import GroupWorld
@@ -31,6 +32,7 @@ def drain_and_judge(world: "GroupWorld") -> None:
     if findings:
         raise Failure(findings[0].kind.value, _all(findings))
     _applications(world, living)
+    _levels(living)
     _ghosts(world, drain)
     for machine in living:
         _shrunk(world, machine)
@@ -93,6 +95,16 @@ def _applications(world: "GroupWorld", living: list[Machine]) -> None:
             raise Failure("removal", f"at {machine.me} removals mean something else for {text}")
 
 
+def _levels(living: list[Machine]) -> None:
+    levels = {m.me: m.running.level for m in living}
+    if len(set(levels.values())) > 1:
+        raise Failure("level", f"members use different format levels: {levels}")
+    if all(m.reads.highest == LATEST for m in living) and set(levels.values()) != {LATEST}:
+        raise Failure(
+            "level", f"all read format level {LATEST}, and it never came into force: {levels}"
+        )
+
+
 def _ghosts(world: "GroupWorld", drain: Drain) -> None:
     """Copies of all former processes dial, long after; everybody tells them, and nothing else comes of it."""
     for machine in list(world.machines.values()):
@@ -142,7 +154,7 @@ def _silence(world: "GroupWorld", drain: Drain) -> None:
 
 def _restarts(world: "GroupWorld", machine: Machine) -> None:
     state = machine.running.state()
-    again = world.engine_type(machine.me, state).state()
+    again = world.engine_type(machine.me, state, machine.reads).state()
     if again != state:
         raise Failure("restart", f"{machine.me} saved {state} and comes back as {again}")
 

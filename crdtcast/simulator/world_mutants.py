@@ -58,10 +58,18 @@ class SendsTheSameAgain(GroupWorld):
         return payload
 
 
+class CopiesToAny(GroupWorld):
+    """Only who can read it gets a copy, even before it asks to be let in."""
+
+    def may_copy(self, host: Machine, machine: Machine) -> bool:
+        return True
+
+
 WORLD_MUTANTS: dict[str, type[GroupWorld]] = {
     "sends-unsynced": SendsUnsynced,
     "difference-of-store": DifferenceOfStore,
     "sends-all-again": SendsAllAgain,
     "notes-unsaved": NotesUnsaved,
     "sends-the-same-again": SendsTheSameAgain,
+    "copies-to-any": CopiesToAny,
 }

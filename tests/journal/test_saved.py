@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.engine import GroupEngine, GroupState, Parked, ParkedOperation
+from crdtcast.engine import PROGRAM, GroupEngine, GroupState, Parked, ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.journal.noting import Changes, NotingEngine
 from crdtcast.journal.saved import (
@@ -34,8 +34,8 @@ class Checked(NotingEngine):
     checks = 0
     replayed = 0
 
-    def __init__(self, me: str, state: GroupState) -> None:
-        super().__init__(me, state)
+    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
+        super().__init__(me, state, reads)
         self.saved = Saved("group", "node", incarnation=me, state=self.state())
         self.changes = Changes(self, None, Life())
         self.folding = Folding(unpack_saved(pack_saved(self.saved), "it"))

@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crdtcast.engine import Span
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
 from crdtcast.wire import Frame, Hello, KeepAlive, Named, Refusal, Welcome, encode
@@ -32,6 +33,7 @@ from tests.node.group_support import members_are, world
 from tests.node.network import incarnation, simulated
 
 NUMBERS = st.sampled_from([1, 1, 1, 1, 0, 2])
+SPANS = st.sampled_from([Span(1, 1), Span(1, 3), Span(2, 2)])
 COUNTERS = st.integers(0, 3) | st.sampled_from([2**31, 2**63, 2**64 - 1])
 
 
@@ -46,18 +48,19 @@ def frames(me: str, founding: str) -> st.SearchStrategy[Frame]:
             dots,
             st.lists(dots, max_size=2).map(tuple),
             st.binary(max_size=9),
-            st.integers(0, 4),
+            st.integers(0, 9),
         ),
         st.builds(
             Digest, st.sampled_from(DigestKind), st.dictionaries(ids | st.just(me), COUNTERS)
         ),
         st.builds(Ended, ids | st.just(me), st.none() | COUNTERS),
-        st.just(Copy()),
+        st.builds(Copy, SPANS),
         st.builds(
             Admit,
             st.just(incarnation("b")) | ids | st.just(me),
             st.lists(ids | st.sampled_from([me, "a", "b", "c", "z"]), max_size=1).map(tuple),
             st.booleans(),
+            SPANS,
         ),
         st.builds(Offer, COUNTERS, COUNTERS),
         st.builds(Unable, st.booleans(), st.text()),

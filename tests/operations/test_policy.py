@@ -1,9 +1,12 @@
-"""Eviction by policy: only by a majority, asked for by one, and only of those silent for long enough."""
+"""What is done by policy: evictions, by a majority, of those silent for long enough; raises of the level."""
 
 import pytest
 import trio
 
-from crdtcast.service.policy import to_evict
+from crdtcast.engine import GroupEngine, GroupState, Member, Span, Standing
+from crdtcast.exceptions import LocalProtocolError
+from crdtcast.service.level_policy import RaisePolicy
+from crdtcast.service.policy import level_to_raise, to_evict
 from crdtcast.service.run import evict_the_silent
 from crdtcast.suspicion import Suspect
 from tests.engine.town import Town
@@ -76,3 +79,54 @@ async def test_a_dead_region_is_cut_off_after_that_time_and_not_before() -> None
         for host in (a, b, c):
             await members_are(host.up, "a", "b", "c")
         nursery.cancel_scope.cancel()
+
+
+def reading(me: str, *, witness: str = "", **highest: int) -> GroupEngine:
+    """The engine of one of these members, whose programs read the levels up to so much."""
+    members = tuple(
+        Member(f"{name}.1", name == witness, Span(1, level)) for name, level in highest.items()
+    )
+    vector = {member.incarnation: 0 for member in members}
+    return GroupEngine(f"{me}.1", GroupState(vector=vector, members=members), Span(1, highest[me]))
+
+
+def test_least_member_raises_the_level_when_all_have_read_more_for_a_while() -> None:
+    policy = RaisePolicy(10.0)
+    a = reading("a", a=3, b=2)
+    assert [policy.look(a, now) for now in (100.0, 109.9)] == [None, None]
+    assert policy.look(a, 110.0) == 2
+    a.raise_level(2)
+    assert policy.look(a, 200.0) is None, "it is asked for already"
+    other = RaisePolicy(10.0)
+    b = reading("b", a=3, b=2)
+    assert [other.look(b, now) for now in (0.0, 99.0)] == [None, None]
+
+
+def test_witness_raises_nothing_and_the_time_begins_anew_after_a_step_back() -> None:
+    witnessed = RaisePolicy(0.0)
+    assert witnessed.look(reading("a", witness="a", a=2, b=2), 0.0) is None
+    policy = RaisePolicy(10.0)
+    assert policy.look(reading("a", a=2, b=2), 0.0) is None
+    assert policy.look(reading("a", a=2, b=1), 5.0) is None
+    assert policy.look(reading("a", a=2, b=2), 12.0) is None
+    assert policy.look(reading("a", a=2, b=2), 22.0) == 2
+
+
+def test_member_that_leaves_raises_nothing() -> None:
+    engine = reading("a", a=2, b=2)
+    engine.leave()
+    assert engine.standing is Standing.LEAVING
+    assert RaisePolicy(0.0).look(engine, 0.0) is None
+    assert reading("a", a=2).raisable == 2
+
+
+@pytest.mark.parametrize(
+    ("highest", "said"),
+    [
+        ({"a": 2, "b": 1, "c": 1}, "upgrade b, c first"),
+        ({"a": 1, "b": 2}, "nothing to raise: the group's format level is 1"),
+    ],
+)
+def test_refused_raise_says_who_is_to_be_upgraded(highest: dict[str, int], said: str) -> None:
+    with pytest.raises(LocalProtocolError, match=said):
+        level_to_raise(reading("a", **highest))

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from crdtcast.peers import LinkStatus
 from crdtcast.service import views
 from crdtcast.service.views import seconds, size
 from crdtcast.status import (
+    FormatStatus,
     HolderStatus,
     MemberStatus,
     RepairStatus,
@@ -32,7 +34,8 @@ STATUS = Status(
     standing="member",
     address="127.0.0.1:1",
     caught_up=True,
-    members=(MemberStatus("eu", "eu.1", False, True, False, False),),
+    format=FormatStatus(1, 1, None),
+    members=(MemberStatus("eu", "eu.1", False, True, False, False, (1, 1)),),
     suspects=(SuspectStatus("us", 9.5, 1.0, 14.0),),
     held_back_by=(HolderStatus("us", "us.1", 13.0),),
     links={"us": LinkStatus("down", 2.0, "h:1", None, "gone", 10, 20, 0, 3, 4)},
@@ -170,3 +173,31 @@ def test_durations_and_sizes_for_people() -> None:
         "2 d 7 h",
     ]
     assert [size(v) for v in (5, 2048, 3 * 2**30)] == ["5 B", "2.0 KiB", "3.0 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("format_", "reads", "said"),
+    [
+        (FormatStatus(1, 1, None), {"eu": 1, "us": 1}, "format level 1"),
+        (
+            FormatStatus(1, 1, None),
+            {"eu": 2, "us": 1},
+            "format level 1; some read 2, upgrade us to",
+        ),
+        (FormatStatus(1, 1, None), {"eu": 2, "us": 2}, "all members read 2: `crdtcast raise`"),
+        (FormatStatus(1, 2, None), {"eu": 2, "us": 2}, "format level 1, 2 comes when all members"),
+        (FormatStatus(2, 2, None), {"eu": 2, "us": 2}, "format level 2"),
+        (FormatStatus(1, 1, 2), {"eu": 1, "us": 2}, "OUTDATED: start a program that reads level 2"),
+    ],
+)
+def test_format_level_says_who_is_to_be_upgraded(
+    format_: FormatStatus, reads: dict[str, int], said: str
+) -> None:
+    members = tuple(
+        MemberStatus(name, f"{name}.1", False, True, False, True, (1, highest))
+        for name, highest in reads.items()
+    )
+    found = as_json(replace(STATUS, format=format_, members=members)) | {"ready": True}
+    line = next(line for line in views.status(found).splitlines() if "format level" in line)
+    assert said in line
+    assert ("raise" in line) is ("raise" in said)

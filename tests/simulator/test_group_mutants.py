@@ -41,6 +41,11 @@ CAUGHT = {
     "sends-the-same-again": ("return", 40),
     "notes-unsaved": ("return", 170),
     "difference-of-store": ("copies", 20),
+    "uses-at-delivery": ("levels", 15),
+    "any-program": ("levels", 180),
+    "follows-blindly": ("levels", 40),
+    "goes-back": ("levels", 75),
+    "copies-to-any": ("levels", 180),
 }
 
 # Rarer, or long: their runs stand still for a while.

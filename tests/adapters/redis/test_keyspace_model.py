@@ -103,6 +103,7 @@ class Replica:
             self.keyspace,
             incarnation=self.name,
             vector=self.vector,
+            level=1,
             timestamp=lambda: 0,
             send=send,
         )

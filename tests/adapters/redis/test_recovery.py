@@ -25,18 +25,20 @@ def state(**changes: object) -> StoredState:
         "stable": {"a.1": 1},
         "clock": 99,
         "order": 5,
+        "level": 1,
     }
     return StoredState(**(fields | changes))  # type: ignore[arg-type]
 
 
-def file(**changes: str) -> LocalFile:
-    fields = {
+def file(**changes: object) -> LocalFile:
+    fields: dict[str, object] = {
         "group": "g",
         "name": "a",
         "incarnation": "a.1",
         "run_id": "r1",
         "role": "master",
         "durability": "everysec",
+        "level": 1,
     }
     return LocalFile(**(fields | changes))  # type: ignore[arg-type]
 
@@ -179,6 +181,7 @@ def test_the_state_of_a_member_is_stored_as_it_is() -> None:
         stable=outline.stable,
         clock=5,
         order=1,
+        level=1,
         founding=engine.me,
         membership=pack_membership(outline),
     )

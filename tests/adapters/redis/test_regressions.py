@@ -328,7 +328,13 @@ def test_a_set_of_large_members_is_told_in_messages_that_fit() -> None:
     keyspace = Keyspace(15)
     keyspace.learn(b"k", b"set", None)
     batch = LocalBatch(
-        Plan(15), keyspace, incarnation="a.1", vector=vector, timestamp=lambda: 1, send=send
+        Plan(15),
+        keyspace,
+        incarnation="a.1",
+        vector=vector,
+        level=1,
+        timestamp=lambda: 1,
+        send=send,
     )
     batch.tell_key(b"k", [b"%05d" % number + b"x" * 10_000 for number in range(3000)], "b")
     batch.close()

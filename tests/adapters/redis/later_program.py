@@ -1,0 +1,86 @@
+"""Stands for a later version of the gateway: one effect more, of format level 2, and the command that writes it.
+
+    python -B later_program.py gateway …
+    python -B later_program.py broken gateway …    sends the new effect in level 1, which nobody may
+
+`SADDLATER key member …` adds set members by the new effect. All else is what today's program does.
+"""
+
+import sys
+from types import MappingProxyType
+from typing import Any
+
+from crdtcast.adapters.redis import commands, effects
+from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.commands import table
+from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.effects import Effect, One, RedisType
+from crdtcast.adapters.redis.front import Request
+from crdtcast.engine import Span
+
+LATER, LEVEL = 99, 2
+
+
+class Later(One):
+    """Presence of set members, as `One`; older programs cannot read it."""
+
+    __slots__ = ()
+
+
+_encode, _decode, _level = effects._encode, effects._decode, effects._level
+_registered = commands.registered_table
+
+
+def encode(effect: Effect) -> list[Any]:
+    row = _encode(effect)
+    return [LATER, *row[1:]] if isinstance(effect, Later) else row
+
+
+def decode(row: list[object]) -> Effect:
+    match row:
+        case [99, bytes(key), RedisType.SET, list(slots)]:
+            return Later(key, RedisType.SET, tuple(slots))
+    return _decode(row)
+
+
+def level(row: list[Any]) -> int:
+    return LEVEL if row[0] == LATER else _level(row)
+
+
+def sadd_later(batch: LocalBatch, request: Request) -> bool:
+    key, members = request.args[1], request.args[2:]
+    batch._need(LATER, RedisType.SET)  # type: ignore[arg-type]
+    batch._count(len(members), sum(map(len, members)))
+    batch._seal(key)
+    place = len(batch._effects)
+    batch._effects.append(Later(key, RedisType.SET, tuple(members)))
+    position = batch.keyspace.add_members(key, members, batch.tag, place, batch.plan)
+    batch.plan.answer_from(request, position)
+    return True
+
+
+def registered_table() -> Table:
+    found = _registered()
+    found.register("SADDLATER", sadd_later)
+    return found
+
+
+def become_later(level_of_it: int = LEVEL) -> None:
+    """Let this process be the later program; level_of_it: the format level that has brought its effect in."""
+    global LEVEL
+    LEVEL = level_of_it
+    effects._encode, effects._decode, effects._level = encode, decode, level
+    effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
+    effects.READS = Span(1, LEVEL)
+    table._STATIC = (*table._STATIC, ("SADDLATER", Kind.WRITE, -3, (1, 1, 1), "set"))
+    commands.registered_table = registered_table
+
+
+if __name__ == "__main__":
+    become_later(1 if sys.argv[1] == "broken" else LEVEL)
+    if sys.argv[1] == "broken":
+        del sys.argv[1]
+    from crdtcast.cli import main
+
+    sys.argv[0] = "crdtcast"
+    sys.exit(main())

@@ -1,0 +1,370 @@
+"""Programs of two versions in one group of gateways: upgrades lose nothing, and what cannot be read is not sent."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
+from crdtcast.adapters.redis.effects import (
+    KillKey,
+    One,
+    Opcode,
+    RedisType,
+    UnreadableError,
+    decode,
+    encode,
+)
+from crdtcast.adapters.redis.embedded import free_ports
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.exceptions import ConfigurationError, ServerError
+from tests.adapters.redis.regression_support import until
+
+LATER = (str(Path(__file__).with_name("later_program.py")),)
+BROKEN = (*LATER, "broken")
+TODAY = ("-m", "crdtcast")
+TIMEOUT = 60.0
+
+
+def restart(region: Region, program: tuple[str, ...], *, wait: bool = True) -> None:
+    """Stop a gateway in order, and start another program in its place."""
+    region.close()
+    region.gateway.stop()
+    region.gateway.program = program
+    region.gateway.launch()
+    if wait:
+        region.gateway.wait_ready()
+
+
+def call(region: Region, *words: str) -> Any:
+    with RawClient(region.gateway.port, TIMEOUT) as client:
+        return client.call(*words)
+
+
+def refusal(region: Region, *words: str) -> str:
+    """The text of the error that a command is answered with."""
+    reply = call(region, *words)
+    assert isinstance(reply, ErrorReply), reply
+    return str(reply.text)
+
+
+def format_of(region: Region) -> dict[str, Any]:
+    told = region.status()["format"]
+    assert isinstance(told, dict)
+    return told
+
+
+def operator(cluster: LocalCluster, name: str, *words: str, code: int = 0) -> str:
+    """What `crdtcast …` prints, asked of that gateway."""
+    place = str(cluster.socket_of(name))
+    ran = subprocess.run(
+        [sys.executable, "-m", "crdtcast", *words, "--admin", place],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+def ends_with(region: Region) -> str:
+    """What a gateway says that does not start."""
+    with pytest.raises(ServerError) as caught:
+        region.gateway.wait_ready()
+    region.gateway.forget_process()
+    return str(caught.value)
+
+
+def verify(cluster: LocalCluster, names: Iterable[str]) -> None:
+    """All hold the same, all of it is stable, and their keys are equal."""
+    cluster.wait_equal(names, quiet=True, timeout=TIMEOUT)
+    told = {name: json.loads(cluster[name].command("VERIFY")) for name in names}
+    assert len({(each["keys"], each["digest"]) for each in told.values()}) == 1, told
+
+
+class Writer:
+    """A client of one region that writes until `stop`, and goes on where its gateway is started again.
+
+    total: increments that were answered. unsure: those whose answer never came.
+    """
+
+    def __init__(self, region: Region) -> None:
+        self.total = self.unsure = 0
+        self.later: set[str] = set()
+        """Members that SADDLATER has added."""
+        self.refused: set[str] = set()
+        self._region = region
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        name, number = self._region.name, 0
+        while not self._stopping.is_set():
+            try:
+                with RawClient(self._region.gateway.port, TIMEOUT) as client:
+                    while not self._stopping.is_set():
+                        number += 1
+                        member = f"{name}{number}"
+                        self.unsure += 1
+                        replies = client.pipeline(
+                            [
+                                ("INCR", "n"),
+                                ("SADD", f"s{number % 7}", member),
+                                ("SADDLATER", "later", member),
+                                ("SREM", f"s{number % 7}", f"{name}{number - 20}"),
+                            ]
+                        )
+                        self.unsure -= 1
+                        self.total += not isinstance(replies[0], ErrorReply)
+                        if isinstance(replies[2], ErrorReply):
+                            self.refused.add(str(replies[2].text))
+                        else:
+                            self.later.add(member)
+            except (ServerError, OSError):
+                self._stopping.wait(0.05)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(TIMEOUT)
+        assert not self._thread.is_alive()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[OpenCluster]:
+    with OpenCluster(tmp_path, "abc", group="g", appendfsync="always") as cluster:
+        yield cluster
+
+
+@pytest.mark.server
+def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
+    cluster = three
+    writers = [Writer(cluster[name]) for name in "abc"]
+    restart(cluster["a"], LATER)
+    until(lambda: any("SADDLATER needs format level 2" in text for text in writers[0].refused))
+    text = next(text for text in writers[0].refused if "SADDLATER needs" in text)
+    assert "upgrade b (reads level 1), c (reads level 1), then say `crdtcast raise`" in text
+    assert any("unknown command" in text for text in writers[1].refused)
+
+    cluster["c"].close()
+    cluster["c"].gateway.kill()  # away in the middle
+    restart(cluster["b"], LATER)
+    restart(cluster["b"], LATER)
+    later = cluster.begin("d", through="b")
+    later.gateway.wait_ready()
+    assert "upgrade or evict c (reads 1)" in operator(cluster, "a", "raise", "2", code=2)
+    status = operator(cluster, "a", "status")
+    assert "format level 1; some read 2, upgrade c, d to use it" in status
+
+    restart(cluster["d"], LATER)
+    cluster["c"].gateway.program = LATER
+    cluster["c"].gateway.launch()
+    cluster["c"].gateway.wait_ready()
+    until(lambda: not format_of(cluster["a"])["lacking"])
+    assert format_of(cluster["a"])["level"] == 1
+    assert "the group uses format level 2" in operator(cluster, "a", "raise")
+    for name in "abcd":
+        until(lambda name=name: format_of(cluster[name])["level"] == 2)
+    until(lambda: all(writer.later for writer in writers))
+    for writer in writers:
+        writer.stop()
+
+    verify(cluster, "abcd")
+    total, unsure = sum(w.total for w in writers), sum(w.unsure for w in writers)
+    assert total <= int(call(cluster["d"], "GET", "n")) <= total + unsure
+    members = {member.decode() for member in call(cluster["d"], "SMEMBERS", "later")}
+    assert set().union(*(writer.later for writer in writers)) <= members
+
+    restart(cluster["b"], TODAY, wait=False)
+    said = ends_with(cluster["b"])
+    assert "format level 2" in said and "nothing was touched" in said
+    old = cluster.begin("e", through="a")
+    assert "the program of e reads level 1" in ends_with(old)
+    restart(cluster["b"], LATER)
+    verify(cluster, "abcd")
+
+
+@pytest.mark.server
+def test_every_member_may_go_back_before_a_raise(three: OpenCluster) -> None:
+    cluster = three
+    writers = [Writer(cluster[name]) for name in "abc"]
+    for program, highest in ((LATER, 2), (TODAY, 1)):
+        for name in "abc":
+            restart(cluster[name], program)
+        until(lambda highest=highest: format_of(cluster["a"])["raisable"] == highest)
+    for writer in writers:
+        writer.stop()
+        assert not writer.later
+    verify(cluster, "abc")
+    total, unsure = sum(w.total for w in writers), sum(w.unsure for w in writers)
+    assert total <= int(call(cluster["a"], "GET", "n")) <= total + unsure
+
+
+@pytest.mark.server
+def test_older_program_that_meets_a_raise_takes_no_writes(three: OpenCluster) -> None:
+    cluster = three
+    for name in "abc":
+        restart(cluster[name], LATER)
+    verify(cluster, "abc")
+    cluster.isolate("c")
+    restart(cluster["c"], TODAY)  # its word does not get through: the others have cut it
+    cluster["a"].command("RAISE", "2")
+    cluster.rejoin("c")
+    until(lambda: format_of(cluster["c"]).get("outdated") == 2)
+    assert "takes no writes" in refusal(cluster["c"], "INCR", "n")
+    assert "OUTDATED" in operator(cluster, "c", "status")
+    log = cluster["c"].gateway.log.read_text()
+    assert log.count("takes no writes: its group is about to use format level 2") == 1
+    assert call(cluster["a"], "INCR", "n") == 1
+    assert format_of(cluster["a"])["level"] == 1
+    assert "2 comes when all members have acknowledged it" in operator(cluster, "a", "status")
+
+    restart(cluster["c"], LATER)
+    for name in "abc":
+        until(lambda name=name: format_of(cluster[name])["level"] == 2)
+    assert call(cluster["c"], "SADDLATER", "later", "x") == 1
+    verify(cluster, "abc")
+    assert call(cluster["c"], "GET", "n") == b"1"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("kind", [OpenCluster, LocalCluster])
+def test_payload_of_a_broken_member_is_refused_by_name(
+    tmp_path: Path, kind: type[LocalCluster]
+) -> None:
+    with kind(tmp_path, "abc", group="g", appendfsync="always") as cluster:
+        restart(cluster["c"], BROKEN)
+        assert call(cluster["c"], "INCR", "n") == 1
+        verify(cluster, "abc")
+        with RawClient(cluster["c"].gateway.port, TIMEOUT) as client:
+            assert client.pipeline([("INCR", "n"), ("SADDLATER", "s", "x")]) == [2, 1]
+        for name in "ab":
+            until(lambda name=name: format_of(cluster[name])["unreadable"])
+            told = format_of(cluster[name])["unreadable"]["c"]
+            assert "unknown effect" in told["error"]
+            log = cluster[name].gateway.log.read_text()
+            assert log.count("of c cannot be read") == 1
+            assert call(cluster[name], "GET", "n") == b"1"
+        call(cluster["a"], "SADD", "t", "y")
+        until(lambda: call(cluster["b"], "SISMEMBER", "t", "y"))
+        if kind is LocalCluster:
+            return
+        # Nothing of it is lost: cut off, it comes back and sends again what the others could not read, as they can.
+        cluster["c"].gateway.kill()
+        assert json.loads(operator(cluster, "a", "evict", "c", "--json"))["members"] == ["a", "b"]
+        cluster["c"].close()
+        cluster["c"].gateway.launch()
+        cluster["c"].gateway.wait_ready()
+        until(lambda: call(cluster["a"], "GET", "n") == b"2")
+        verify(cluster, "abc")
+        assert not format_of(cluster["a"])["unreadable"]
+
+
+@pytest.mark.server
+def test_group_raises_its_level_by_itself_after_a_while(tmp_path: Path) -> None:
+    with OpenCluster(
+        tmp_path, "ab", group="g", appendfsync="always", arguments=("--raise-after", "0.5")
+    ) as cluster:
+        for name in "ab":
+            restart(cluster[name], LATER)
+        for name in "ab":
+            until(lambda name=name: format_of(cluster[name])["level"] == 2)
+
+
+@pytest.mark.server
+def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, "ab", group="g") as cluster:
+        restart(cluster["a"], LATER)
+        assert "start all gateways of the group with --format-level 2" in refusal(
+            cluster["a"], "SADDLATER", "s", "x"
+        )
+        assert call(cluster["a"], "SADD", "s", "x") == 1
+        verify(cluster, "ab")  # the later program sends what the older one reads
+
+        cluster["a"].gateway.arguments += ["--format-level", "2"]
+        restart(cluster["a"], LATER)
+        assert call(cluster["a"], "SADDLATER", "s", "y") == 1
+        for here, there in ("ab", "ba"):
+            link: dict[str, Any] = {}
+
+            def refused(here: str = here, there: str = there, link: dict[str, Any] = link) -> bool:
+                link.update(cluster[here].status()["links"][there])
+                return link["state"] == "refused"
+
+            until(refused)
+            assert "the program of node 'b' reads level 1: upgrade 'b'" in link["error"]
+
+        restart(cluster["b"], LATER)
+        until(lambda: "start 'b' with --format-level 2" in str(cluster["b"].status()["links"]["a"]))
+        cluster["b"].gateway.arguments += ["--format-level", "2"]
+        restart(cluster["b"], LATER)
+        verify(cluster, "ab")
+        assert sorted(call(cluster["b"], "SMEMBERS", "s")) == [b"x", b"y"]
+
+        cluster["b"].gateway.arguments[-1] = "1"
+        restart(cluster["b"], LATER, wait=False)
+        assert "the level of a group never falls" in ends_with(cluster["b"])
+        cluster["b"].gateway.arguments[-1] = "2"
+        restart(cluster["b"], TODAY, wait=False)
+        assert "this gateway's program reads level 1" in ends_with(cluster["b"])
+
+
+# Payloads
+
+
+def test_payload_has_the_lowest_level_of_its_effects() -> None:
+    payload = encode(7, [KillKey(b"k"), One(b"k", RedisType.SET, (b"m",))])
+    assert msgpack.unpackb(payload)[0] == 1
+    assert decode(payload) == (7, [KillKey(b"k"), One(b"k", RedisType.SET, (b"m",))])
+
+
+def test_every_effect_has_a_level() -> None:
+    assert {opcode for opcode, _ in effects.LEVELS} == set(Opcode)
+    assert effects.READS.highest == max(effects.LEVELS.values())
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb(None),
+        msgpack.packb([]),
+        msgpack.packb([2, 7, []]),
+        msgpack.packb([0, 7, []]),
+        msgpack.packb([True, 7, []]),
+        msgpack.packb([1, "7", []]),
+        msgpack.packb([1, 7, 5]),
+        msgpack.packb([1, 7, [[99, b"k"]]]),
+        msgpack.packb([1, 7, [[]]]),
+        msgpack.packb([1, 7, [[1, b"k", RedisType.HASH, [b"m"]]]]),
+        msgpack.packb([1, 7, [[2, b"k", RedisType.STRING, "x"]]]),
+    ],
+)
+def test_payload_that_cannot_be_read_is_refused(payload: bytes) -> None:
+    with pytest.raises(UnreadableError):
+        decode(payload)
+
+
+def test_format_level_is_for_fixed_members_only(tmp_path: Path) -> None:
+    settings = GatewaySettings(name="a", state_dir=str(tmp_path), found=True, format_level=1)
+    assert any("format_level is for groups of fixed members" in line for line in settings.wrong())
+
+
+def test_format_level_beyond_the_program_is_refused(tmp_path: Path) -> None:
+    from crdtcast.adapters.redis.gateway import Gateway
+
+    settings = GatewaySettings(
+        name="a", state_dir=str(tmp_path), peer=(f"b=127.0.0.1:{free_ports(1)[0]}",), format_level=2
+    )
+    with pytest.raises(ConfigurationError, match="this gateway's program reads level 1"):
+        Gateway(settings.gateway_options())

@@ -1,0 +1,208 @@
+"""The format level of a group: who may send what, who is let in, and who must be upgraded first."""
+
+import msgpack
+import pytest
+
+from crdtcast.engine import GroupEngine, Span
+from crdtcast.engine.operations import Raise, Reads, decode, encode
+from crdtcast.exceptions import (
+    HandshakeError,
+    LocalProtocolError,
+    OutdatedError,
+    RemoteProtocolError,
+)
+from crdtcast.group_state import pack_state, unpack_state
+from crdtcast.messages import Message
+from crdtcast.tags import Dot
+
+OLD, NEW = Span(1, 1), Span(1, 2)
+A, B, C = "a.1", "b.1", "c.1"
+
+
+class Three:
+    """Members a, b and c whose packets are handed over by `exchange`. reads: of each."""
+
+    def __init__(self, *reads: Span) -> None:
+        self.engines = {me: GroupEngine.found(me, [A, B, C]) for me in (A, B, C)}
+        for me, span in zip((A, B, C), reads, strict=True):
+            self.restart(me, span)
+
+    def __getitem__(self, me: str) -> GroupEngine:
+        return self.engines[me]
+
+    def restart(self, me: str, reads: Span) -> None:
+        self.engines[me] = GroupEngine(me, self.engines[me].state(), reads)
+        for other in self.engines.values():
+            if other.me != me:
+                other.disconnected(me)
+                other.connected(me)
+                self.engines[me].connected(other.me)
+
+    def exchange(self, *names: str, rounds: int = 40) -> None:
+        """Packets between these, or all, arrive; timers tick; everything is taken. Nothing reaches others."""
+        there = names or tuple(self.engines)
+        for _ in range(rounds):
+            for me in there:
+                engine = self.engines[me]
+                engine.tick()
+                for to, packet in engine.take_outbox():
+                    for other in there:
+                        if other != me and to in (None, other):
+                            self.engines[other].receive(me, packet)
+                while engine.poll() is not None:
+                    pass
+                engine.poll_stable()
+
+
+def test_level_rises_everywhere_when_all_read_it() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    assert three[A].raisable == 2
+    three[A].raise_level(2)
+    assert (three[A].level, three[A].agreed) == (1, 2)
+    three.exchange()
+    assert [engine.level for engine in three.engines.values()] == [2, 2, 2]
+    assert all(engine.quiet for engine in three.engines.values())
+
+
+def test_raise_is_refused_while_one_that_is_away_cannot_read() -> None:
+    three = Three(NEW, NEW, OLD)
+    three.exchange()
+    with pytest.raises(LocalProtocolError, match=r"upgrade or evict c \(reads 1\)"):
+        three[A].raise_level(2)
+    with pytest.raises(LocalProtocolError, match="is 1 already"):
+        three[A].raise_level(1)
+
+
+def test_member_that_went_back_asks_for_no_more_than_it_reads() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three.engines[A] = GroupEngine(A, three[A].state(), OLD)  # and has not said so yet
+    assert three[A].raisable == 1
+    with pytest.raises(LocalProtocolError, match=r"a \(reads 1\)"):
+        three[A].raise_level(2)
+
+
+def test_level_is_not_used_before_all_have_acknowledged_it() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three[A].raise_level(2)
+    three.exchange(A, B)
+    assert [three[A].level, three[B].level, three[C].level] == [1, 1, 1]
+
+
+def test_older_program_leaves_a_raise_and_what_follows_undelivered() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three.engines[C] = GroupEngine(C, three[C].state(), OLD)  # it goes back, and is not heard of
+    three[A].raise_level(2)
+    tag = three[A].send(b"behind")
+    for other in (A, B):
+        three[other].disconnected(C)
+        three[other].connected(C)
+        three[C].connected(other)
+    before = dict(three[C].vector)
+    three.exchange()
+    assert three[C].outdated == 2
+    assert three[C].vector[A] == before[A]
+    assert not three[C].quiet
+    with pytest.raises(OutdatedError, match="start a program that reads level 2"):
+        three[C].send(b"x")
+    assert [three[A].level, three[B].level] == [1, 1]
+    assert three[A].lacking_level(2) == [C]
+
+    three.restart(C, NEW)
+    three.exchange()
+    assert [engine.level for engine in three.engines.values()] == [2, 2, 2]
+    assert three[C].outdated is None
+    assert three[C].vector[A] >= tag.dot.counter
+
+
+def test_group_goes_on_when_the_older_program_is_evicted() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three.engines[C] = GroupEngine(C, three[C].state(), OLD)
+    three[A].raise_level(2)
+    three[A].evict(C)
+    three.exchange(A, B)
+    assert [three[A].level, three[B].level] == [2, 2]
+    with pytest.raises(HandshakeError, match="the program of c reads level 1"):
+        three[A].admit("c.2", replaces=[C], reads=OLD)
+
+
+def test_older_program_refuses_a_state_that_has_agreed_to_more() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three[A].raise_level(2)
+    state = unpack_state(msgpack.unpackb(msgpack.packb(pack_state(three[A].state()))))
+    assert state == three[A].state()
+    with pytest.raises(OutdatedError, match="format level 2"):
+        GroupEngine(A, state, OLD)
+    assert GroupEngine(A, state, NEW).agreed == 2
+
+
+def test_program_that_has_dropped_a_level_refuses_its_state() -> None:
+    three = Three(NEW, NEW, NEW)
+    with pytest.raises(OutdatedError, match="format level 1"):
+        GroupEngine(A, three[A].state(), Span(2, 3))
+
+
+def test_contact_refuses_whom_its_agreement_excludes_asked_again_or_not() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    admission = three[A].admit("d.1", reads=OLD)
+    assert three[A].members[admission.incarnation].reads == OLD
+    assert three[A].raisable == 1
+    with pytest.raises(LocalProtocolError, match="d"):
+        three[A].raise_level(2)
+    three[B].raise_level(2)  # it has not heard of d
+    three.exchange()
+    for base in ("d.1", "e.1"):
+        with pytest.raises(HandshakeError, match="reads level 1"):
+            three[A].admit(base, reads=OLD)
+    assert three[A].admit("d.1", reads=NEW).incarnation == admission.incarnation
+
+
+def test_message_that_cannot_be_read_is_kept_by_the_others() -> None:
+    three = Three(OLD, OLD, OLD)
+    tag = three[A].send(b"strange")
+    three[B].send(b"plain")
+    for packet in three[A].take_outbox():
+        if isinstance(packet.message, Message):
+            three[C].receive(A, packet.message)
+    upcoming = three[C].upcoming()
+    assert upcoming is not None and upcoming.dot == tag.dot
+    three[C].refuse()
+    assert three[C].upcoming() is None
+    assert {origin: message.dot for origin, message in three[C].refused.items()} == {A: tag.dot}
+    for packet in three[B].take_outbox():
+        if isinstance(packet.message, Message):
+            three[C].receive(B, packet.message)
+    delivery = three[C].poll()
+    assert delivery is not None and delivery.payload == b"plain"
+    assert three[C].vector[A] == tag.dot.counter - 1
+
+
+@pytest.mark.parametrize("operation", [Raise(7), Reads(Span(2, 5))])
+def test_operations_travel_as_they_are(operation: Raise | Reads) -> None:
+    kind, payload = encode(operation)
+    assert decode(kind, payload) == operation
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [(7, b"\x91\x00"), (7, b"\x91\xa1x"), (7, b"\x90"), (8, b"\x92\x02\x01"), (8, b"\x91\x01")],
+)
+def test_operations_of_no_level_are_refused(kind: int, payload: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode(kind, payload)
+
+
+def test_refused_message_comes_up_again_when_it_is_repaired() -> None:
+    three = Three(OLD, OLD, OLD)
+    message = Message(Dot(A, 1), (), b"strange")
+    for _ in range(2):
+        three[C].receive(A, message)
+        assert three[C].upcoming() == message
+        three[C].refuse()
+    assert three[C].counters().pending == 1
