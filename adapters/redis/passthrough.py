@@ -12,32 +12,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.adapters.redis.parsing import ReplySplitter
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import (
-    NOT_YET,
     Replies,
     ServerAddress,
     ServerConnection,
+    WholeReplies,
     pack,
 )
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Client, Request
-
-
-class _Whole:
-    """ReplySplitter in the clothes of a hiredis reader."""
-
-    def __init__(self) -> None:
-        self._splitter = ReplySplitter()
-        self.feed = self._splitter.feed
-
-    def gets(self) -> object:
-        reply = self._splitter.next()
-        return NOT_YET if reply is None else reply
 
 
 class Passthrough:
@@ -76,7 +63,7 @@ class Passthrough:
     async def _open(self, protocol: int) -> None:
         try:
             connection = await ServerConnection.open(
-                self._poller, self._address, protocol=protocol, reader=_Whole()
+                self._poller, self._address, protocol=protocol, reader=WholeReplies()
             )
         except ServerError as error:
             for request in self._opening.pop(protocol):
