@@ -12,27 +12,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.adapters.redis.parsing import ReplySplitter
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import NOT_YET, Replies, ServerConnection, pack
+from crdtcast.adapters.redis.server import Replies, ServerConnection, WholeReplies, pack
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Client, Request
-
-
-class _Whole:
-    """ReplySplitter in the clothes of a hiredis reader."""
-
-    def __init__(self) -> None:
-        self._splitter = ReplySplitter()
-        self.feed = self._splitter.feed
-
-    def gets(self) -> object:
-        reply = self._splitter.next()
-        return NOT_YET if reply is None else reply
 
 
 class Passthrough:
@@ -77,7 +64,7 @@ class Passthrough:
         assert self._address is not None
         try:
             connection = await ServerConnection.open(
-                self._poller, self._address, protocol=protocol, reader=_Whole()
+                self._poller, self._address, protocol=protocol, reader=WholeReplies()
             )
         except ServerError as error:
             for request in self._opening.pop(protocol):

@@ -11,11 +11,12 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import hiredis
 import trio
 
+from crdtcast.adapters.redis.parsing import ReplySplitter
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.adapters.redis.server_address import ServerAddress
@@ -51,6 +52,58 @@ class ReplyReader(Protocol):
     def gets(self) -> object: ...
 
 
+class WholeReplies:
+    """Each reply as its bytes (`Raw`), in the form of a `ReplyReader`."""
+
+    def __init__(self) -> None:
+        self._splitter = ReplySplitter()
+        self.feed = self._splitter.feed
+
+    def gets(self) -> object:
+        reply = self._splitter.next()
+        return NOT_YET if reply is None else reply
+
+
+def parsed(reply: Raw) -> Any:
+    """What hiredis makes of one whole reply; an error is a value."""
+    reader = hiredis.Reader()
+    reader.feed(reply)
+    return reader.gets()
+
+
+def elements(reply: Raw) -> list[Raw]:
+    """The elements of an array, each as its bytes. The array must not be null."""
+    splitter = ReplySplitter()
+    splitter.feed(reply[reply.index(b"\r\n") + 2 :])
+    found: list[Raw] = []
+    while (element := splitter.next()) is not None:
+        found.append(element)
+    return found
+
+
+class _Pipeline(NamedTuple):
+    """Commands that wait for their replies."""
+
+    replies: int
+    callback: Callable[[Replies], None]
+    whole: bool
+
+
+class _MixedReplies:
+    """Replies of pipelines of which some want them as bytes: the first one waiting decides."""
+
+    def __init__(self, waiting: deque[_Pipeline]) -> None:
+        self._waiting = waiting
+        self._replies = WholeReplies()
+        self.feed = self._replies.feed
+
+    def gets(self) -> object:
+        reply = self._replies.gets()
+        if isinstance(reply, Raw) and not self._waiting[0].whole:
+            return parsed(reply)
+        return reply
+
+
 def is_error(reply: object) -> bool:
     """Whether a reply, parsed or raw, is an error."""
     return isinstance(reply, Exception) or (isinstance(reply, Raw) and reply.is_error)
@@ -70,8 +123,10 @@ class ServerConnection:
         self._socket = sock
         self.address = address
         # Errors come back as values.
-        self._reader = reader or hiredis.Reader(notEnoughData=NOT_YET)
-        self._waiting: deque[tuple[int, Callable[[Replies], None]]] = deque()
+        self._usual: ReplyReader = reader or hiredis.Reader(notEnoughData=NOT_YET)
+        self._reader = self._usual
+        self._waiting: deque[_Pipeline] = deque()
+        self._held: deque[tuple[bytes, _Pipeline]] = deque()
         self._replies: Replies = []
         self._outgoing = bytearray()
         self._wants_write = False
@@ -154,11 +209,31 @@ class ServerConnection:
             raise self.error or ServerError(f"the connection to {self.address} was closed")
         return result
 
-    def send(self, payload: bytes, replies: int, callback: Callable[[Replies], None]) -> None:
-        """Send a packed pipeline; `callback` gets its replies. Nothing is called if the connection is lost first."""
+    def send(
+        self,
+        payload: bytes,
+        replies: int,
+        callback: Callable[[Replies], None],
+        *,
+        whole: bool = False,
+    ) -> None:
+        """Send a packed pipeline; `callback` gets its replies. Nothing is called if the connection is lost first.
+
+        whole: the replies are `Raw` bytes. hiredis keeps what it has begun to read, so such a pipeline is sent when
+        nothing else is waiting, and what is sent after it waits for that, too.
+        """
         if self.error is not None:
             return
-        self._waiting.append((replies, callback))
+        pipeline = _Pipeline(replies, callback, whole)
+        if self._held or (whole and self._waiting and self._reader is self._usual):
+            self._held.append((payload, pipeline))
+        else:
+            self._send(payload, pipeline)
+
+    def _send(self, payload: bytes, pipeline: _Pipeline) -> None:
+        if pipeline.whole and self._reader is self._usual:
+            self._reader = _MixedReplies(self._waiting)
+        self._waiting.append(pipeline)
         if self._outgoing:
             self._outgoing += payload
             return
@@ -222,11 +297,24 @@ class ServerConnection:
                 if reply is NOT_YET:
                     return
                 self._replies.append(reply)
-                if len(self._replies) == self._waiting[0][0]:
+                if len(self._replies) == self._waiting[0].replies:
                     replies, self._replies = self._replies, []
-                    self._waiting.popleft()[1](replies)
+                    callback = self._waiting.popleft().callback
+                    if not self._waiting:
+                        self._at_boundary()
+                    callback(replies)
         except (hiredis.ProtocolError, RemoteProtocolError) as error:
             self._lose(f"it sent what is no RESP: {error}")
+
+    def _at_boundary(self) -> None:
+        """No reply is under way, so the reader may be another one."""
+        self._reader = self._usual
+        while self._held and self.error is None:
+            payload, pipeline = self._held[0]
+            if pipeline.whole and self._waiting and self._reader is self._usual:
+                return
+            self._held.popleft()
+            self._send(payload, pipeline)
 
     def _lose(self, reason: str) -> None:
         if self.error is not None:
@@ -238,6 +326,7 @@ class ServerConnection:
             self._poller.unregister(self._socket)
         self._socket.close()
         self._waiting.clear()
+        self._held.clear()
         self.lost.set()
         if self.on_lost is not None:
             self.on_lost(self.error)

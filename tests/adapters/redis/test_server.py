@@ -1,0 +1,83 @@
+"""The connection to the server: pipelines of parsed and of unparsed replies on one stream."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.poller import Poller
+from crdtcast.adapters.redis.resp import Raw
+from crdtcast.adapters.redis.server import (
+    Replies,
+    ServerAddress,
+    ServerConnection,
+    elements,
+    pack,
+    parsed,
+)
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_pipelines_of_both_kinds_are_answered_in_order(tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    rng = Random(seed)
+    answers: list[tuple[int, Replies]] = []
+    count = 60
+
+    async def main(port: int) -> None:
+        poller = Poller()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run, lambda: None)
+            done = trio.Event()
+            connection = await ServerConnection.open(poller, ServerAddress("127.0.0.1", port))
+
+            def send(number: int) -> None:
+                size = rng.choice([1, 10, 100_000, 1_000_000])
+                text = b"%d:" % number + b"x" * size
+
+                def take(replies: Replies) -> None:
+                    answers.append((number, replies))
+                    if number % 3 == 0:
+                        send(1000 + number)  # as a commit that follows the one that is answered
+                    if len(answers) == count + count // 3:
+                        done.set()
+
+                payload = pack((b"ECHO", text)) + pack((b"SMEMBERS", b"none"))
+                connection.send(payload, 2, take, whole=whole[number % 1000])
+
+            for number in range(count):
+                send(number)
+                if rng.random() < 0.3:
+                    await trio.lowlevel.checkpoint()
+            with trio.fail_after(30):
+                await done.wait()
+            (last,) = await connection.call([("PING",)])
+            assert last == b"PONG"
+            connection.close()
+            nursery.cancel_scope.cancel()
+        poller.close()
+
+    whole = [rng.random() < 0.4 for _ in range(count)]
+    with start_server(tmp_path, appendfsync="no") as server:
+        trio.run(main, server.port)
+    assert [number for number, _ in answers if number < 1000] == list(range(count))
+    for number, (text, members) in answers:
+        if whole[number % 1000]:
+            assert isinstance(text, Raw) and members == b"*0\r\n"
+            text = parsed(text)
+        else:
+            assert members == []
+        assert text.startswith(b"%d:x" % number)
+
+
+def test_elements_of_an_array_stay_as_they_are() -> None:
+    assert elements(Raw(b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n_\r\n%1\r\n+k\r\n,1.5\r\n")) == [
+        b":1\r\n",
+        b"*2\r\n$1\r\na\r\n_\r\n",
+        b"%1\r\n+k\r\n,1.5\r\n",
+    ]
+    assert elements(Raw(b"*0\r\n")) == []
