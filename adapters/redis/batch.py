@@ -17,9 +17,7 @@ from crdtcast.adapters.redis.effects import (
     Inc,
     KillKey,
     KillSlots,
-    LevelNeededError,
     One,
-    Opcode,
     RedisType,
     ToldKey,
 )
@@ -34,10 +32,7 @@ MAX_COMMAND_BYTES = 8 << 20
 
 
 class LocalBatch:
-    """Effects of the message that is open; `send` closes it: payload in, tag out (the engine's `send`).
-
-    level: the format level in force. What needs a higher one raises LevelNeededError, and changes nothing.
-    """
+    """Effects of the message that is open; `send` closes it: payload in, tag out (the engine's `send`)."""
 
     def __init__(
         self,
@@ -46,7 +41,6 @@ class LocalBatch:
         *,
         incarnation: str,
         vector: Vector,
-        level: int,
         timestamp: Callable[[], int],
         send: Callable[[bytes], Tag],
     ) -> None:
@@ -57,7 +51,6 @@ class LocalBatch:
         """Whether a message is closed when it is full; one that is sent again stays one."""
         self._incarnation = incarnation
         self._vector = vector
-        self._level = level
         self._timestamp = timestamp
         self._send = send
         self._open()
@@ -72,14 +65,8 @@ class LocalBatch:
         self._operations = 0
         self._bytes = 0
 
-    def _need(self, opcode: Opcode, type_: RedisType | None = None) -> None:
-        level = effects.LEVELS[opcode, type_]
-        if level > self._level:
-            raise LevelNeededError(level)
-
     def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
         """Add members; returns the position of the native command whose reply counts the new ones."""
-        self._need(Opcode.ONE, RedisType.SET)
         self._count(len(members), sum(map(len, members)) + len(key))
         index, listed = self._additions.get(key, (-1, None))
         if listed is None:
@@ -91,7 +78,6 @@ class LocalBatch:
 
     def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
         """Remove members; returns the positions of the native commands whose replies count them."""
-        self._need(Opcode.KILL_SLOTS, RedisType.SET)
         self._count(len(members), sum(map(len, members)) + len(key))
         self._seal(key)
         place = len(self._effects)
@@ -100,7 +86,6 @@ class LocalBatch:
 
     def increment(self, key: bytes, delta: int) -> None:
         """Add to a number."""
-        self._need(Opcode.INC, RedisType.STRING)
         self._count(1, len(key) + 8)
         index, total = self._increments.get(key, (-1, 0))
         if index < 0:
@@ -111,7 +96,6 @@ class LocalBatch:
 
     def kill_key(self, key: bytes) -> int:
         """Remove a key; returns the position of the native DEL."""
-        self._need(Opcode.KILL_KEY)
         self._count(1, len(key))
         self._seal(key)
         place = len(self._effects)
@@ -120,7 +104,6 @@ class LocalBatch:
 
     def ask_key(self, key: bytes, name: str) -> None:
         """Ask member `name` to tell a set again."""
-        self._need(Opcode.ASK_KEY)
         self._count(1, len(key))
         self._effects.append(AskKey(key, name))
 
@@ -129,7 +112,6 @@ class LocalBatch:
 
         An element that somebody removes at the same time comes back: an add is an add.
         """
-        self._need(Opcode.TOLD_KEY)
         slice_: list[bytes] = []
         size = 0
         for member in members:

@@ -22,7 +22,6 @@ from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
-    LevelNeededError,
     UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
@@ -511,7 +510,6 @@ class Committer:
             keyspace,
             incarnation=engine.me,
             vector=engine.vector,
-            level=self._formats.in_force(engine),
             timestamp=self._clock.now,
             send=engine.send,
         )
@@ -540,7 +538,7 @@ class Committer:
                 plan.read(request, request.args)
             elif (refusal := self._refusal_of(request, commit)) is not None:
                 plan.answer_with(request, refusal)
-            elif not self._has_prepared(request, batch):
+            elif not request.command.prepare(batch, request):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
                 keyspace.forget(request.args[1])
                 self._put_back(commit, place)
@@ -555,16 +553,6 @@ class Committer:
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
-
-    def _has_prepared(self, request: Request, batch: LocalBatch) -> bool:
-        """Whether it is in the batch, or answered; False: its key has to be looked up first."""
-        assert self.engine is not None
-        name = request.command.name
-        try:
-            return bool(request.command.prepare(batch, request))
-        except LevelNeededError as error:
-            batch.plan.answer_with(request, self._formats.refusal(self.engine, name, error.level))
-            return True
 
     def _put_back(self, commit: Commit, place: int) -> None:
         """The requests from this place on are for the next commit."""
@@ -596,9 +584,18 @@ class Committer:
             return _ENDING
         if self._is_silent and self.engine is not None:
             return self._formats.outdated(self.engine)
+        for call in transaction.calls:
+            if (refusal := self._lacks_level(call)) is not None:
+                return refusal
         if any(call.command.name in GROWING for call in transaction.calls):
             return self.refuse_growth
         return None
+
+    def _lacks_level(self, request: Request) -> ReplyError | None:
+        command, engine = request.command, self.engine
+        if engine is None or command.level <= self._formats.in_force(engine):
+            return None
+        return self._formats.refusal(engine, command.name, command.level)
 
     def _is_damaged(self, request: Request) -> bool:
         return not self.keyspace.damaged.isdisjoint(request.command.keys_of(request.args))
@@ -609,6 +606,8 @@ class Committer:
             return _ENDING
         if self._is_silent and self.engine is not None:
             return self._formats.outdated(self.engine)
+        if (refusal := self._lacks_level(request)) is not None:
+            return refusal
         if self.refuse_growth is not None and request.command.name in GROWING:
             return self.refuse_growth
         if commit.size <= MAX_COMMAND_BYTES:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast.engine import ParkedOperation, Span
-from crdtcast.exceptions import ConfigurationError, CrdtcastError, RemoteProtocolError
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Message
 
 _pack: Callable[[object], bytes] = msgpack.packb
@@ -110,14 +110,6 @@ READS = Span(1, max(LEVELS.values()))
 
 class UnreadableError(RemoteProtocolError):
     """A payload that this program cannot read: its sender broke the format level of the group, or is no gateway."""
-
-
-class LevelNeededError(CrdtcastError):
-    """A write needs an effect of a format level that is not in force; nothing of it was done. `level` is that level."""
-
-    def __init__(self, level: int) -> None:
-        super().__init__(f"it needs format level {level}")
-        self.level = level
 
 
 def encode(timestamp: int, effects: list[Effect]) -> bytes:

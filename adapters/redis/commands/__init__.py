@@ -2,6 +2,7 @@
 
 from crdtcast.adapters.redis.commands import counters, keys, sets
 from crdtcast.adapters.redis.commands.table import Table
+from crdtcast.adapters.redis.effects import LEVELS, Opcode, RedisType
 
 
 def registered_table() -> Table:
@@ -11,15 +12,15 @@ def registered_table() -> Table:
     returns False, having changed nothing, when the server must be asked about the key first.
     """
     table = Table()
-    for name, prepare in {
-        "SADD": sets.sadd,
-        "SREM": sets.srem,
-        "INCR": counters.incr,
-        "DECR": counters.decr,
-        "INCRBY": counters.incrby,
-        "DECRBY": counters.decrby,
-        "DEL": keys.delete,
-        "UNLINK": keys.delete,
-    }.items():
-        table.register(name, prepare)
+    for name, prepare, effect in (
+        ("SADD", sets.sadd, (Opcode.ONE, RedisType.SET)),
+        ("SREM", sets.srem, (Opcode.KILL_SLOTS, RedisType.SET)),
+        ("INCR", counters.incr, (Opcode.INC, RedisType.STRING)),
+        ("DECR", counters.decr, (Opcode.INC, RedisType.STRING)),
+        ("INCRBY", counters.incrby, (Opcode.INC, RedisType.STRING)),
+        ("DECRBY", counters.decrby, (Opcode.INC, RedisType.STRING)),
+        ("DEL", keys.delete, (Opcode.KILL_KEY, None)),
+        ("UNLINK", keys.delete, (Opcode.KILL_KEY, None)),
+    ):
+        table.register(name, prepare, LEVELS[effect])
     return table

@@ -41,6 +41,7 @@ class Command:
         "high",
         "keys",
         "kind",
+        "level",
         "low",
         "name",
         "prepare",
@@ -68,6 +69,7 @@ class Command:
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
         self.prepare: Any = None
+        self.level = 0  # the format level that the group must have reached
         self.calls = 0  # taken since the start
         self.rejected = 0  # refused since the start
         self.subcommands: dict[bytes, Command] | None = None
@@ -204,12 +206,16 @@ class Table:
         """A command by its name; a KeyError if there is none."""
         return self.by_name[name.upper().encode()]
 
-    def register(self, name: str, prepare: Callable[..., Any]) -> None:
-        """Attach what turns this write into effects. A KeyError unless it is a write."""
+    def register(self, name: str, prepare: Callable[..., Any], level: int) -> None:
+        """Attach what turns this write into effects. level: the format level that has brought in all of them.
+
+        A KeyError unless it is a write.
+        """
         command = self.get(name)
         if command.kind is not Kind.WRITE:
             raise KeyError(f"{name} is no write")
         command.prepare = prepare
+        command.level = level
 
     def extend_from_server(self, reply: Iterable[Sequence[Any]]) -> None:
         """Learn the server's commands from its reply to `COMMAND`, as hiredis gives it. Later

@@ -49,7 +49,6 @@ def level(row: list[Any]) -> int:
 
 def sadd_later(batch: LocalBatch, request: Request) -> bool:
     key, members = request.args[1], request.args[2:]
-    batch._need(LATER, RedisType.SET)  # type: ignore[arg-type]
     batch._count(len(members), sum(map(len, members)))
     batch._seal(key)
     place = len(batch._effects)
@@ -61,7 +60,7 @@ def sadd_later(batch: LocalBatch, request: Request) -> bool:
 
 def registered_table() -> Table:
     found = _registered()
-    found.register("SADDLATER", sadd_later)
+    found.register("SADDLATER", sadd_later, LEVEL)
     return found
 
 

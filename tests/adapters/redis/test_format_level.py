@@ -22,10 +22,10 @@ from crdtcast.adapters.redis.effects import (
     decode,
     encode,
 )
-from crdtcast.adapters.redis.embedded import free_ports
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.exceptions import ConfigurationError, ServerError
+from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
 
 LATER = (str(Path(__file__).with_name("later_program.py")),)
@@ -145,7 +145,7 @@ def three(tmp_path: Path) -> Iterator[OpenCluster]:
         yield cluster
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
     cluster = three
     writers = [Writer(cluster[name]) for name in "abc"]
@@ -193,7 +193,7 @@ def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
     verify(cluster, "abcd")
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_every_member_may_go_back_before_a_raise(three: OpenCluster) -> None:
     cluster = three
     writers = [Writer(cluster[name]) for name in "abc"]
@@ -209,7 +209,7 @@ def test_every_member_may_go_back_before_a_raise(three: OpenCluster) -> None:
     assert total <= int(call(cluster["a"], "GET", "n")) <= total + unsure
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_older_program_that_meets_a_raise_takes_no_writes(three: OpenCluster) -> None:
     cluster = three
     for name in "abc":
@@ -236,7 +236,7 @@ def test_older_program_that_meets_a_raise_takes_no_writes(three: OpenCluster) ->
     assert call(cluster["c"], "GET", "n") == b"1"
 
 
-@pytest.mark.server
+@pytest.mark.process
 @pytest.mark.parametrize("kind", [OpenCluster, LocalCluster])
 def test_payload_of_a_broken_member_is_refused_by_name(
     tmp_path: Path, kind: type[LocalCluster]
@@ -269,7 +269,7 @@ def test_payload_of_a_broken_member_is_refused_by_name(
         assert not format_of(cluster["a"])["unreadable"]
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_group_raises_its_level_by_itself_after_a_while(tmp_path: Path) -> None:
     with OpenCluster(
         tmp_path, "ab", group="g", appendfsync="always", arguments=("--raise-after", "0.5")
@@ -280,13 +280,20 @@ def test_group_raises_its_level_by_itself_after_a_while(tmp_path: Path) -> None:
             until(lambda name=name: format_of(cluster[name])["level"] == 2)
 
 
-@pytest.mark.server
+@pytest.mark.process
 def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, "ab", group="g") as cluster:
         restart(cluster["a"], LATER)
         assert "start all gateways of the group with --format-level 2" in refusal(
             cluster["a"], "SADDLATER", "s", "x"
         )
+        with RawClient(cluster["a"].gateway.port, TIMEOUT) as client:
+            executed = client.pipeline(
+                [("MULTI",), ("INCR", "n"), ("SADDLATER", "s", "x"), ("INCR", "n"), ("EXEC",)]
+            )[-1]
+            assert isinstance(executed, ErrorReply)
+            assert executed.text.startswith("EXECABORT") and "needs format level 2" in executed.text
+            assert client.call("GET", "n") is None, "it is refused whole"
         assert call(cluster["a"], "SADD", "s", "x") == 1
         verify(cluster, "ab")  # the later program sends what the older one reads
 

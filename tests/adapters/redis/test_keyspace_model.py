@@ -103,7 +103,6 @@ class Replica:
             self.keyspace,
             incarnation=self.name,
             vector=self.vector,
-            level=1,
             timestamp=lambda: 0,
             send=send,
         )

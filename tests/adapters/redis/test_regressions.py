@@ -332,7 +332,6 @@ def test_a_set_of_large_members_is_told_in_messages_that_fit() -> None:
         keyspace,
         incarnation="a.1",
         vector=vector,
-        level=1,
         timestamp=lambda: 1,
         send=send,
     )

@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.server import (
     parsed,
 )
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("seed", range(10))

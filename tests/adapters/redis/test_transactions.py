@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.resp import Raw
 from crdtcast.adapters.redis.server import elements
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 SYSTEM_REDIS = Path("/usr/bin/redis-server")
 BINARIES = [

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import until
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.process
 
 NAMES = ("a", "b", "c")
 
