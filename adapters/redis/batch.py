@@ -7,7 +7,8 @@ added to one key are listed once, as long as nothing that removes stands between
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
@@ -26,6 +27,8 @@ from crdtcast.tags import Dot, Tag, Vector
 
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
+MAX_COMMAND_BYTES = 8 << 20
+"""Arguments of one write, or of one transaction: neither is divided."""
 
 
 class LocalBatch:
@@ -124,11 +127,24 @@ class LocalBatch:
         self._seal(key)
         self._effects.append(ToldKey(key, name))
 
+    @contextmanager
+    def undivided(self, operations: int, size: int) -> Iterator[None]:
+        """Inside, all goes into one message, however large. It may begin one with what came before it.
+
+        operations, size: about what will come; a message that has no room for it is closed first.
+        """
+        self._count(operations, size)
+        self.bounded = False
+        try:
+            yield
+        finally:
+            self.bounded = True
+
     def _count(self, operations: int, size: int) -> None:
-        if (
-            self.bounded
-            and self._operations
-            and (self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES)
+        if not self.bounded:
+            return
+        if self._operations and (
+            self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES
         ):
             self.close()
         self._operations += operations

@@ -9,23 +9,27 @@ import contextlib
 import socket
 import time
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.dialogue import Phase, Replies
 from crdtcast.adapters.redis.parsing import UNAUTHENTICATED, Args, RequestLimits, RequestParser
 from crdtcast.adapters.redis.poller import READ, WRITE
-from crdtcast.adapters.redis.resp import SMALL_INTEGERS, ReplyError, encode
+from crdtcast.adapters.redis.resp import SMALL_INTEGERS, Raw, ReplyError, encode
 from crdtcast.exceptions import LocalProtocolError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Front
+    from crdtcast.adapters.redis.transaction import Queue
 
 _READ_SIZE = 64 * 1024
 _READ_LARGE = 1024 * 1024
 _BACKLOG_PAUSE = 1024 * 1024  # bytes of unread replies at which requests are no longer read
 _LINGER_BYTES = 64 * 1024 * 1024
 
+NO_REPLY = Raw(b"")
 _UNRESOLVED = Command("", Kind.SESSION, -1)
 
 
@@ -35,7 +39,8 @@ class Limits:
 
     Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
     together, reading pauses until answers have gone out; nobody is refused for it. A client that
-    leaves more than `output` bytes of replies unread is closed.
+    leaves more than `output` bytes of replies unread is closed. `queued_bytes` is what all clients together
+    may have queued in transactions that are not executed yet.
     """
 
     clients: int = 10_000
@@ -44,6 +49,7 @@ class Limits:
     unanswered_bytes: int = 64 * 1024 * 1024
     total_bytes: int = 512 * 1024 * 1024
     output: int = 256 * 1024 * 1024
+    queued_bytes: int = 256 * 1024 * 1024
 
 
 class Request:
@@ -79,6 +85,26 @@ class Request:
             client.touched = True
             client.touch(client)
 
+    @property
+    def writes(self) -> bool:
+        """Whether it may change data."""
+        return self.command.kind is Kind.WRITE
+
+    @property
+    def parts(self) -> Iterable["Request"]:
+        """The requests that the core has to answer for it."""
+        return (self,)
+
+
+class SilentRequest(Request):
+    """A request that the client wants no reply to. It keeps its place among the others."""
+
+    __slots__ = ()
+
+    def answer(self, value: object) -> None:
+        """Note that it is done."""
+        super().answer(NO_REPLY)
+
 
 class Client:
     """One connection. `pending` holds its requests in order, answered or not, until their replies
@@ -101,13 +127,17 @@ class Client:
         "address",
         "authenticated",
         "connected_at",
+        "direct",
         "id",
         "info",
         "last_command",
         "local_address",
         "name",
         "pending",
+        "phase",
         "protocol",
+        "queue",
+        "replies",
         "touch",
         "touched",
     )
@@ -137,11 +167,42 @@ class Client:
         self._closed = False
         self._received = 0  # bytes since nothing was pending
         self.authenticated = False
+        self.phase = Phase.OPEN
+        self.replies = Replies.ON
+        self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
+        self.direct = False  # whether reads and writes go to the core without the session's look
 
     def trust(self, authenticated: bool) -> None:
         """Whether the client may use commands, and send requests of the full size."""
         self.authenticated = authenticated
+        self.stand(self.phase, self.replies)
         self._parser.limits = self._front.limits.request if authenticated else UNAUTHENTICATED
+
+    def stand(self, phase: Phase, replies: Replies) -> None:
+        """Note what the client's next command means, and whether it is answered."""
+        self.phase, self.replies = phase, replies
+        self.direct = self.authenticated and phase is Phase.OPEN and replies is Replies.ON
+
+    def note_queued(self, size: int) -> bool:
+        """Bytes have come into the client's transaction. Returns whether all clients' fit into the limit."""
+        self._front.queued += size
+        return self._front.queued <= self._front.limits.queued_bytes
+
+    def take_queue(self) -> "Queue | None":
+        """The client is in MULTI no longer, or its transaction is lost."""
+        queue, self.queue = self.queue, None
+        if queue is not None:
+            self._front.queued -= queue.size
+        return queue
+
+    def replace_last(self, request: Request) -> None:
+        """Put another request into the place of the one that has come last."""
+        self.pending[-1] = request
+
+    def charge(self, size: int) -> None:
+        """Count bytes of requests that had been answered, and have to be kept after all."""
+        self._received += size
+        self._front.received += size
 
     @property
     def output_size(self) -> int:
@@ -214,11 +275,7 @@ class Client:
             command = find(args[0], _UNRESOLVED)
             request = Request(self, args, command)
             append(request)
-            if (
-                command.forwarded
-                and command.low <= len(args) <= command.high
-                and self.authenticated
-            ):
+            if command.forwarded and command.low <= len(args) <= command.high and self.direct:
                 front.submit(request)
             else:
                 front.session.handle(request)
@@ -241,7 +298,7 @@ class Client:
         self._front.log.warning("client %s (%s): %s", self.id, self.address, text)
         request = Request(self, [], _UNRESOLVED)
         self.pending.append(request)
-        request.answer(ReplyError(text))
+        request.answer(ReplyError(text) if self.replies is Replies.ON else NO_REPLY)
         self._lingered = 0
         self.end()
 
@@ -372,6 +429,7 @@ class Client:
             self._front.poller.unregister(self._socket)
         self._socket.close()
         self._backlog = bytearray()
+        self.take_queue()
         self.pending.clear()
 
 

@@ -13,11 +13,12 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.commands.table import Kind
+from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
@@ -27,8 +28,14 @@ from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
-from crdtcast.adapters.redis.resp import ReplyError, Status
-from crdtcast.adapters.redis.server import pack
+from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
+from crdtcast.adapters.redis.server import elements, pack, parsed
+from crdtcast.adapters.redis.transaction import (
+    SetContents,
+    Transaction,
+    discarded_because,
+    prepare_transaction,
+)
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
@@ -43,7 +50,6 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 4096
 MAX_DELIVERIES = 256
 MAX_STABLE = 2000
-MAX_COMMAND_BYTES = 8 << 20
 MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
 MAX_TRIES = 3
@@ -66,8 +72,10 @@ _ENDING = ReplyError(
     "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
     "was written: use another region's"
 )
+_REPLY_LOST = ReplyError(
+    "ERR crdtcast: this write was applied, but the server broke off before its reply came"
+)
 _TYPED = ("set", "counter")
-_GROWING = frozenset({"SADD", "INCR", "INCRBY", "DECR", "DECRBY"})
 
 
 def _as_it_is(reply: object) -> object:
@@ -103,6 +111,8 @@ class Commit:
 
     plan: Plan
     requests: list[Request] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    """Those of the requests that are an EXEC."""
     deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
@@ -175,6 +185,8 @@ class Committer:
         self._repairs: set[bytes] = set()
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
+        self._alone: Transaction | None = None
+        """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
         self._ticked = False
         self.engine: Engine | GroupEngine | None = None
         self.keyspace = Keyspace(metadata_db)
@@ -201,6 +213,7 @@ class Committer:
         self._repairs.clear()
         self._inside.clear()
         self._last.clear()
+        self._alone = None
         if self._commit is not None:
             self._settle(self._commit, state)
         self._commit = self._abandoned = None
@@ -223,7 +236,7 @@ class Committer:
             )
             for request in self._commit.requests:
                 if not request.answered:
-                    request.answer(unsure if request.command.kind is Kind.WRITE else error)
+                    request.answer(unsure if request.writes else error)
         self._refusal = error
         while self._requests:
             self._requests.popleft().answer(error)
@@ -240,23 +253,17 @@ class Committer:
         for request in commit.requests:
             if request.answered:
                 continue
-            value, places = values.get(id(request), (None, ()))
-            if not applied or request.command.kind is Kind.READ:
+            if not applied or not request.writes:
                 tries = tried.get(request, 0) + 1
                 if tries < MAX_TRIES:
                     again.append(request)
                     self._tried[request] = tries
                 else:  # it may be what breaks the connection; at any rate its client has waited enough
                     request.answer(_NO_MORE_TRIES)
-            elif places:
-                request.answer(
-                    ReplyError(
-                        "ERR crdtcast: this write was applied, but the server broke off before its "
-                        "reply came"
-                    )
-                )
-            else:
-                request.answer(value)
+                continue
+            for part in (request,) if id(request) in values else request.parts:
+                value, places = values[id(part)]
+                part.answer(_REPLY_LOST if places else value)
         self._requests.extendleft(reversed(again))
         self._flush_clients()
         self._tell_lost(commit)
@@ -349,8 +356,9 @@ class Committer:
             self._hold_peers(False)
             return
         unknown = self._unknown_keys(commit)
-        if unknown:
-            self._look_up(unknown, commit)
+        contents = self._unknown_contents()
+        if unknown or contents:
+            self._look_up(unknown, contents, commit)
         else:
             self._prepare(commit)
 
@@ -373,7 +381,7 @@ class Committer:
         if isinstance(engine, GroupEngine):
             commit.issued = engine.take_issued()
             self._observer.gathering(commit, self.commits + 1)
-        while not self._inside and len(commit.deliveries) < MAX_DELIVERIES:
+        while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
             delivery = engine.poll()
             if delivery is None:
                 break
@@ -407,6 +415,10 @@ class Committer:
                 left.append(request)
             elif not relayed and client not in relay.waiting:
                 taken.append(request)
+                if not command.forwarded and isinstance(request, Transaction):
+                    commit.transactions.append(request)
+                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
+                    size += max(request.size, share)  # its commands count like requests
             elif relayed and not any(other.client is client for other in taken):
                 if self.keyspace.damaged and self._is_damaged(request):
                     request.answer(_DAMAGED)
@@ -429,12 +441,26 @@ class Committer:
             # DEL alone needs no look at the key.
             if request.command.type in _TYPED and known(request.args[1]) is None:
                 unknown[request.args[1]] = None
+        for transaction in commit.transactions:
+            for key in transaction.typed_keys():
+                if known(key) is None:
+                    unknown[key] = None
         return list(unknown)
 
-    def _look_up(self, keys: list[bytes], commit: Commit) -> None:
+    def _unknown_contents(self) -> dict[bytes, list[bytes]]:
+        """Members of sets that the transaction which stands alone has to know, if nothing is done before it."""
+        if self._alone is None or self._inside or self._repairs:
+            return {}
+        return {key: list(members) for key, members in self._alone.uncertain.items()}
+
+    def _look_up(
+        self, keys: list[bytes], contents: dict[bytes, list[bytes]], commit: Commit
+    ) -> None:
         """One pipelined read for the whole batch: types, and numbers where there are."""
         assert self._server is not None
         payload = b"".join(pack((word, key)) for key in keys for word in (b"TYPE", b"GET"))
+        for key, members in contents.items():
+            payload += pack((b"SCARD", key)) + pack((b"SMISMEMBER", key, *members))
 
         def learn(replies: Replies) -> None:
             for place, key in enumerate(keys):
@@ -443,9 +469,18 @@ class Committer:
                     self._abandon(commit, str(kind))
                     return
                 self.keyspace.learn(key, kind, replies[2 * place + 1])
+            if self._alone is not None and contents:
+                found = replies[2 * len(keys) :]
+                self._alone.contents = {
+                    key: SetContents(size, members, present)
+                    for (key, members), size, present in zip(
+                        contents.items(), found[::2], found[1::2], strict=True
+                    )
+                    if not isinstance(size, Exception)  # the key holds another type
+                }
             self._prepare(commit)
 
-        self._server.send(payload, 2 * len(keys), learn)
+        self._server.send(payload, 2 * (len(keys) + len(contents)), learn)
 
     # Prepare and commit
 
@@ -475,8 +510,13 @@ class Committer:
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
+        transactions = commit.transactions
         for place, request in enumerate(commit.requests):
-            if keyspace.damaged and self._is_damaged(request):
+            if transactions and isinstance(request, Transaction):
+                if not self._prepare_transaction(batch, request):
+                    self._put_back(commit, place)
+                    break
+            elif keyspace.damaged and self._is_damaged(request):
                 plan.answer_with(request, _DAMAGED)
             elif request.command.kind is Kind.READ:
                 plan.read(request, request.args)
@@ -485,8 +525,7 @@ class Committer:
             elif not request.command.prepare(batch, request):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
                 keyspace.forget(request.args[1])
-                self._requests.extendleft(reversed(commit.requests[place:]))
-                del commit.requests[place:]
+                self._put_back(commit, place)
                 break
         batch.close()
         commit.sent = batch.sent
@@ -499,6 +538,38 @@ class Committer:
         crash_point("batch-prepared")
         self._transmit(commit)
 
+    def _put_back(self, commit: Commit, place: int) -> None:
+        """The requests from this place on are for the next commit."""
+        self._requests.extendleft(reversed(commit.requests[place:]))
+        del commit.requests[place:]
+
+    def _prepare_transaction(self, batch: LocalBatch, transaction: Transaction) -> bool:
+        """False if the server must be asked first; then nothing of it is in the batch."""
+        plan = batch.plan
+        refusal = self._refusal_of_transaction(transaction)
+        if refusal is not None:
+            plan.answer_with(transaction, discarded_because(refusal))
+        elif not prepare_transaction(batch, transaction, partial(_add_read, plan)):
+            self._alone = transaction  # so that nothing comes between the look and it
+            return False
+        else:
+            plan.speak(2)
+        if self._alone is transaction:
+            self._alone = None
+        return True
+
+    def _refusal_of_transaction(self, transaction: Transaction) -> ReplyError | None:
+        damaged = self.keyspace.damaged
+        if damaged and not damaged.isdisjoint(transaction.keys()):
+            return _DAMAGED
+        if not transaction.writes:
+            return None
+        if self._is_ending:
+            return _ENDING
+        if any(call.command.name in GROWING for call in transaction.calls):
+            return self.refuse_growth
+        return None
+
     def _is_damaged(self, request: Request) -> bool:
         return not self.keyspace.damaged.isdisjoint(request.command.keys_of(request.args))
 
@@ -506,7 +577,7 @@ class Committer:
         """Why this write cannot be taken now, whatever its key holds."""
         if self._is_ending:
             return _ENDING
-        if self.refuse_growth is not None and request.command.name in _GROWING:
+        if self.refuse_growth is not None and request.command.name in GROWING:
             return self.refuse_growth
         if commit.size <= MAX_COMMAND_BYTES:
             return None
@@ -580,7 +651,7 @@ class Committer:
         pieces = plan.pieces
         count = len(pieces)
         after = b"".join(pack(command) for command, _ in commit.after)
-        if commit.transaction:
+        if commit.transaction or plan.atomic:
             # The fence is watched and read right behind every EXEC, so the next MULTI fails, and we learn it now, as
             # soon as another gateway has taken the server.
             payload = b"".join((_MULTI, *pieces, _EXEC, after, self._fence_guard()))
@@ -591,7 +662,12 @@ class Committer:
         if not replies:
             self._finish(commit, [], [])
             return
-        self._server.send(payload, replies, lambda answer: self._answered(commit, answer))
+        self._server.send(
+            payload,
+            replies,
+            lambda answer: self._answered(commit, answer),
+            whole=bool(plan.as_they_are),
+        )
         crash_point("exec-sent")
 
     def _fence_guard(self) -> bytes:
@@ -607,11 +683,14 @@ class Committer:
         )
 
     def _answered(self, commit: Commit, replies: Replies) -> None:
-        if not commit.transaction:
-            own = len(commit.plan.pieces)
+        plan = commit.plan
+        if plan.as_they_are:
+            replies = _taken_apart(replies, 1 + len(plan.pieces), plan.as_they_are)
+        if not commit.transaction and not plan.atomic:
+            own = len(plan.pieces)
             self._finish(commit, replies[:own], replies[own:])
             return
-        count = len(commit.plan.pieces)
+        count = len(plan.pieces)
         executed = replies[1 + count]
         fence = replies[-2]
         if executed is None or fence != self._epoch:
@@ -631,7 +710,7 @@ class Committer:
             return
         crash_point("exec-answered")
         self._check(commit, executed)
-        self.commits += 1
+        self.commits += commit.transaction
         self._finish(commit, executed, replies[2 + count : 2 + count + len(commit.after)])
 
     def _check(self, commit: Commit, replies: Replies) -> None:
@@ -698,6 +777,29 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
+
+
+def _add_read(plan: Plan, call: Request) -> None:
+    plan.atomic = True
+    if call.command.name in _READS_IN_PLAN:
+        plan.speak(2)
+        plan.read(call, call.args)
+    else:
+        plan.read_as_it_is(call, call.args, call.protocol)
+
+
+def _taken_apart(replies: list[Raw], at: int, as_they_are: set[int]) -> Replies:
+    """A commit's replies, of which the one of its EXEC is at `at`: parsed, but for the elements at these positions."""
+    found: Replies = [None if place == at else parsed(reply) for place, reply in enumerate(replies)]
+    executed = replies[at]
+    if executed.is_error or executed[:2] in (b"*-", b"_\r"):
+        found[at] = parsed(executed)
+    else:
+        found[at] = [
+            element if place in as_they_are else parsed(element)
+            for place, element in enumerate(elements(executed))
+        ]
+    return found
 
 
 def _too_large(size: int) -> ReplyError:

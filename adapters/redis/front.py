@@ -64,6 +64,7 @@ class Front:
         self.find = table.by_name.get
         self.fast_reader = FastReader()
         self.received = 0  # bytes of requests that may still be without an answer, of all clients
+        self.queued = 0  # bytes in transactions that are not executed yet, of all clients
         self.refused = 0  # connections beyond the limit
         self.accepted = 0
         self.clients: dict[int, Client] = {}

@@ -164,6 +164,7 @@ class Gateway:
             status=self.admin.status,
             admin=self.admin.handle,
             password=options.password,
+            refuse_growth=lambda: self.committer.refuse_growth,
         )
         self.front = Front(
             self._poller, self.table, self.session, self.committer.submit, logger=self._log

@@ -89,6 +89,10 @@ class Keyspace:
         else:
             self._known[key] = Holds.OTHER
 
+    def looked_at_set(self, key: bytes, *, is_empty: bool) -> None:
+        """A set, or nothing, is there: it has become known which of them."""
+        self._known[key] = Holds.NOTHING if is_empty else Holds.SET
+
     def forget(self, key: bytes) -> None:
         """Ask the server again before the key is used."""
         self._known.pop(key, None)

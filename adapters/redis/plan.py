@@ -30,7 +30,18 @@ class Expect(Enum):
 class Plan:
     """Commands in order, for one MULTI … EXEC or, without any write, for one plain pipeline of reads."""
 
-    __slots__ = ("_db", "_metadata_db", "answers", "expected", "keys", "pieces", "writes")
+    __slots__ = (
+        "_db",
+        "_metadata_db",
+        "_protocol",
+        "answers",
+        "as_they_are",
+        "atomic",
+        "expected",
+        "keys",
+        "pieces",
+        "writes",
+    )
 
     def __init__(self, metadata_db: int) -> None:
         self._metadata_db = metadata_db
@@ -41,6 +52,11 @@ class Plan:
         self.answers: list[tuple[Request, object, tuple[int, ...]]] = []
         """Request, value, positions: the sum of the replies at the positions if there are any, else the value."""
         self.writes = False
+        self.atomic = False
+        """Whether its reads must be at one instant."""
+        self.as_they_are: set[int] = set()
+        """Positions of reads whose replies go to the client byte for byte."""
+        self._protocol = 2
 
     def native(self, key: bytes, expect: Expect | int, *command: bytes) -> int:
         """A command on the clients' database; `key` is blamed if its reply is not the expected one.
@@ -61,6 +77,18 @@ class Plan:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
         self._select(0)
         self.answers.append((request, None, (self._append(None, Expect.ANY, tuple(command)),)))
+
+    def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
+        """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
+        self.speak(protocol)
+        self.read(request, command)
+        self.as_they_are.add(len(self.pieces) - 1)
+
+    def speak(self, protocol: int) -> None:
+        """Have the server answer what follows in this protocol."""
+        if self._protocol != protocol:
+            self._protocol = protocol
+            self._append(None, Expect.ANY, (b"HELLO", b"%d" % protocol))
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""

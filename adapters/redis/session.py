@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.client import NO_REPLY, Request
 from crdtcast.adapters.redis.commands.table import (
     Command,
     Kind,
@@ -21,13 +22,14 @@ from crdtcast.adapters.redis.commands.table import (
     describe,
     unknown_command,
 )
+from crdtcast.adapters.redis.conversation import Conversation
+from crdtcast.adapters.redis.dialogue import IN_MULTI, Phase, Replies
 from crdtcast.adapters.redis.resp import OK, Raw, ReplyError, Status, Verbatim
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.front import Client, Front, Request
+    from crdtcast.adapters.redis.front import Client, Front
 
 _PONG, _RESET = Status(b"PONG"), Status(b"RESET")
-_NOAUTH = ReplyError("NOAUTH Authentication required.")
 _NOAUTH_HELLO = ReplyError(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the "
     "HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
@@ -41,7 +43,6 @@ _NO_PASSWORD = ReplyError(
 _SYNTAX = ReplyError("ERR syntax error")
 _NO_INTEGER = ReplyError("ERR value is not an integer or out of range")
 _BAD_NAME = ReplyError("ERR Client names cannot contain spaces, newlines or special characters.")
-_BEFORE_AUTH = frozenset(("AUTH", "HELLO", "QUIT", "RESET"))
 
 # What CONFIG GET may show of the server. Its passwords, users and paths are not the business of the
 # gateway's clients.
@@ -71,7 +72,8 @@ class Session:
 
     `password` is the gateway's own (None: no AUTH needed). `status` gives the values of INFO's
     section `crdtcast`; `admin` gets the requests of CRDTCAST and answers them. `server` is set anew
-    whenever the server is connected to.
+    whenever the server is connected to. `refuse_growth` tells why writes that need memory are
+    refused, if they are.
     """
 
     def __init__(
@@ -81,15 +83,16 @@ class Session:
         status: Callable[[], Mapping[str, object]],
         admin: "Callable[[Request], None]",
         password: str | None = None,
+        refuse_growth: Callable[[], ReplyError | None] = lambda: None,
     ) -> None:
         self.server = ServerIdentity()
         self._table = table
         self._status = status
         self._admin = admin
+        self._conversation = Conversation(table, self._carry_out, refuse_growth, admin)
         self._password = None if password is None else password.encode()
         self._started = time.monotonic()
         self._front: Front | None = None
-        self._submit: Callable[[Request], None] = admin
         self._handlers: dict[str, Callable[[Request], object]] = {
             "PING": self._ping,
             "ECHO": lambda request: request.args[1],
@@ -108,6 +111,7 @@ class Session:
             "CLIENT NO-EVICT": _on_or_off,
             "CLIENT NO-TOUCH": _on_or_off,
             "CLIENT REPLY": _client_reply,
+            "UNWATCH": lambda _: OK,
             "COMMAND": self._command,
             "COMMAND COUNT": lambda _: len(self._table.supported()),
             "COMMAND DOCS": lambda _: {},
@@ -119,29 +123,25 @@ class Session:
     def attach(self, front: "Front", submit: "Callable[[Request], None]") -> None:
         """Called by the front, once: where the clients are, where requests for the server go."""
         self._front = front
-        self._submit = submit
+        self._conversation.submit = submit
 
     def welcome(self, client: "Client") -> None:
         """A new connection: trusted at once when there is no password."""
         client.trust(self._password is None)
 
-    def handle(self, request: "Request") -> None:
-        """Answer, refuse or submit one request."""
-        command = self._table.resolve(request.args)
-        if isinstance(command, ReplyError):
-            request.answer(command)
-            return
-        request.command = command
-        if not request.client.authenticated and command.name not in _BEFORE_AUTH:
-            request.answer(_NOAUTH)
-        elif command.kind is Kind.REFUSED:
-            request.answer(self._table.refusal_of(command))
-        elif command.forwarded:
-            self._submit(request)
+    def handle(self, request: Request) -> None:
+        """Answer, refuse, queue or submit one request: the last one that has come of its client."""
+        self._conversation.handle(request)
+
+    def _carry_out(self, request: Request, submit: Callable[[Request], None]) -> None:
+        """Answer a request, or have it answered by what is behind `submit`."""
+        command = request.command
+        if command.forwarded:
+            submit(request)
         elif command.kind is Kind.ADMIN:
             self._admin(request)
         elif command.name == "CONFIG GET":
-            self._config_get(request)
+            self._config_get(request, submit)
         else:
             try:
                 reply = self._handlers[command.name](request)
@@ -149,35 +149,29 @@ class Session:
                 reply = error
             request.answer(reply)
 
-    def _ping(self, request: "Request") -> object:
+    def _ping(self, request: Request) -> object:
         if len(request.args) > 2:
             raise request.command.arity_error()
         return request.args[1] if len(request.args) == 2 else _PONG
 
-    def _quit(self, request: "Request") -> object:
+    def _quit(self, request: Request) -> object:
         request.client.end()
         return OK
 
-    def _reset(self, request: "Request") -> object:
+    def _reset(self, request: Request) -> object:
         client = request.client
         client.name = b""
         client.protocol = request.protocol = 2
+        client.stand(Phase.OPEN, Replies.ON)
         self.welcome(client)
         return _RESET
 
-    def _select(self, request: "Request") -> object:
-        try:
-            number = int(request.args[1])
-        except ValueError:
-            raise _NO_INTEGER from None
-        if number != 0:
-            raise ReplyError(
-                f"ERR crdtcast: SELECT {number} is not possible: database 0 is the only one that "
-                "is replicated; tell applications apart by a prefix of their keys"
-            )
+    def _select(self, request: Request) -> object:
+        if request.args[1] != b"0":
+            raise _NO_INTEGER
         return OK
 
-    def _auth(self, request: "Request") -> object:
+    def _auth(self, request: Request) -> object:
         args = request.args
         if len(args) > 3:
             raise _SYNTAX
@@ -192,7 +186,7 @@ class Session:
             raise _WRONGPASS
         client.trust(True)
 
-    def _hello(self, request: "Request") -> object:
+    def _hello(self, request: Request) -> object:
         client, args = request.client, request.args
         protocol, name, credentials = client.protocol, None, None
         if len(args) > 1:
@@ -230,11 +224,11 @@ class Session:
             b"modules": [],
         }
 
-    def _setname(self, request: "Request") -> object:
+    def _setname(self, request: Request) -> object:
         request.client.name = _checked_name(request.args[2])
         return OK
 
-    def _setinfo(self, request: "Request") -> object:
+    def _setinfo(self, request: Request) -> object:
         option, value = request.args[2].lower(), request.args[3]
         if option not in (b"lib-name", b"lib-ver"):
             raise ReplyError(b"ERR Unrecognized option '%b'" % request.args[2][:128])
@@ -245,7 +239,7 @@ class Session:
         request.client.info[option.decode()] = value
         return OK
 
-    def _client_list(self, request: "Request") -> object:
+    def _client_list(self, request: Request) -> object:
         assert self._front is not None
         clients = self._front.clients
         args = request.args[2:]
@@ -264,22 +258,25 @@ class Session:
 
     @staticmethod
     def _client_line(client: "Client") -> bytes:
+        multi = 0 if client.phase in IN_MULTI else -1
+        if client.queue is not None:
+            multi = len(client.queue.calls)
         age = int(time.monotonic() - client.connected_at)
         command = client.last_command.name.lower().replace(" ", "|") or "NULL"
         library = [client.info.get(name, b"").decode() for name in ("lib-name", "lib-ver")]
         return (
             f"id={client.id} addr={client.address} laddr={client.local_address} "
-            f"name={client.name.decode()} age={age} flags=N db=0 sub=0 psub=0 multi=-1 "
+            f"name={client.name.decode()} age={age} flags={'N' if multi < 0 else 'x'} db=0 sub=0 psub=0 multi={multi} "
             f"pending={len(client.pending)} omem={client.output_size} cmd={command} user=default "
             f"resp={client.protocol} lib-name={library[0]} lib-ver={library[1]}"
         ).encode()
 
-    def _command(self, request: "Request") -> object:
+    def _command(self, request: Request) -> object:
         if len(request.args) > 1:
             return unknown_command(request.args)
         return [describe(command) for command in self._table.supported()]
 
-    def _command_info(self, request: "Request") -> object:
+    def _command_info(self, request: Request) -> object:
         supported = self._table.supported()
         names = request.args[2:]
         if not names:
@@ -290,7 +287,7 @@ class Session:
             describe(known[name.lower()]) if name.lower() in known else missing for name in names
         ]
 
-    def _command_list(self, request: "Request") -> object:
+    def _command_list(self, request: Request) -> object:
         names = [command.name.lower().encode() for command in self._table.supported()]
         match [arg.upper() for arg in request.args[2:4]], request.args[4:]:
             case [], []:
@@ -302,7 +299,7 @@ class Session:
                 return []
         raise _SYNTAX
 
-    def _command_getkeys(self, request: "Request") -> object:
+    def _command_getkeys(self, request: Request) -> object:
         args = request.args[2:]
         command = self._table.resolve(args)
         if not isinstance(command, Command):
@@ -312,7 +309,7 @@ class Session:
             raise ReplyError("ERR The command has no key arguments")
         return list(keys)
 
-    def _config_get(self, request: "Request") -> None:
+    def _config_get(self, request: Request, submit: Callable[[Request], None]) -> None:
         """Pass on the names of public settings that fit; the server knows their values."""
         names: list[bytes] = []
         for pattern in request.args[2:]:
@@ -323,9 +320,9 @@ class Session:
             return
         request.args = [b"CONFIG", b"GET", *dict.fromkeys(names)]
         request.command = _CONFIG_GET
-        self._submit(request)
+        submit(request)
 
-    def _info(self, request: "Request") -> object:
+    def _info(self, request: Request) -> object:
         assert self._front is not None
         wanted = {arg.lower().decode("utf-8", "replace") for arg in request.args[1:]}
         everything = not wanted or bool(wanted & {"all", "default", "everything"})
@@ -394,19 +391,23 @@ def _checked_name(name: bytes) -> bytes:
     return name
 
 
-def _on_or_off(request: "Request") -> object:
+def _on_or_off(request: Request) -> object:
     if request.args[2].upper() not in (b"ON", b"OFF"):
         raise _SYNTAX
     return OK
 
 
-def _client_reply(request: "Request") -> object:
-    mode = request.args[2].upper()
-    if mode == b"ON":
-        return OK
-    if mode in (b"OFF", b"SKIP"):
-        raise ReplyError(
-            "ERR crdtcast: CLIENT REPLY OFF and SKIP are not possible: without its reply a write may "
-            "be lost unseen; use a pipeline instead"
-        )
-    raise _SYNTAX
+def _client_reply(request: Request) -> object:
+    client = request.client
+    match request.args[2].upper():
+        case b"ON":
+            client.stand(client.phase, Replies.ON)
+            return OK
+        case b"OFF":
+            client.stand(client.phase, Replies.OFF)
+        case b"SKIP":
+            if client.replies is Replies.ON:
+                client.stand(client.phase, Replies.SKIP)
+        case _:
+            raise _SYNTAX
+    return NO_REPLY

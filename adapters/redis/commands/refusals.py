@@ -87,9 +87,9 @@ _WRITE_FAMILIES = (
 # Families whose effect is not one on keys, each with the reason.
 _OTHER_FAMILIES = (
     (
-        "MULTI EXEC DISCARD WATCH UNWATCH",
-        "a transaction would hold in one region only; send its commands one by one or in a "
-        "pipeline without MULTI (redis-py: pipeline(transaction=False))",
+        "WATCH",
+        "MULTI and EXEC are atomic in every region, but EXEC cannot depend on keys yet; nothing is "
+        "carried out on this connection before UNWATCH, EXEC, DISCARD or RESET",
     ),
     (
         "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO SCRIPT FUNCTION",
@@ -133,7 +133,7 @@ _OTHER_FAMILIES = (
     (
         "CLIENT",
         "the gateway knows CLIENT ID, INFO, LIST, GETNAME, SETNAME, SETINFO, NO-EVICT, NO-TOUCH "
-        "and REPLY ON",
+        "and REPLY",
     ),
     (
         "CONFIG",

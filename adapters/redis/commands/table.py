@@ -79,8 +79,17 @@ class Command:
 
     def arity_error(self) -> ReplyError:
         """What the server says to a wrong number of arguments."""
-        name = self.name.lower().replace(" ", "|")
-        return ReplyError(f"ERR wrong number of arguments for '{name}' command")
+        code = "EXECABORT Transaction discarded because of:" if self.name == "EXEC" else "ERR"
+        return ReplyError(f"{code} wrong number of arguments for '{self.shown}' command")
+
+    def inside_error(self) -> ReplyError:
+        """What the server says to a command that cannot be queued in a transaction."""
+        return ReplyError(f"ERR Command '{self.shown}' not allowed inside a transaction")
+
+    @property
+    def shown(self) -> str:
+        """The name as the server writes it in errors."""
+        return self.name.lower().replace(" ", "|")
 
 
 _ONE, _ALL = (1, 1, 1), (1, -1, 1)
@@ -110,6 +119,11 @@ _STATIC: tuple[tuple[str, Kind, int, tuple[int, int, int], str | None], ...] = (
     ("HELLO", Kind.SESSION, -1, (0, 0, 0), None),
     ("AUTH", Kind.SESSION, -2, (0, 0, 0), None),
     ("SELECT", Kind.SESSION, 2, (0, 0, 0), None),
+    ("MULTI", Kind.SESSION, 1, (0, 0, 0), None),
+    ("EXEC", Kind.SESSION, 1, (0, 0, 0), None),
+    ("DISCARD", Kind.SESSION, 1, (0, 0, 0), None),
+    ("UNWATCH", Kind.SESSION, 1, (0, 0, 0), None),
+    ("WATCH", Kind.REFUSED, -2, _ALL, None),
     ("QUIT", Kind.SESSION, -1, (0, 0, 0), None),
     ("RESET", Kind.SESSION, 1, (0, 0, 0), None),
     ("INFO", Kind.SESSION, -1, (0, 0, 0), None),
@@ -147,6 +161,12 @@ _NOT_A_PLAIN_READ = frozenset(
     ("write", "blocking", "pubsub", "admin", "noscript", "may_replicate", "asking")
 )
 
+# Commands that the server does not queue in a transaction: newer ones refuse MULTI and WATCH by it.
+_NO_MULTI = frozenset(("no_multi",))
+
+GROWING = frozenset(("SADD", "INCR", "INCRBY", "DECR", "DECRBY"))
+"""Writes that need memory."""
+
 # Readonly by its flags, but it stores what it has counted inside the value.
 _WRITES_ASIDE = frozenset(("PFCOUNT",))
 
@@ -168,7 +188,7 @@ class Table:
                 name.encode(): Command(f"{container} {name}", Kind.REFUSED, -2)
                 for name in _REFUSED_SUBCOMMANDS.get(container, ())
             }
-        for name in KNOWN:
+        for name in KNOWN - _STATIC_NAMES:
             self._add(Command(name, Kind.REFUSED, -1, flags=("write",)))
 
     def _add(self, command: Command) -> None:
@@ -197,6 +217,7 @@ class Table:
             name = _text(row[0]).upper()
             known = self.by_name.get(name.encode())
             if known is not None and known.kind not in (Kind.REFUSED, Kind.READ):
+                known.flags |= _NO_MULTI & frozenset(map(_text, row[2]))
                 self._refuse_other_subcommands(known, row)
                 continue
             if known is not None and name in _STATIC_NAMES:

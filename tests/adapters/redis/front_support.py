@@ -39,7 +39,8 @@ class MemoryCore:
         self.most_waiting = max(self.most_waiting, len(self.requests))
         if self.hold:
             return
-        results = [(request, self.result(request)) for request in self.requests]
+        parts = [part for request in self.requests for part in request.parts]
+        results = [(part, self.result(part)) for part in parts]
         self.requests.clear()
         for request, result in reversed(results) if self.reverse else results:
             request.answer(result)
@@ -183,6 +184,7 @@ def serve(
         poller.close()
         assert not front.clients
         assert front.received == 0, "bytes of requests are counted that nobody waits for"
+        assert front.queued == 0, "bytes of transactions are counted that no client is in"
 
     trio.run(main)
 

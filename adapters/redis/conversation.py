@@ -1,0 +1,200 @@
+"""Each command of a connection in its context: carried out, queued, or refused with what it rests on (`dialogue`)."""
+
+import re
+from collections.abc import Callable
+
+from crdtcast.adapters.redis.client import Request, SilentRequest
+from crdtcast.adapters.redis.commands.table import GROWING, Command, Kind, Table
+from crdtcast.adapters.redis.dialogue import IN_MULTI, Answer, Event, Phase, Replies, step
+from crdtcast.adapters.redis.resp import OK, ReplyError, Status
+from crdtcast.adapters.redis.transaction import DISCARDED, Queue, Transaction
+
+Submit = Callable[[Request], None]
+
+_NOAUTH = ReplyError("NOAUTH Authentication required.")
+_BEFORE_AUTH = frozenset(("AUTH", "HELLO", "QUIT", "RESET"))
+_QUEUED = Status(b"QUEUED")
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+
+_EVENTS = {
+    "MULTI": Event.MULTI,
+    "EXEC": Event.EXEC,
+    "DISCARD": Event.DISCARD,
+    "UNWATCH": Event.UNWATCH,
+    "RESET": Event.RESET,
+}
+_MISPLACED = {
+    "MULTI": ReplyError("ERR MULTI calls can not be nested"),
+    "WATCH": ReplyError("ERR WATCH inside MULTI is not allowed"),
+    "EXEC": ReplyError("ERR EXEC without MULTI"),
+    "DISCARD": ReplyError("ERR DISCARD without MULTI"),
+}
+_AFTER_WATCH = ReplyError(
+    "ERR crdtcast: not carried out, since WATCH was refused on this connection: send UNWATCH, EXEC or "
+    "DISCARD to go on without it, or RESET"
+)
+_AFTER_SELECT = ReplyError(
+    "ERR crdtcast: not carried out, since SELECT was refused on this connection: send SELECT 0 to go "
+    "on in database 0, or RESET"
+)
+_AFTER_BOTH = ReplyError(
+    "ERR crdtcast: not carried out, since SELECT and WATCH were refused on this connection: send "
+    "SELECT 0 to go on in database 0 and UNWATCH to go on without WATCH, or RESET"
+)
+_REFUSALS = {
+    Phase.WATCH_REFUSED: _AFTER_WATCH,
+    Phase.WATCH_REFUSED_MULTI: _AFTER_WATCH,
+    Phase.DATABASE_REFUSED: _AFTER_SELECT,
+    Phase.DATABASE_REFUSED_MULTI: _AFTER_SELECT,
+    Phase.BOTH_REFUSED: _AFTER_BOTH,
+    Phase.BOTH_REFUSED_MULTI: _AFTER_BOTH,
+}
+_TOO_MUCH_QUEUED = ReplyError(
+    "ERR crdtcast: the clients of this gateway have too much in transactions that are not executed "
+    "yet; nothing of this one is written: try again"
+)
+_BEFORE_SELECT = "; nothing is carried out on this connection before SELECT 0 or RESET"
+_CHANGES_CONNECTION = frozenset(("HELLO", "CLIENT SETNAME", "CLIENT SETINFO"))
+"""Carried out when EXEC comes, and taken back if it is refused after all."""
+
+
+class Conversation:
+    """Takes the requests of all connections, each in the order in which they come.
+
+    `carry_out` answers a request, or gives it to the function that it gets with it. `refuse_growth` tells why writes
+    that need memory are refused, if they are. `submit` takes what is for the core.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        carry_out: Callable[[Request, Submit], None],
+        refuse_growth: Callable[[], ReplyError | None],
+        submit: Submit,
+    ) -> None:
+        self.submit = submit
+        self._table = table
+        self._carry_out = carry_out
+        self._refuse_growth = refuse_growth
+
+    def handle(self, request: Request) -> None:
+        """Answer, refuse, queue or submit one request: the last one that has come of its client."""
+        client = request.client
+        command = self._table.resolve(request.args)
+        if not isinstance(command, ReplyError):
+            request.command = command
+        if client.replies is not Replies.ON:
+            request = self._silenced(
+                request, "" if isinstance(command, ReplyError) else command.name
+            )
+        if isinstance(command, ReplyError):
+            is_exec = request.args[0].upper() == b"EXEC"
+            self._take_step(request, Event.EXEC_REJECTED if is_exec else Event.REJECTED, command)
+            return
+        if not client.authenticated and command.name not in _BEFORE_AUTH:
+            request.answer(_NOAUTH)
+            return
+        event, error = self._classify(command, request)
+        if event is Event.COMMAND and (
+            client.phase is Phase.OPEN or command.name in ("QUIT", "CLIENT REPLY")
+        ):
+            self._carry_out(request, self.submit)
+        else:
+            self._take_step(request, event, error)
+
+    def _classify(self, command: Command, request: Request) -> tuple[Event, ReplyError | None]:
+        """What kind of command it is, and its own error if it cannot be carried out."""
+        name = command.name
+        is_inside = request.client.phase in IN_MULTI
+        if is_inside and ("no_multi" in command.flags or name == "CLIENT REPLY"):
+            return Event.REJECTED, command.inside_error()
+        if name == "SELECT" and _INTEGER.fullmatch(request.args[1]):
+            if request.args[1] == b"0":
+                return Event.SELECT_ZERO, None
+            return Event.SELECT_OTHER, _other_database(request.args[1], is_inside)
+        if command.kind is Kind.REFUSED:
+            event = Event.WATCH if name == "WATCH" else Event.REJECTED
+            return event, self._table.refusal_of(command)
+        if is_inside and name in GROWING and (refusal := self._refuse_growth()) is not None:
+            return Event.REJECTED, refusal
+        return _EVENTS.get(name, Event.COMMAND), None
+
+    def _take_step(self, request: Request, event: Event, error: ReplyError | None) -> None:
+        client = request.client
+        answer, following = step(client.phase, event)
+        if following is not client.phase:
+            client.stand(following, client.replies)
+        queue = client.queue if following is Phase.QUEUING else client.take_queue()
+        match answer:
+            case Answer.CARRY_OUT:
+                self._carry_out(request, self.submit)
+            case Answer.OK:
+                request.answer(OK)
+            case Answer.ERROR:
+                request.answer(error)
+            case Answer.MISPLACED:
+                request.answer(_MISPLACED[request.command.name])
+            case Answer.QUEUE:
+                self._queue(request, queue or Queue())
+            case Answer.QUEUE_IN_VAIN:
+                request.answer(_QUEUED)
+            case Answer.EXECUTE:
+                self._execute(request, queue or Queue())
+            case Answer.DISCARDED:
+                request.answer(DISCARDED)
+            case Answer.REFUSE:
+                request.answer(_REFUSALS[following])
+
+    def _queue(self, request: Request, queue: Queue) -> None:
+        client = request.client
+        client.queue = queue
+        before = queue.size
+        error = queue.add(request.args, request.command)
+        if not client.note_queued(queue.size - before) and error is None:
+            error = _TOO_MUCH_QUEUED
+        if error is None:
+            request.answer(_QUEUED)
+        else:
+            self._take_step(request, Event.REJECTED, error)
+
+    def _execute(self, request: Request, queue: Queue) -> None:
+        client = request.client
+        before = client.protocol, client.name, dict(client.info)
+
+        def restore() -> None:
+            client.protocol, client.name, client.info = before
+
+        changes = any(command.name in _CHANGES_CONNECTION for _, command in queue.calls)
+        transaction = Transaction(
+            request,
+            queue,
+            silent=isinstance(request, SilentRequest),
+            on_refused=restore if changes else lambda: None,
+        )
+        client.replace_last(transaction)
+        client.charge(queue.size)
+        if transaction.begin(self._carry_out):
+            self.submit(transaction)
+
+    @staticmethod
+    def _silenced(request: Request, name: str) -> Request:
+        """The request in the form in which it is answered while replies are not wanted. name: what it calls."""
+        client = request.client
+        is_heard = name == "RESET" and client.replies is Replies.OFF
+        if client.replies is Replies.SKIP:
+            client.stand(client.phase, Replies.ON)
+        if name == "CLIENT REPLY" and client.phase not in IN_MULTI:
+            is_heard = request.args[2].upper() == b"ON"
+        if is_heard:
+            return request
+        silent = SilentRequest(client, request.args, request.command)
+        client.replace_last(silent)
+        return silent
+
+
+def _other_database(number: bytes, is_inside: bool) -> ReplyError:
+    way_out = "" if is_inside else _BEFORE_SELECT
+    return ReplyError(
+        f"ERR crdtcast: SELECT {number.decode()} is not possible: database 0 is the only one that is "
+        f"replicated; tell applications apart by a prefix of their keys{way_out}"
+    )

@@ -1,0 +1,190 @@
+"""What a connection has been told so far, and what that makes of its next command: one table.
+
+Two rules. A refused command must not let its context go on: what a client sends behind a refused WATCH, SELECT or
+MULTI rests on it, so it is refused as well, until the client says that it goes on without. And MULTI is answered as the
+server answers it: a command that cannot be queued makes EXEC discard the whole transaction.
+
+This file knows no sockets and no texts; `conversation.py` classifies the commands and says what is answered.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from crdtcast.exceptions import LocalProtocolError
+
+
+class Phase(Enum):
+    """Where a connection stands. In a phase `…_MULTI`, a MULTI was refused because of what was refused before it."""
+
+    OPEN = "open"
+    QUEUING = "in MULTI"
+    ABORTING = "in MULTI, with a command that could not be queued"
+    WATCH_REFUSED = "behind a refused WATCH"
+    WATCH_REFUSED_MULTI = "behind a refused WATCH, in MULTI"
+    DATABASE_REFUSED = "behind a refused SELECT"
+    DATABASE_REFUSED_MULTI = "behind a refused SELECT, in MULTI"
+    BOTH_REFUSED = "behind a refused WATCH and a refused SELECT"
+    BOTH_REFUSED_MULTI = "behind a refused WATCH and a refused SELECT, in MULTI"
+
+
+IN_MULTI = frozenset(
+    (
+        *(Phase.QUEUING, Phase.ABORTING, Phase.WATCH_REFUSED_MULTI),
+        *(Phase.DATABASE_REFUSED_MULTI, Phase.BOTH_REFUSED_MULTI),
+    )
+)
+"""Phases in which the client has begun a transaction, as far as it knows."""
+
+
+class Event(Enum):
+    """What kind of command comes."""
+
+    COMMAND = "a command that can be carried out"
+    REJECTED = "a command that cannot: unknown, malformed, or refused"
+    MULTI = "MULTI"
+    EXEC = "EXEC"
+    EXEC_REJECTED = "EXEC with arguments"
+    DISCARD = "DISCARD"
+    WATCH = "WATCH"
+    UNWATCH = "UNWATCH"
+    SELECT_ZERO = "SELECT of the database that is replicated"
+    SELECT_OTHER = "SELECT of another database"
+    RESET = "RESET"
+
+
+class Answer(Enum):
+    """What becomes of the command."""
+
+    CARRY_OUT = "it is carried out"
+    OK = "OK"
+    ERROR = "its own error"
+    MISPLACED = "the error of a command at the wrong place: EXEC without MULTI, MULTI inside MULTI"
+    QUEUE = "QUEUED, and kept for EXEC"
+    QUEUE_IN_VAIN = "QUEUED, but the transaction is lost already"
+    EXECUTE = "what was queued is executed"
+    DISCARDED = "EXECABORT: the transaction was discarded because of previous errors"
+    REFUSE = "refused because of the phase that it leads to, with the way out of it"
+
+
+class Step(NamedTuple):
+    """One cell of the table."""
+
+    answer: Answer
+    next: Phase
+
+
+def _inside_refused_multi(phase: Phase, behind: Phase, discard: Answer) -> dict[Event, Step]:
+    """Nothing but the end of the transaction has a meaning; EXEC and DISCARD lead `behind` it, which ends a WATCH."""
+    return {event: Step(Answer.REFUSE, phase) for event in Event} | {
+        Event.EXEC: Step(Answer.DISCARDED, behind),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, behind),
+        Event.DISCARD: Step(discard, behind),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    }
+
+
+TRANSITIONS: dict[Phase, dict[Event, Step]] = {
+    Phase.OPEN: {
+        Event.COMMAND: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.REJECTED: Step(Answer.ERROR, Phase.OPEN),
+        Event.MULTI: Step(Answer.OK, Phase.QUEUING),
+        Event.EXEC: Step(Answer.MISPLACED, Phase.OPEN),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
+        Event.DISCARD: Step(Answer.MISPLACED, Phase.OPEN),
+        Event.WATCH: Step(Answer.ERROR, Phase.WATCH_REFUSED),
+        Event.UNWATCH: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    },
+    Phase.QUEUING: {
+        Event.COMMAND: Step(Answer.QUEUE, Phase.QUEUING),
+        Event.REJECTED: Step(Answer.ERROR, Phase.ABORTING),
+        Event.MULTI: Step(Answer.MISPLACED, Phase.QUEUING),
+        Event.EXEC: Step(Answer.EXECUTE, Phase.OPEN),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
+        Event.DISCARD: Step(Answer.OK, Phase.OPEN),
+        Event.WATCH: Step(Answer.MISPLACED, Phase.QUEUING),
+        Event.UNWATCH: Step(Answer.QUEUE, Phase.QUEUING),
+        Event.SELECT_ZERO: Step(Answer.QUEUE, Phase.QUEUING),
+        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.ABORTING),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    },
+    Phase.ABORTING: {
+        Event.COMMAND: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
+        Event.REJECTED: Step(Answer.ERROR, Phase.ABORTING),
+        Event.MULTI: Step(Answer.MISPLACED, Phase.ABORTING),
+        Event.EXEC: Step(Answer.DISCARDED, Phase.OPEN),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
+        Event.DISCARD: Step(Answer.OK, Phase.OPEN),
+        Event.WATCH: Step(Answer.MISPLACED, Phase.ABORTING),
+        Event.UNWATCH: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
+        Event.SELECT_ZERO: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
+        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.ABORTING),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    },
+    Phase.WATCH_REFUSED: {
+        Event.COMMAND: Step(Answer.REFUSE, Phase.WATCH_REFUSED),
+        Event.REJECTED: Step(Answer.REFUSE, Phase.WATCH_REFUSED),
+        Event.MULTI: Step(Answer.REFUSE, Phase.WATCH_REFUSED_MULTI),
+        Event.EXEC: Step(Answer.MISPLACED, Phase.OPEN),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.WATCH_REFUSED),
+        Event.DISCARD: Step(Answer.MISPLACED, Phase.OPEN),
+        Event.WATCH: Step(Answer.ERROR, Phase.WATCH_REFUSED),
+        Event.UNWATCH: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.SELECT_ZERO: Step(Answer.REFUSE, Phase.WATCH_REFUSED),
+        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    },
+    Phase.DATABASE_REFUSED: {
+        Event.COMMAND: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.REJECTED: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.MULTI: Step(Answer.REFUSE, Phase.DATABASE_REFUSED_MULTI),
+        Event.EXEC: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
+        Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.WATCH: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+        Event.UNWATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    },
+    Phase.BOTH_REFUSED: {
+        Event.COMMAND: Step(Answer.REFUSE, Phase.BOTH_REFUSED),
+        Event.REJECTED: Step(Answer.REFUSE, Phase.BOTH_REFUSED),
+        Event.MULTI: Step(Answer.REFUSE, Phase.BOTH_REFUSED_MULTI),
+        Event.EXEC: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+        Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.WATCH: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+        Event.UNWATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
+        Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.WATCH_REFUSED),
+        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
+    },
+    Phase.WATCH_REFUSED_MULTI: _inside_refused_multi(
+        Phase.WATCH_REFUSED_MULTI, Phase.OPEN, Answer.OK
+    ),
+    Phase.DATABASE_REFUSED_MULTI: _inside_refused_multi(
+        Phase.DATABASE_REFUSED_MULTI, Phase.DATABASE_REFUSED, Answer.REFUSE
+    ),
+    Phase.BOTH_REFUSED_MULTI: _inside_refused_multi(
+        Phase.BOTH_REFUSED_MULTI, Phase.DATABASE_REFUSED, Answer.REFUSE
+    ),
+}
+
+
+def step(phase: Phase, event: Event) -> Step:
+    """The cell of the table. Raises LocalProtocolError if there is none."""
+    try:
+        return TRANSITIONS[phase][event]
+    except KeyError:
+        raise LocalProtocolError(f"no step from {phase!r} by {event!r}") from None
+
+
+class Replies(Enum):
+    """Which commands of a connection are answered (CLIENT REPLY)."""
+
+    ON = "all"
+    OFF = "none"
+    SKIP = "all but the next one"

@@ -1,0 +1,256 @@
+"""MULTI to EXEC: what a client has queued, and its execution as one request.
+
+All writes of a transaction are effects of one causal message, which is never divided, so every region applies all of
+them at one instant or none. Its reads see its own earlier writes and no one else's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.client import NO_REPLY, Request
+from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.keyspace import Holds, Keyspace
+from crdtcast.adapters.redis.parsing import Args
+from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
+from crdtcast.exceptions import LocalProtocolError
+
+MAX_CALLS = 16_384
+"""Commands of one transaction. One turn of the gateway and one EXEC carry all of them."""
+MAX_ARGUMENTS = 1 << 20
+
+DISCARDED = ReplyError("EXECABORT Transaction discarded because of previous errors.")
+_SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
+
+
+def discarded_because(error: ReplyError) -> ReplyError:
+    """EXEC's reply when the whole transaction is refused for `error`, in the server's words."""
+    reason = str(error).removeprefix("ERR ")
+    return ReplyError(f"EXECABORT Transaction discarded because of: {reason}")
+
+
+class Queue:
+    """The commands of a transaction that is open. `size` is in bytes of arguments."""
+
+    __slots__ = ("_arguments", "calls", "size")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Args, Command]] = []
+        self.size = 0
+        self._arguments = 0
+
+    def add(self, args: Args, command: Command) -> ReplyError | None:
+        """Keep one command. Returns why the transaction has become too large, if it has."""
+        self.calls.append((args, command))
+        self.size += sum(map(len, args))
+        self._arguments += len(args)
+        if len(self.calls) > MAX_CALLS:
+            return _too_large(f"{MAX_CALLS} commands")
+        if self._arguments > MAX_ARGUMENTS:
+            return _too_large(f"{MAX_ARGUMENTS} arguments")
+        if self.size > MAX_COMMAND_BYTES:
+            return _too_large(f"{MAX_COMMAND_BYTES} bytes")
+        return None
+
+
+def _too_large(limit: str) -> ReplyError:
+    return ReplyError(
+        f"ERR crdtcast: the transaction is too large: it may have {limit} at most; nothing of it is "
+        "written: split it"
+    )
+
+
+class Call(Request):
+    """One command of a transaction. Its answer is an element of EXEC's reply, in the protocol of its place."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: Transaction, args: Args, command: Command) -> None:
+        super().__init__(transaction.client, args, command)
+        self._transaction = transaction
+
+    def answer(self, value: object) -> None:
+        """Fix the element; the first answer counts."""
+        if not self.answered:
+            self.value = value
+            self.answered = True
+            self._transaction.note_answer()
+
+
+class Transaction(Request):
+    """EXEC, with what it executes. It is answered when all of its calls are, or with one error instead.
+
+    `calls` are those that the core carries out: reads and writes. on_refused: called when it is refused whole.
+    """
+
+    __slots__ = (
+        "_all",
+        "_missing",
+        "_on_refused",
+        "_silent",
+        "calls",
+        "contents",
+        "size",
+        "uncertain",
+    )
+
+    def __init__(
+        self, request: Request, queue: Queue, *, silent: bool, on_refused: Callable[[], None]
+    ) -> None:
+        super().__init__(request.client, request.args, request.command)
+        self._all = [Call(self, args, command) for args, command in queue.calls]
+        self._missing = len(self._all)
+        self._silent = silent
+        self._on_refused = on_refused
+        self.size = queue.size
+        self.calls: list[Call] = []
+        self.uncertain: dict[bytes, dict[bytes, None]] = {}
+        """Sets that it may make empty before it counts under their keys, and the members that it names.
+
+        Only a look at them tells what such a count finds.
+        """
+        self.contents: dict[bytes, SetContents] | None = None
+        """What the server has told of `uncertain` sets, as of the instant at which this is prepared."""
+
+    def begin(self, carry_out: Callable[[Call, Callable[[Request], None]], None]) -> bool:
+        """Answer what the gateway answers by itself, in order. Returns whether there is work for the core."""
+        for call in self._all:
+            call.protocol = self.client.protocol  # it may have changed by a HELLO before it
+            carry_out(call, self._add)
+        self.uncertain = _uncertain(self.calls)
+        if not self._missing and not self.answered:
+            self._compose()
+        return bool(self.calls)
+
+    def _add(self, call: Request) -> None:
+        assert isinstance(call, Call)
+        self.calls.append(call)
+
+    @property
+    def writes(self) -> bool:
+        return any(call.command.kind is Kind.WRITE for call in self.calls)
+
+    @property
+    def parts(self) -> Iterable[Request]:
+        return self.calls
+
+    def answer(self, value: object) -> None:
+        """Answer with one value instead of the calls' own: an error, which refuses the whole."""
+        if isinstance(value, ReplyError):
+            self._on_refused()
+        super().answer(NO_REPLY if self._silent else value)
+
+    def note_answer(self) -> None:
+        """One more call has its answer."""
+        self._missing -= 1
+        if not self._missing and not self.answered:
+            self._compose()
+
+    def _compose(self) -> None:
+        elements = [encode(call.value, call.protocol) for call in self._all]
+        self.answer(Raw(b"*%d\r\n%b" % (len(elements), b"".join(elements))))
+
+    # For the core
+
+    def keys(self) -> Iterable[bytes]:
+        """Of its reads and writes, with repetitions."""
+        return itertools.chain.from_iterable(call.command.keys_of(call.args) for call in self.calls)
+
+    def typed_keys(self) -> Iterable[bytes]:
+        """Keys whose type its writes have to know."""
+        return (
+            call.args[1]
+            for call in self.calls
+            if call.command.kind is Kind.WRITE and call.command.type != "any"
+        )
+
+
+def _uncertain(calls: Iterable[Call]) -> dict[bytes, dict[bytes, None]]:
+    removed: set[bytes] = set()
+    found: set[bytes] = set()
+    for call in calls:
+        if call.command.name == "SREM":
+            removed.add(call.args[1])
+        elif call.command.type == "counter" and call.args[1] in removed:
+            found.add(call.args[1])
+    named: dict[bytes, dict[bytes, None]] = {key: {} for key in found}
+    for call in calls:
+        if call.command.name in ("SADD", "SREM") and call.args[1] in named:
+            named[call.args[1]].update(dict.fromkeys(call.args[2:]))
+    return named
+
+
+class SetContents:
+    """A set as far as a transaction names its members: enough to know when it is empty."""
+
+    def __init__(self, size: int, members: Iterable[bytes], present: Iterable[int]) -> None:
+        self._size = size
+        self._present = {m for m, is_there in zip(members, present, strict=True) if is_there}
+
+    @property
+    def is_empty(self) -> bool:
+        return self._size == 0
+
+    def follow(self, call: Request) -> None:
+        """Take in what one write on the set does."""
+        before = len(self._present)
+        match call.command.name:
+            case "SADD":
+                self._present.update(call.args[2:])
+            case "SREM":
+                self._present.difference_update(call.args[2:])
+            case _:  # DEL
+                self._present.clear()
+                self._size = before = 0
+        self._size += len(self._present) - before
+
+
+def prepare_transaction(
+    batch: LocalBatch, transaction: Transaction, reads: Callable[[Request], None]
+) -> bool:
+    """Turn all calls into effects of one message, and their answers into the plan's.
+
+    Returns False, having changed nothing, if the server must be asked about a key first. reads: adds one read.
+    """
+    keyspace = batch.keyspace
+    contents, transaction.contents = transaction.contents, None  # another try has to look again
+    if contents is None:
+        if transaction.uncertain:
+            return False
+        contents = {}
+    for key, found in contents.items():
+        if keyspace.known(key) in _SETS:
+            keyspace.looked_at_set(key, is_empty=found.is_empty)
+    if not _counts_are_certain(transaction, keyspace):
+        return False
+    with batch.undivided(len(transaction.calls), transaction.size):
+        for call in transaction.calls:
+            command = call.command
+            if command.kind is Kind.READ:
+                reads(call)
+                continue
+            followed: list[bytes] = []
+            if contents and command.type != "counter":
+                keys = command.keys_of(call.args)
+                followed = [k for k in keys if k in contents and keyspace.known(k) in _SETS]
+            if not command.prepare(batch, call):
+                raise LocalProtocolError(f"{command.name} in a transaction needs a look")
+            for key in followed:
+                contents[key].follow(call)
+                keyspace.looked_at_set(key, is_empty=contents[key].is_empty)
+    return True
+
+
+def _counts_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
+    """Whether each count finds a key of which is known what it holds; asks for the others to be looked up."""
+    unsure = {
+        call.args[1]
+        for call in transaction.calls
+        if call.command.type == "counter"
+        and keyspace.known(call.args[1]) in (None, Holds.PERHAPS_SET)
+    }
+    for key in unsure:
+        keyspace.forget(key)
+    return not unsure

@@ -1,0 +1,375 @@
+"""Commands that change what later ones mean, over real sockets: MULTI, WATCH, SELECT, CLIENT REPLY, RESET."""
+
+from collections.abc import Sequence
+
+import hiredis
+import pytest
+
+from crdtcast.adapters.redis.client import Limits
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.transaction import MAX_CALLS
+from tests.adapters.redis.front_support import Running, Wire, serve
+
+QUEUED_THREE = b"+OK\r\n" + b"+QUEUED\r\n" * 3
+ABORTED = "EXECABORT Transaction discarded because of previous errors."
+AFTER_WATCH = "ERR crdtcast: not carried out, since WATCH was refused"
+AFTER_SELECT = "ERR crdtcast: not carried out, since SELECT was refused"
+AFTER_BOTH = "ERR crdtcast: not carried out, since SELECT and WATCH were refused"
+
+
+def talk(gate: Running, exchange: Sequence[tuple[str, object]], *, at_once: bool = False) -> None:
+    """Send commands, each alone or all in one chunk; a reply that is a text may be the beginning of it."""
+    with gate.connection() as wire:
+        if at_once:
+            wire.send(b"".join(command.encode() + b"\r\n" for command, _ in exchange))
+        for command, expected in exchange:
+            reply = wire.reply() if at_once else wire.call(*command.split())
+            if isinstance(expected, str):
+                assert isinstance(reply, str) and reply.startswith(expected), (command, reply)
+            else:
+                assert reply == expected, command
+
+
+CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
+    "exec_discard_without_multi": [
+        ("EXEC", "ERR EXEC without MULTI"),
+        ("DISCARD", "ERR DISCARD without MULTI"),
+        ("UNWATCH", b"OK"),
+        ("EXEC x", "EXECABORT Transaction discarded because of: wrong number of arguments"),
+        ("INCRBY n 1", 1),
+    ],
+    "everything_in_order": [
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("PING", b"QUEUED"),
+        ("CLIENT SETNAME me", b"QUEUED"),
+        ("CLIENT GETNAME", b"QUEUED"),
+        ("SELECT 0", b"QUEUED"),
+        ("UNWATCH", b"QUEUED"),
+        ("CRDTCAST STATUS", b"QUEUED"),
+        ("SMEMBERS none", b"QUEUED"),
+        ("EXEC", [1, b"PONG", b"OK", b"me", b"OK", b"OK", b"admin status", []]),
+        ("CLIENT GETNAME", b"me"),
+    ],
+    "discarded": [
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("CLIENT SETNAME me", b"QUEUED"),
+        ("DISCARD", b"OK"),
+        ("CLIENT GETNAME", None),
+        ("GET n", None),
+    ],
+    "refused_inside": [
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("SET k v", "ERR crdtcast: command 'SET' is not replicated yet"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", ABORTED),
+        ("GET n", None),
+        ("EXEC", "ERR EXEC without MULTI"),
+    ],
+    "another_database_inside": [
+        ("MULTI", b"OK"),
+        ("SELECT 3", "ERR crdtcast: SELECT 3 is not possible"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", ABORTED),
+        ("GET n", None),
+    ],
+    "subscribe_inside": [
+        ("MULTI", b"OK"),
+        ("SUBSCRIBE c", "ERR crdtcast: command 'SUBSCRIBE' is not replicated"),
+        ("EXEC", ABORTED),
+        ("INCRBY n 1", 1),
+    ],
+    "reply_off_inside": [
+        ("MULTI", b"OK"),
+        ("CLIENT REPLY OFF", "ERR Command 'client|reply' not allowed inside a transaction"),
+        ("EXEC", ABORTED),
+        ("INCRBY n 1", 1),
+    ],
+    "reset_inside": [
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("RESET", b"RESET"),
+        ("GET n", None),
+        ("EXEC", "ERR EXEC without MULTI"),
+    ],
+    "after_watch_unwatch": [
+        ("WATCH k", "ERR crdtcast: command 'WATCH' is not replicated"),
+        ("INCRBY n 1", AFTER_WATCH),
+        ("PING", AFTER_WATCH),
+        ("NOSUCH", AFTER_WATCH),
+        ("AUTH default x", AFTER_WATCH),
+        ("SELECT 0", AFTER_WATCH),
+        ("CRDTCAST STATUS", AFTER_WATCH),
+        ("UNWATCH", b"OK"),
+        ("INCRBY n 1", 1),
+    ],
+    "after_watch_exec": [
+        ("WATCH k", "ERR crdtcast"),
+        ("MULTI", AFTER_WATCH),
+        ("INCRBY n 1", AFTER_WATCH),
+        ("UNWATCH", AFTER_WATCH),
+        ("INCRBY n 1", AFTER_WATCH),
+        ("EXEC", ABORTED),
+        ("GET n", None),
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", [1]),
+    ],
+    "after_watch_discard": [
+        ("WATCH k", "ERR crdtcast"),
+        ("MULTI", AFTER_WATCH),
+        ("INCRBY n 1", AFTER_WATCH),
+        ("DISCARD", b"OK"),
+        ("INCRBY n 1", 1),
+    ],
+    "after_watch_exec_without_multi": [
+        ("WATCH k", "ERR crdtcast"),
+        ("EXEC", "ERR EXEC without MULTI"),
+        ("INCRBY n 1", 1),
+    ],
+    "watch_without_keys": [
+        ("WATCH", "ERR wrong number of arguments for 'watch' command"),
+        ("INCRBY n 1", 1),
+    ],
+    "after_select": [
+        ("SELECT 3", "ERR crdtcast: SELECT 3 is not possible"),
+        ("INCRBY n 1", AFTER_SELECT),
+        ("MULTI", AFTER_SELECT),
+        ("SELECT 0", AFTER_SELECT),
+        ("INCRBY n 1", AFTER_SELECT),
+        ("EXEC", ABORTED),
+        ("INCRBY n 1", AFTER_SELECT),
+        ("UNWATCH", AFTER_SELECT),
+        ("DISCARD", AFTER_SELECT),
+        ("SELECT 5", "ERR crdtcast: SELECT 5 is not possible"),
+        ("SELECT 0", b"OK"),
+        ("INCRBY n 1", 1),
+    ],
+    "after_select_reset": [
+        ("SELECT -1", "ERR crdtcast: SELECT -1 is not possible"),
+        ("INCRBY n 1", AFTER_SELECT),
+        ("RESET", b"RESET"),
+        ("INCRBY n 1", 1),
+    ],
+    "select_of_what_is_no_number": [
+        ("SELECT 00", "ERR value is not an integer or out of range"),
+        ("INCRBY n 1", 1),
+    ],
+    "after_both": [
+        ("WATCH k", "ERR crdtcast"),
+        ("SELECT 3", "ERR crdtcast: SELECT 3"),
+        ("INCRBY n 1", AFTER_BOTH),
+        ("SELECT 0", b"OK"),
+        ("INCRBY n 1", AFTER_WATCH),
+        ("SELECT 3", "ERR crdtcast: SELECT 3"),
+        ("UNWATCH", AFTER_SELECT),
+        ("INCRBY n 1", AFTER_SELECT),
+        ("SELECT 0", b"OK"),
+        ("INCRBY n 1", 1),
+    ],
+    "quit_after_a_refusal": [("SELECT 3", "ERR crdtcast"), ("QUIT", b"OK"), ("", Wire.CLOSED)],
+}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_conversation(name: str, at_once: bool) -> None:
+    exchange = CONVERSATIONS[name]
+    if name == "quit_after_a_refusal" and at_once:
+        exchange = exchange[:-1]
+    serve(lambda gate: talk(gate, exchange, at_once=at_once))
+
+
+def test_errors_of_the_session_are_elements_of_exec() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            wire.send(b"MULTI\r\nHELLO 9\r\nPING a b\r\nINCRBY n 1\r\nEXEC\r\n")
+            assert wire.raw(32) == QUEUED_THREE
+            expected = (
+                b"*3\r\n-NOPROTO unsupported protocol version\r\n"
+                b"-ERR wrong number of arguments for 'ping' command\r\n:1\r\n"
+            )
+            assert wire.raw(len(expected)) == expected
+
+    serve(body)
+
+
+def test_a_protocol_changed_inside_counts_from_there_on() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            wire.send(b"MULTI\r\nSMEMBERS s\r\nHELLO 3\r\nSMEMBERS s\r\nEXEC\r\nSMEMBERS s\r\n")
+            assert wire.raw(32) == QUEUED_THREE
+            assert wire.raw(12) == b"*3\r\n*0\r\n%7\r\n"
+            rest = b""
+            while not rest.endswith(b"~0\r\n~0\r\n"):
+                rest += wire.raw(1)
+
+    serve(body)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ("CLIENT REPLY OFF|INCRBY n 1|NOSUCH|CLIENT REPLY ON|GET n", b"+OK\r\n$1\r\n1\r\n"),
+        ("CLIENT REPLY SKIP|INCRBY n 1|GET n", b"$1\r\n1\r\n"),
+        ("CLIENT REPLY SKIP|CLIENT REPLY SKIP|PING a|PING b", b"$1\r\nb\r\n"),
+        ("CLIENT REPLY SKIP|CLIENT REPLY ON|PING a", b"+OK\r\n$1\r\na\r\n"),
+        ("CLIENT REPLY OFF|CLIENT REPLY SKIP|PING|PING|CLIENT REPLY ON", b"+OK\r\n"),
+        ("CLIENT REPLY OFF|CLIENT REPLY no|CLIENT REPLY|RESET|PING", b"+RESET\r\n+PONG\r\n"),
+        ("CLIENT REPLY SKIP|RESET|PING", b"+PONG\r\n"),
+        ("CLIENT REPLY OFF|RESET x|CLIENT REPLY ON x|CLIENT REPLY ON", b"+OK\r\n"),
+        ("CLIENT REPLY OFF|MULTI|INCRBY n 1|EXEC|CLIENT REPLY ON|GET n", b"+OK\r\n$1\r\n1\r\n"),
+        ("CLIENT REPLY OFF|MULTI|CLIENT REPLY ON|EXEC|CLIENT REPLY ON", b"+OK\r\n"),
+        ("CLIENT REPLY SKIP|MULTI|INCRBY n 1|EXEC", b"+QUEUED\r\n*1\r\n:1\r\n"),
+        ("SELECT 3|CLIENT REPLY OFF|INCRBY n 1|SELECT 0|CLIENT REPLY ON", None),
+    ],
+)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_replies_that_are_not_wanted_are_not_sent(
+    sent: str, received: bytes | None, at_once: bool
+) -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            commands = [command.encode() + b"\r\n" for command in sent.split("|")]
+            if at_once:
+                wire.send(b"".join(commands))
+            else:
+                for command in commands:
+                    wire.send(command)
+            if received is None:
+                assert str(wire.reply()).startswith("ERR crdtcast: SELECT 3")
+                assert wire.reply() == b"OK"
+            else:
+                assert wire.raw(len(received)) == received
+            assert wire.call("ECHO", "end") == b"end"
+
+    serve(body)
+
+
+def test_a_reply_that_is_wanted_again_waits_for_what_is_before_it() -> None:
+    """CLIENT REPLY ON is how a client waits for writes whose replies it did not want."""
+
+    def body(gate: Running) -> None:
+        gate.core.hold = True
+        with gate.connection() as wire, gate.connection() as other:
+            wire.send(b"CLIENT REPLY OFF\r\nINCRBY n 1\r\nCLIENT REPLY ON\r\n")
+            while not gate.core.requests:
+                assert other.call("PING") == b"PONG"
+            wire.socket.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                wire.reply()
+            wire.socket.settimeout(20)
+            gate.release()
+            assert wire.reply() == b"OK"
+
+    serve(body)
+
+
+def test_a_violation_of_the_protocol_is_not_told_to_a_client_that_wants_no_replies() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            wire.send(b"CLIENT REPLY OFF\r\n*1\r\n$x\r\n")
+            assert wire.raw(1) == b""
+
+    serve(body)
+
+
+def test_what_exec_changed_of_the_connection_is_taken_back_if_it_is_refused() -> None:
+    def body(gate: Running) -> None:
+        gate.core.hold = True
+        with gate.connection() as wire, gate.connection() as other:
+            wire.send(b"MULTI\r\nHELLO 3 SETNAME me\r\nINCRBY n 1\r\nEXEC\r\n")
+            while not gate.core.requests:
+                assert other.call("PING") == b"PONG"
+
+            def refuse() -> None:
+                gate.core.requests.pop().answer(ReplyError("EXECABORT planted"))
+
+            gate.in_trio(refuse)
+            replies = [wire.reply() for _ in range(4)]
+            assert replies == [b"OK", b"QUEUED", b"QUEUED", "EXECABORT planted"]
+            gate.release()
+            assert wire.call("CLIENT", "GETNAME") is None
+            wire.send(b"GET none\r\n")
+            assert wire.raw(5) == b"$-1\r\n"
+
+    serve(body)
+
+
+def test_a_client_that_hangs_up_inside_a_transaction_leaves_nothing() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            for command in ("MULTI", "INCRBY n 1"):
+                wire.call(*command.split())
+        with gate.connection() as wire:
+            while len(gate.front.clients) > 1:
+                assert wire.call("PING") == b"PONG"
+            assert wire.call("GET", "n") is None
+
+    serve(body)
+
+
+def test_a_transaction_of_100000_commands_is_refused_whole() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            count = 100_000
+            increment = hiredis.pack_command(("INCRBY", "n", "1"))
+            ends = [hiredis.pack_command(words) for words in (("MULTI",), ("EXEC",), ("GET", "n"))]
+            wire.send(b"".join((ends[0], increment * count, *ends[1:])))
+            replies = [wire.reply() for _ in range(count + 3)]
+            assert replies[: MAX_CALLS + 1] == [b"OK", *[b"QUEUED"] * MAX_CALLS]
+            assert str(replies[MAX_CALLS + 1]).startswith(
+                f"ERR crdtcast: the transaction is too large: it may have {MAX_CALLS} commands at most"
+            )
+            assert replies[-2:] == [ABORTED, None]
+            assert wire.call("INCRBY", "n", "1") == 1
+
+    serve(body)
+
+
+def test_a_transaction_of_too_many_bytes_is_refused_whole() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as wire:
+            assert wire.call("MULTI") == b"OK"
+            for _ in range(8):
+                assert wire.call("SADD", "s", b"x" * ((1 << 20) - 100)) == b"QUEUED"
+            reply = wire.call("SADD", "s", b"y" * 1000)
+            assert str(reply).startswith("ERR crdtcast: the transaction is too large")
+            assert "8388608 bytes" in str(reply)
+            assert gate.front.queued == 0, "what is lost is not kept"
+            assert wire.call("EXEC") == ABORTED
+            assert wire.call("SMEMBERS", "s") == []
+
+    serve(body)
+
+
+def test_all_transactions_together_are_bounded() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as one, gate.connection() as other:
+            for wire in (one, other):
+                assert wire.call("MULTI") == b"OK"
+            assert one.call("SADD", "s", b"x" * 900) == b"QUEUED"
+            assert str(other.call("SADD", "s", b"x" * 900)).startswith(
+                "ERR crdtcast: the clients of this gateway have too much in transactions"
+            )
+            assert other.call("EXEC") == ABORTED
+            assert one.call("EXEC") == [1]
+            assert other.call("MULTI") == b"OK"
+            assert other.call("SADD", "s", b"x" * 900) == b"QUEUED"
+            assert other.call("DISCARD") == b"OK"
+
+    serve(body, limits=Limits(queued_bytes=1000))
+
+
+def test_client_list_tells_who_is_in_a_transaction() -> None:
+    def body(gate: Running) -> None:
+        with gate.connection() as one, gate.connection() as other:
+            for words in (("MULTI",), ("PING",), ("PING",)):
+                one.call(*words)
+            lines = str(other.call("CLIENT", "LIST")).split("\\n")
+            assert "flags=x" in lines[0] and "multi=2" in lines[0]
+            assert "flags=N" in lines[1] and "multi=-1" in lines[1]
+
+    serve(body)

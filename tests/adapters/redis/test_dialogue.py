@@ -1,0 +1,98 @@
+"""The table of a connection's phases: every cell, and what holds for every sequence of commands."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.adapters.redis.dialogue import TRANSITIONS, Answer, Event, Phase, step
+from crdtcast.exceptions import LocalProtocolError
+
+LETTERS = {
+    "c": Answer.CARRY_OUT,
+    "o": Answer.OK,
+    "e": Answer.ERROR,
+    "m": Answer.MISPLACED,
+    "q": Answer.QUEUE,
+    "v": Answer.QUEUE_IN_VAIN,
+    "x": Answer.EXECUTE,
+    "d": Answer.DISCARDED,
+    "r": Answer.REFUSE,
+}
+SHORT = {
+    "O": Phase.OPEN,
+    "Q": Phase.QUEUING,
+    "A": Phase.ABORTING,
+    "W": Phase.WATCH_REFUSED,
+    "w": Phase.WATCH_REFUSED_MULTI,
+    "D": Phase.DATABASE_REFUSED,
+    "d": Phase.DATABASE_REFUSED_MULTI,
+    "B": Phase.BOTH_REFUSED,
+    "b": Phase.BOTH_REFUSED_MULTI,
+}
+EXPECTED = """
+   COMMAND REJECTED MULTI EXEC EXEC_REJECTED DISCARD WATCH UNWATCH SELECT_ZERO SELECT_OTHER RESET
+O  cO      eO       oQ    mO   eO            mO      eW    cO      cO          eD           cO
+Q  qQ      eA       mQ    xO   eO            oO      mQ    qQ      qQ          eA           cO
+A  vA      eA       mA    dO   eO            oO      mA    vA      vA          eA           cO
+W  rW      rW       rw    mO   eW            mO      eW    cO      rW          eB           cO
+w  rw      rw       rw    dO   eO            oO      rw    rw      rw          rw           cO
+D  rD      rD       rd    rD   eD            rD      eB    rD      cO          eD           cO
+d  rd      rd       rd    dD   eD            rD      rd    rd      rd          rd           cO
+B  rB      rB       rb    rD   eB            rD      eB    rD      cW          eB           cO
+b  rb      rb       rb    dD   eD            rD      rb    rb      rb          rb           cO
+"""
+
+
+def expected_cells() -> list[tuple[Phase, Event, Answer, Phase]]:
+    head, *rows = (line.split() for line in EXPECTED.strip().splitlines())
+    return [
+        (SHORT[row[0]], Event[name], LETTERS[cell[0]], SHORT[cell[1]])
+        for row in rows
+        for name, cell in zip(head, row[1:], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("phase", "event", "answer", "following"), expected_cells())
+def test_cell(phase: Phase, event: Event, answer: Answer, following: Phase) -> None:
+    assert step(phase, event) == (answer, following)
+
+
+def test_the_table_has_a_cell_for_each_phase_and_event() -> None:
+    expected = {(phase, event) for phase, event, _, _ in expected_cells()}
+    assert expected == {(phase, event) for phase in Phase for event in Event}
+    assert {(p, e) for p, row in TRANSITIONS.items() for e in row} == expected
+
+
+def test_an_event_without_a_cell_is_one_error() -> None:
+    with pytest.raises(LocalProtocolError, match=r"Phase\.OPEN.*'nonsense'"):
+        step(Phase.OPEN, "nonsense")  # type: ignore[arg-type]
+
+
+@given(st.lists(st.sampled_from(Event), max_size=12))
+def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> None:
+    """A server that refuses nothing is followed beside the table: what it would do elsewhere is never done here."""
+    phase, in_multi, watching, other_database = Phase.OPEN, False, False, False
+    for event in events:
+        answer, phase = step(phase, event)
+        if event is Event.RESET:
+            in_multi = watching = other_database = False
+            continue
+        if in_multi:
+            if event in (Event.EXEC, Event.DISCARD, Event.EXEC_REJECTED):
+                in_multi = watching = False
+        elif event is Event.MULTI:
+            in_multi = True
+        elif event is Event.WATCH:
+            watching = True
+        elif event in (Event.UNWATCH, Event.EXEC, Event.DISCARD):
+            watching = False  # EXEC and DISCARD without MULTI give it up, too, at the gateway
+        elif event in (Event.SELECT_ZERO, Event.SELECT_OTHER):
+            other_database = event is Event.SELECT_OTHER
+        if watching or other_database:
+            assert answer not in (Answer.QUEUE, Answer.EXECUTE, Answer.QUEUE_IN_VAIN)
+            assert answer is not Answer.CARRY_OUT or event is Event.SELECT_ZERO
+        if answer is Answer.CARRY_OUT:
+            assert not in_multi
+        if answer in (Answer.QUEUE, Answer.QUEUE_IN_VAIN):
+            assert in_multi
+    assert (phase is Phase.OPEN) == (not (in_multi or watching or other_database))
