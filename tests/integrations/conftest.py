@@ -11,4 +11,7 @@ def spark() -> Iterator[object]:
     from crdtcast.integrations.spark.session import open_session
 
     with open_session(cores=2) as session:
+        # To compile a plan takes longer than to interpret it for a thousand rows. (The demo's audit compiles.)
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         yield session
