@@ -42,7 +42,7 @@ def proves(mac: bytes, secret: bytes, role: Role, dialler: Hello, acceptor: Hell
 
 
 def _identity(hello: Hello) -> list[object]:
-    """What nobody in between may change. Other versions know just these; the list is for ever."""
+    """What nobody in between may change."""
     return [
         hello.version,
         hello.oldest,
@@ -54,6 +54,8 @@ def _identity(hello: Hello) -> list[object]:
         hello.shared,
         hello.address,
         hello.nonce,
+        hello.level,
+        list(hello.reads),
     ]
 
 

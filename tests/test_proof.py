@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.engine.level import Span
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
 from crdtcast.proof import Role, proof, proves, read_secret
@@ -34,6 +35,8 @@ CHANGES = st.sampled_from(
         {"shared": True},
         {"address": "x:1"},
         {"nonce": bytes([2] * 32)},
+        {"level": 2},
+        {"reads": Span(1, 9)},
     ]
 )
 
