@@ -161,11 +161,19 @@ def test_who_listens_on_a_wildcard_and_says_no_address_is_warned(
     async def main() -> None:
         async with open_links("a", listen=f"{host}:0"):
             pass
-        assert len(caplog.records) == 1
-        assert "say with advertise='HOST:PORT' which one" in caplog.records[0].getMessage()
+        said = [record.getMessage() for record in caplog.records]
+        assert len(said) == 2
+        assert "say with advertise='HOST:PORT' which one" in said[0] + said[1]
+        assert "give certificates or a shared secret" in said[0] + said[1]
+        caplog.clear()
         async with open_links("a", listen=f"{host}:0", advertise="10.0.0.1:7000"):
             pass
-        assert len(caplog.records) == 1
+        assert "advertise" not in caplog.text
+        assert "give certificates or a shared secret" in caplog.text
+        caplog.clear()
+        async with open_links("a", listen=f"{host}:0", advertise="h:1", secret=b"x" * 16):
+            pass
+        assert not caplog.records
 
     caplog.set_level(logging.WARNING)
     trio.run(main)

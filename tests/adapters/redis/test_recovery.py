@@ -70,6 +70,13 @@ def test_a_server_restarted_under_always_keeps_the_incarnation() -> None:
     assert decide("g", "a", file(durability="always"), found(run_id="r2")) is Identity.SAME
 
 
+def test_another_server_in_its_place_means_a_new_incarnation() -> None:
+    """Promoted by Sentinel, it may lack what was replicated to it last, whatever the old one had synced."""
+    left = file(durability="always", server="one:6379")
+    assert decide("g", "a", left, found(run_id="r2", address="two:6379")) is Identity.RENEWED
+    assert decide("g", "a", left, found(run_id="r2", address="one:6379")) is Identity.SAME
+
+
 @pytest.mark.parametrize("durability", ["everysec", "volatile"])
 def test_a_server_restarted_otherwise_means_a_new_incarnation(durability: str) -> None:
     assert decide("g", "a", file(durability=durability), found(run_id="r2")) is Identity.RENEWED
@@ -131,6 +138,31 @@ def test_a_member_whose_server_is_empty_is_filled_again_and_half_a_copy_is_made_
         decide_member("g", "a", None, half, founds=True)
     with pytest.raises(ConfigurationError, match="half of a copy"):
         decide("g", "a", None, half)
+
+
+@pytest.mark.parametrize(
+    ("left", "founds", "others", "way"),
+    [
+        (file(), True, True, Way.JOIN),  # a founder of others comes back through them
+        (file(), False, True, Way.JOIN),
+        (file(), True, False, Way.FOUND),  # it runs, and knows that it is alone
+        (file(), False, False, Way.FOUND),
+        (None, True, None, Way.FOUND),
+        (None, False, None, Way.JOIN),
+    ],
+)
+def test_an_emptied_server_is_filled_from_whom_it_was_known(
+    left: LocalFile | None, founds: bool, others: bool | None, way: Way
+) -> None:
+    assert decide_member("g", "a", left, EMPTY, founds=founds, others=others) is way
+
+
+def test_keys_of_a_server_that_lost_our_metadata_are_the_groups() -> None:
+    lost = found(state=None, metadata_keys=0)
+    assert decide_member("g", "a", file(), lost, founds=True, others=True) is Way.JOIN
+    with pytest.raises(ConfigurationError, match="10 keys that the other regions"):
+        other = found(state=None, metadata_keys=0, run_id="r2")
+        decide_member("g", "a", file(), other, founds=True, others=True)
 
 
 def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:

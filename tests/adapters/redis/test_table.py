@@ -112,12 +112,13 @@ def test_errors_are_the_servers_own(table: Table, args: list[bytes], text: str) 
 def test_a_write_can_be_given_its_effect_and_nothing_else_can(table: Table) -> None:
     def prepare() -> None: ...
 
-    table.register("SADD", prepare)
+    table.register("SADD", prepare, 3)
     table.extend_from_server(ROWS)
     assert table.by_name[b"sadd"].prepare is prepare
+    assert table.by_name[b"sadd"].level == 3
     for name in ("GET", "SET", "NOSUCH"):
         with pytest.raises(KeyError):
-            table.register(name, prepare)
+            table.register(name, prepare, 1)
 
 
 def test_known_writes_are_refused_before_any_server_was_seen() -> None:
