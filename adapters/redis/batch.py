@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
@@ -61,7 +62,7 @@ class LocalBatch:
         self.tag = Tag(next_dot, (), self._vector)
         self._effects: list[Effect | None] = []
         self._increments: dict[bytes, tuple[int, int]] = {}
-        self._additions: dict[bytes, tuple[int, dict[bytes, None]]] = {}
+        self._additions: dict[bytes, tuple[int, list[Sequence[bytes]]]] = {}
         self._operations = 0
         self._bytes = 0
 
@@ -70,10 +71,10 @@ class LocalBatch:
         self._count(len(members), sum(map(len, members)) + len(key))
         index, listed = self._additions.get(key, (-1, None))
         if listed is None:
-            index, listed = len(self._effects), {}
+            index, listed = len(self._effects), []
             self._additions[key] = (index, listed)
             self._effects.append(None)
-        listed.update(dict.fromkeys(members))
+        listed.append(members)
         return self.keyspace.add_members(key, members, self.tag, index, self.plan)
 
     def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
@@ -156,7 +157,9 @@ class LocalBatch:
             index, total = self._increments.pop(key)
             self._effects[index] = Inc(key, RedisType.STRING, total)
         if key in self._additions:
-            index, members = self._additions.pop(key)
+            index, listed = self._additions.pop(key)
+            several = len(listed) > 1
+            members = dict.fromkeys(chain.from_iterable(listed)) if several else listed[0]
             self._effects[index] = One(key, RedisType.SET, tuple(members))
 
     def close(self) -> None:

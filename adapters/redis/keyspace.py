@@ -5,7 +5,7 @@ by another (rule H7) in the metadata database. It does no I/O: it appends comman
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from enum import Enum
 
 from crdtcast.adapters.redis import metadata
@@ -126,7 +126,7 @@ class Keyspace:
                     plan.metadata(Expect.INTEGER, b"SREM", metadata.DAMAGED, key)
 
     def add_members(
-        self, key: bytes, members: Iterable[bytes], tag: Tag, index: int, plan: Plan
+        self, key: bytes, members: Collection[bytes], tag: Tag, index: int, plan: Plan
     ) -> int:
         """Set members become present, natively or, under a string, in the hidden set.
 
@@ -189,7 +189,7 @@ class Keyspace:
         return position
 
     def kill_members(
-        self, key: bytes, members: Iterable[bytes], tag: Tag, plan: Plan, own: int | None = None
+        self, key: bytes, members: Collection[bytes], tag: Tag, plan: Plan, own: int | None = None
     ) -> tuple[int, ...]:
         """Members of which no unseen add is left go; `own` is the place of a local SREM in its message.
 
