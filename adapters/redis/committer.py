@@ -27,6 +27,7 @@ from crdtcast.adapters.redis.effects import (
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
@@ -424,7 +425,7 @@ class Committer:
             if size > MAX_COMMIT_BYTES:
                 break
             request = requests.popleft()
-            size += sum(map(len, request.args))
+            size += size_of(request.args)
             client, command = request.client, request.command
             relayed = command.kind is Kind.READ and command.name not in _READS_IN_PLAN
             if blocked and client in blocked:
@@ -612,7 +613,7 @@ class Committer:
             return self.refuse_growth
         if commit.size <= MAX_COMMAND_BYTES:
             return None
-        size = sum(map(len, request.args))
+        size = size_of(request.args)
         return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
     @property

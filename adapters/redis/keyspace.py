@@ -126,16 +126,24 @@ class Keyspace:
                     plan.metadata(Expect.INTEGER, b"SREM", metadata.DAMAGED, key)
 
     def add_members(
-        self, key: bytes, members: Collection[bytes], tag: Tag, index: int, plan: Plan
+        self,
+        key: bytes,
+        members: Collection[bytes],
+        tag: Tag,
+        index: int,
+        plan: Plan,
+        packed: bytes | None = None,
     ) -> int:
         """Set members become present, natively or, under a string, in the hidden set.
 
-        Returns the position in the plan of the command that does it.
+        Returns the position in the plan of the command that does it. packed: the native SADD, if it is at hand.
         """
         self.log.one(key, members, tag, index)
         known = self._known[key]
         if known is Holds.NOTHING or known is Holds.SET or known is Holds.PERHAPS_SET:
             self._known[key] = Holds.SET
+            if packed is not None:
+                return plan.native_packed(key, Expect.INTEGER, packed)
             return plan.native(key, Expect.INTEGER, b"SADD", key, *members)
         self._note_conflict(key)
         return plan.metadata(Expect.INTEGER, b"SADD", hidden_key(RedisType.SET, key), *members)
@@ -189,11 +197,18 @@ class Keyspace:
         return position
 
     def kill_members(
-        self, key: bytes, members: Collection[bytes], tag: Tag, plan: Plan, own: int | None = None
+        self,
+        key: bytes,
+        members: Collection[bytes],
+        tag: Tag,
+        plan: Plan,
+        own: int | None = None,
+        packed: bytes | None = None,
     ) -> tuple[int, ...]:
         """Members of which no unseen add is left go; `own` is the place of a local SREM in its message.
 
-        Returns the positions in the plan of the native commands that do it and count them.
+        Returns the positions in the plan of the native commands that do it and count them. packed: the native SREM of
+        all members, if it is at hand.
         """
         gone = self.log.kill_members(key, members, tag)
         if not gone:
@@ -209,6 +224,8 @@ class Keyspace:
             self._known[key] = Holds.PERHAPS_SET
             if aside is not None and own is not None:
                 return aside.members(key, gone, tag.dot, own, plan)
+            if packed is not None and gone is members:
+                return (plan.native_packed(key, Expect.INTEGER, packed),)
             return (plan.native(key, Expect.INTEGER, b"SREM", key, *gone),)
         return ()
 

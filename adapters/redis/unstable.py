@@ -51,7 +51,8 @@ class KeyLog:
         if self._whole is None and not self._held:
             self._whole = members, atom
             return
-        held, added = self.members, dict.fromkeys(members, (atom,))
+        held = self.members
+        added: dict[bytes, Atoms] = dict.fromkeys(members, (atom,))
         if not held.keys().isdisjoint(added.keys()):
             left_after = _left_after(tag)
             for member in added if len(added) <= len(held) else held:
