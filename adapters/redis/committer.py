@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
+    One,
     UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
@@ -92,6 +94,12 @@ def _as_set(reply: object) -> object:
     return frozenset(reply) if isinstance(reply, list) else reply
 
 
+_ANY_SIZE = frozenset({"SMEMBERS", "SCAN"})
+"""Reads in plans whose reply may be large: only behind their own client's writes, and not on keys known as large."""
+_LARGE_MEMBERS, _LARGE_BYTES = 16_384, 1 << 20
+_REMEMBERED_LARGE = 10_000
+_MOST_WORDS_IN_PLAN = 1024
+
 _READS_IN_PLAN: dict[str, Callable[[object], object]] = {
     "GET": _as_it_is,
     "EXISTS": _as_it_is,
@@ -104,7 +112,7 @@ _READS_IN_PLAN: dict[str, Callable[[object], object]] = {
     "SCAN": _as_it_is,
 }
 """Reads of which hiredis loses nothing that the table does not give back: they go along with the writes, in order.
-Any other is relayed as bytes, in a round of its own."""
+Any other is relayed as bytes, past the commits."""
 
 
 @dataclass(slots=True)
@@ -188,6 +196,8 @@ class Committer:
         self._refusal: ReplyError | None = None
         self._relays_reads = False
         self._repairs: set[bytes] = set()
+        self._large: dict[bytes, None] = {}
+        """Keys about which a reply was, or will be, so large that it is relayed from then on."""
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
         self._alone: Transaction | None = None
@@ -419,33 +429,54 @@ class Committer:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
         requests, taken, relay = self._requests, commit.requests, self._relay
         blocked: set[Client] = set()
+        inside: set[Client] = set()
         left: list[Request] = []
         size = 0
         for _ in range(min(len(requests), MAX_REQUESTS)):
             if size > MAX_COMMIT_BYTES:
                 break
             request = requests.popleft()
-            size += size_of(request.args)
             client, command = request.client, request.command
-            relayed = command.kind is Kind.READ and command.name not in _READS_IN_PLAN
-            if blocked and client in blocked:
+            if client in blocked:
                 left.append(request)
-            elif not relayed and client not in relay.waiting:
-                taken.append(request)
-                if not command.forwarded and isinstance(request, Transaction):
-                    commit.transactions.append(request)
-                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
-                    size += max(request.size, share)  # its commands count like requests
-            elif relayed and not any(other.client is client for other in taken):
+                continue
+            behind_own = client in inside
+            relayed = command.kind is Kind.READ and self._is_relayed(request, behind_own)
+            if relayed and not behind_own:
                 if self.keyspace.damaged and self._is_damaged(request):
                     request.answer(_DAMAGED)
                 else:
                     relay.send(request)
-            else:  # it must come behind what this commit, or the relay, has of its client
+            elif relayed or client in relay.waiting or client.output_size > UNREAD_PAUSE:
+                # It must come behind what this commit, or the relay, has of its client, or wait until that has read.
                 blocked.add(client)
                 left.append(request)
+            else:
+                taken.append(request)
+                inside.add(client)
+                size += size_of(request.args)
+                if not command.forwarded and isinstance(request, Transaction):
+                    commit.transactions.append(request)
+                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
+                    size += max(request.size, share)  # its commands count like requests
         requests.extendleft(reversed(left))
         commit.size = size
+        relay.go_on()
+
+    def _is_relayed(self, request: Request, behind_own: bool) -> bool:
+        """Whether this read goes past the commits. behind_own: its client has something in this one."""
+        name, args = request.command.name, request.args
+        if name not in _READS_IN_PLAN or len(args) > _MOST_WORDS_IN_PLAN:
+            return True
+        if name in _ANY_SIZE and not behind_own:
+            return True
+        return bool(self._large) and len(args) > 1 and args[1] in self._large
+
+    def _note_large(self, key: bytes) -> None:
+        """A reply about this key was, or will be, so large that it does not go with a commit (again)."""
+        self._large[key] = None
+        if len(self._large) > _REMEMBERED_LARGE:
+            del self._large[next(iter(self._large))]
 
     def _unknown_keys(self, commit: Commit) -> list[bytes]:
         known = self.keyspace.known
@@ -527,6 +558,8 @@ class Committer:
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
+                if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
+                    self._note_large(effect.key)
         transactions = commit.transactions
         for place, request in enumerate(commit.requests):
             if transactions and isinstance(request, Transaction):
@@ -546,6 +579,10 @@ class Committer:
                 break
         batch.close()
         commit.sent = batch.sent
+        for _, _, decoded in commit.sent:
+            for effect in decoded:
+                if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
+                    self._note_large(effect.key)
         last, self._last = self._last, []
         for end in last:
             end(commit)
@@ -798,6 +835,8 @@ class Committer:
                 if len(places) > 1:
                     value = sum(replies[place] for place in places)
                 elif (shape := _READS_IN_PLAN.get(request.command.name)) is not None:
+                    if isinstance(value, list | bytes) and _is_large(value):
+                        self._note_large(request.args[1])
                     value = shape(value)
             request.answer(value)
         self._commit = None
@@ -828,6 +867,11 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
+
+
+def _is_large(value: list[object] | bytes) -> bool:
+    most = _LARGE_MEMBERS if isinstance(value, list) else _LARGE_BYTES
+    return len(value) > most
 
 
 def _add_read(plan: Plan, call: Request) -> None:

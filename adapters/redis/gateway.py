@@ -714,6 +714,7 @@ class Gateway:
     def _after_events(self) -> None:
         self.committer.kick()
         self.front.flush()
+        self.relay.go_on()
 
     def on_work(self) -> None:
         """(For the peers.) Something may be deliverable or stable, or a tick has passed."""

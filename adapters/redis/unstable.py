@@ -38,6 +38,11 @@ class KeyLog:
     def __bool__(self) -> bool:
         return bool(self.increments or self._whole or self._held)
 
+    def __len__(self) -> int:
+        """Number of atoms, a member that one add names twice counted twice until they are indexed."""
+        members = sum(map(len, self._held.values())) if self._whole is None else len(self._whole[0])
+        return len(self.increments) + members
+
     @property
     def members(self) -> dict[bytes, Atoms]:
         """Presences by member."""
@@ -131,7 +136,7 @@ class UnstableLog:
     def entries(self, key: bytes) -> int:
         """Atoms under one key."""
         log = self._keys.get(key)
-        return len(log.increments) + sum(map(len, log.members.values())) if log else 0
+        return 0 if log is None else len(log)
 
     def members(self, key: bytes) -> dict[bytes, Atoms]:
         """Unstable presences under a key, by member."""
