@@ -23,6 +23,7 @@ from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
+    KillSlots,
     One,
     UnreadableError,
 )
@@ -31,6 +32,7 @@ from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.packing import SLICE_WORDS, SlicedCommand
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import elements, pack, parsed
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 MAX_REQUESTS = 4096
 MAX_DELIVERIES = 256
+MAX_DELIVERED_BYTES = 8 << 20
+"""Of the payloads of other members' messages in one commit; the first may be larger."""
 MAX_STABLE = 2000
 MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
@@ -124,6 +128,8 @@ class Commit:
     transactions: list[Transaction] = field(default_factory=list)
     """Those of the requests that are an EXEC."""
     deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
+    packed: dict[tuple[Dot, int], bytes] = field(default_factory=dict)
+    """Native commands of the large ones among their effects, by message and place."""
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
     issued: list[Tag] = field(default_factory=list)
@@ -175,6 +181,7 @@ class Committer:
         flush_clients: Callable[[], None],
         hold_peers: Callable[[bool], None],
         fatal: Callable[[Exception], None],
+        later: Callable[[Callable[[], None]], None],
         logger: logging.Logger,
     ) -> None:
         self._metadata_db = metadata_db
@@ -185,6 +192,7 @@ class Committer:
         self._flush_clients = flush_clients
         self._hold_peers = hold_peers
         self._fatal = fatal
+        self._later = later
         self._log = logger
         self._requests: deque[Request] = deque()
         self._server: ServerConnection | None = None
@@ -387,7 +395,7 @@ class Committer:
         if unknown or contents:
             self._look_up(unknown, contents, commit)
         else:
-            self._prepare(commit)
+            self._pack_first(commit)
 
     def _worthwhile(self, commit: Commit) -> bool:
         """Whether something was gathered: it may be that all requests wait for relayed reads."""
@@ -408,9 +416,13 @@ class Committer:
         if isinstance(engine, GroupEngine):
             commit.issued = engine.take_issued()
             self._observer.gathering(commit, self.commits + 1)
+        delivered = 0
         while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
+                break
+            delivered += len(message.payload)
+            if commit.deliveries and delivered > MAX_DELIVERED_BYTES:
                 break
             decoded: list[Effect] = []
             if not message.kind:  # it is no membership operation
@@ -526,11 +538,42 @@ class Committer:
                     )
                     if not isinstance(size, Exception)  # the key holds another type
                 }
-            self._prepare(commit)
+            self._pack_first(commit)
 
         self._server.send(payload, 2 * (len(keys) + len(contents)), learn)
 
     # Prepare and commit
+
+    def _pack_first(self, commit: Commit) -> None:
+        """Prepare it when the large commands in it are packed, a slice in each turn of the loop."""
+        work: deque[tuple[Dot, int, SlicedCommand]] = deque()
+        for delivery, decoded in commit.deliveries:
+            for index, effect in enumerate(decoded):
+                if isinstance(effect, One | KillSlots) and len(effect.slots) > SLICE_WORDS:
+                    name = b"SADD" if isinstance(effect, One) else b"SREM"
+                    command = SlicedCommand(name, effect.key, effect.slots)
+                    work.append((delivery.tag.dot, index, command))
+        if work:
+            self._later(partial(self._pack_on, commit, work))
+        else:
+            self._prepare(commit)
+
+    def _pack_on(self, commit: Commit, work: deque[tuple[Dot, int, SlicedCommand]]) -> None:
+        server = self._server
+        if commit is not self._commit or server is None:
+            return  # the connection was lost meanwhile: all begins anew
+        try:
+            if work:
+                dot, index, command = work[0]
+                if command.step():
+                    commit.packed[dot, index] = command.packed
+                    work.popleft()
+                self._later(partial(self._pack_on, commit, work))
+            else:
+                self._prepare(commit)
+        except Exception as error:  # as in a callback of the connection
+            self._log.exception("a commit cannot be prepared")
+            server.abort(f"an error on our side: {type(error).__name__}: {error}")
 
     def _prepare(self, commit: Commit) -> None:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
@@ -557,7 +600,8 @@ class Committer:
         batch.close()
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
-                keyspace.apply(effect, delivery.tag, index, plan)
+                packed = commit.packed.get((delivery.tag.dot, index))
+                keyspace.apply(effect, delivery.tag, index, plan, packed)
                 if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
                     self._note_large(effect.key)
         transactions = commit.transactions

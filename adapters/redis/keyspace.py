@@ -106,17 +106,19 @@ class Keyspace:
 
     # Effects
 
-    def apply(self, effect: Effect, tag: Tag, index: int, plan: Plan) -> None:
-        """Apply a remote effect: log and native commands."""
+    def apply(
+        self, effect: Effect, tag: Tag, index: int, plan: Plan, packed: bytes | None = None
+    ) -> None:
+        """Apply a remote effect: log and native commands. packed: the native command for members, if it is at hand."""
         match effect:
             case One(key, _, members):
-                self.add_members(key, members, tag, index, plan)
+                self.add_members(key, members, tag, index, plan, packed)
             case Inc(key, _, delta):
                 self.increment(key, delta, tag, index, plan)
             case KillKey(key):
                 self.kill_key(key, tag, plan)
             case KillSlots(key, _, members):
-                self.kill_members(key, members, tag, plan)
+                self.kill_members(key, members, tag, plan, packed=packed)
             case AskKey(key, name):
                 if name == self.name:
                     self.asked.append((key, name_of(tag.dot.origin)))

@@ -92,15 +92,15 @@ class LargeRequest:
             return None
         assert isinstance(args, list)
         try:
-            b"".join(args)  # a TypeError unless every argument is a string
+            size = len(b"".join(args))  # a TypeError unless every argument is a string
         except TypeError:
             raise RemoteProtocolError("expected '$' before each argument") from None
-        size, length = _lengths(args)
         if size + ARGUMENT_BYTES * len(args) > self._limit:
             raise self._too_large()
         raw = b"".join((b"*%d\r\n" % self.count, *self._chunks))
         self._chunks.clear()
-        if len(raw) > length:
+        if self._reader.has_data():
+            length = encoded_length(args)
             raw, self.rest = raw[:length], raw[length:]
         return LargeArgs(args, size, raw)
 
@@ -110,13 +110,7 @@ class LargeRequest:
 
 def encoded_length(args: list[bytes]) -> int:
     """Bytes of a command in the only form that hiredis accepts (its lengths have no plus sign and no leading zeros)."""
-    return _lengths(args)[1]
-
-
-def _lengths(args: list[bytes]) -> tuple[int, int]:
-    """Bytes of the arguments, and of the command that they are."""
-    size, length = 0, len(str(len(args))) + 3
+    length = len(str(len(args))) + 3
     for argument, times in Counter(map(len, args)).items():
-        size += argument * times
         length += (argument + len(str(argument)) + 5) * times
-    return size, length
+    return length
