@@ -33,6 +33,7 @@ _TRIED: tuple[Words, ...] = (
     ("COPY", _KEY, _KEY),
     ("SCAN", "0"),
     ("DBSIZE",),
+    ("ECHO", "0"),
     ("FLUSHDB",),
     ("SELECT", "0"),
     ("INFO",),

@@ -6,7 +6,7 @@ what the group has by then (`rebasing`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots
@@ -15,6 +15,8 @@ from crdtcast.tags import Dot
 
 NOT_KEPT = b"?"
 """In the place of a value for which there was no room."""
+MOST_MEMBERS = 4096
+"""Of one removal that are taken aside: each is moved by a command of its own."""
 
 
 def taken_name(dot: Dot, place: int) -> bytes:
@@ -47,11 +49,11 @@ class Aside:
             plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
 
     def members(
-        self, key: bytes, members: Iterable[bytes], dot: Dot, place: int, plan: Plan
+        self, key: bytes, members: Collection[bytes], dot: Dot, place: int, plan: Plan
     ) -> tuple[int, ...]:
         """Take members out of a set of the clients. Positions of the commands whose replies count them."""
         name = self._name(dot, place)
-        if not self.has_room:
+        if not self.has_room or len(members) > MOST_MEMBERS:
             plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
             return (plan.native(key, Expect.INTEGER, b"SREM", key, *members),)
         places = [plan.native(key, Expect.INTEGER, b"SMOVE", key, name, m) for m in members]
@@ -59,10 +61,13 @@ class Aside:
         return tuple(places)
 
     def hidden_members(
-        self, hidden: bytes, members: Iterable[bytes], dot: Dot, place: int, plan: Plan
+        self, hidden: bytes, members: Collection[bytes], dot: Dot, place: int, plan: Plan
     ) -> tuple[int, ...]:
         """The same for a set that another type hides, at that key of the metadata database."""
         name = self._name(dot, place)
+        if len(members) > MOST_MEMBERS:
+            plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+            return (plan.metadata(Expect.INTEGER, b"SREM", hidden, *members),)
         return tuple(
             plan.metadata(Expect.INTEGER, b"SMOVE", hidden, name, member) for member in members
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
@@ -61,28 +62,36 @@ class LocalBatch:
         self.tag = Tag(next_dot, (), self._vector)
         self._effects: list[Effect | None] = []
         self._increments: dict[bytes, tuple[int, int]] = {}
-        self._additions: dict[bytes, tuple[int, dict[bytes, None]]] = {}
+        self._additions: dict[bytes, tuple[int, list[Sequence[bytes]]]] = {}
         self._operations = 0
         self._bytes = 0
 
-    def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
-        """Add members; returns the position of the native command whose reply counts the new ones."""
-        self._count(len(members), sum(map(len, members)) + len(key))
+    def add_members(self, key: bytes, members: Sequence[bytes], packed: bytes | None = None) -> int:
+        """Add members; returns the position of the native command whose reply counts the new ones.
+
+        packed: the SADD that does it, if it is at hand.
+        """
+        self._count(len(members), _size(members, packed) + len(key))
         index, listed = self._additions.get(key, (-1, None))
         if listed is None:
-            index, listed = len(self._effects), {}
+            index, listed = len(self._effects), []
             self._additions[key] = (index, listed)
             self._effects.append(None)
-        listed.update(dict.fromkeys(members))
-        return self.keyspace.add_members(key, members, self.tag, index, self.plan)
+        listed.append(members)
+        return self.keyspace.add_members(key, members, self.tag, index, self.plan, packed)
 
-    def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
-        """Remove members; returns the positions of the native commands whose replies count them."""
-        self._count(len(members), sum(map(len, members)) + len(key))
+    def remove_members(
+        self, key: bytes, members: Sequence[bytes], packed: bytes | None = None
+    ) -> tuple[int, ...]:
+        """Remove members; returns the positions of the native commands whose replies count them.
+
+        packed: the SREM that does it, if it is at hand.
+        """
+        self._count(len(members), _size(members, packed) + len(key))
         self._seal(key)
         place = len(self._effects)
         self._effects.append(KillSlots(key, RedisType.SET, tuple(members)))
-        return self.keyspace.kill_members(key, members, self.tag, self.plan, place)
+        return self.keyspace.kill_members(key, members, self.tag, self.plan, place, packed)
 
     def increment(self, key: bytes, delta: int) -> None:
         """Add to a number."""
@@ -156,7 +165,9 @@ class LocalBatch:
             index, total = self._increments.pop(key)
             self._effects[index] = Inc(key, RedisType.STRING, total)
         if key in self._additions:
-            index, members = self._additions.pop(key)
+            index, listed = self._additions.pop(key)
+            several = len(listed) > 1
+            members = dict.fromkeys(chain.from_iterable(listed)) if several else listed[0]
             self._effects[index] = One(key, RedisType.SET, tuple(members))
 
     def close(self) -> None:
@@ -172,3 +183,8 @@ class LocalBatch:
             raise AssertionError(f"prepared for {self.tag.dot}, tagged {tag.dot}")
         self.sent.append((tag, payload, closed))
         self._open()
+
+
+def _size(members: Sequence[bytes], packed: bytes | None) -> int:
+    """Bytes of members, about."""
+    return sum(map(len, members)) if packed is None else len(packed)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _READ_SIZE = 64 * 1024
 _READ_LARGE = 1024 * 1024
-_BACKLOG_PAUSE = 1024 * 1024  # bytes of unread replies at which requests are no longer read
+UNREAD_PAUSE = 1024 * 1024
+"""Bytes of unread replies of a client above which no more of its requests are read or carried out."""
 _LINGER_BYTES = 64 * 1024 * 1024
 
 NO_REPLY = Raw(b"")
@@ -67,9 +68,10 @@ class Request:
     `protocol` what the client spoke when it sent this (it may change behind it, by HELLO).
     """
 
-    __slots__ = ("answered", "args", "client", "command", "protocol", "value")
+    __slots__ = ("answered", "args", "begun", "client", "command", "has_begun", "protocol", "value")
 
     value: object
+    begun: bytes
 
     def __init__(self, client: "Client", args: Args, command: Command) -> None:
         self.client = client
@@ -77,6 +79,20 @@ class Request:
         self.command = command
         self.protocol = client.protocol
         self.answered = False
+        self.has_begun = False
+
+    def pass_on(self, piece: bytes) -> None:
+        """Send a piece of the reply, encoded; `answer` gives the rest. It goes out like an answer, with those that
+        are left from earlier calls before it.
+        """
+        client = self.client
+        if client.closed:
+            return
+        self.begun = self.begun + piece if self.has_begun else piece
+        self.has_begun = True
+        if not client.touched:
+            client.touched = True
+            client.touch(client)
 
     def answer(self, value: object) -> None:
         """Fix the reply: any value that `resp.encode` takes. It goes out with the next `flush`, in
@@ -108,6 +124,9 @@ class SilentRequest(Request):
     """A request that the client wants no reply to. It keeps its place among the others."""
 
     __slots__ = ()
+
+    def pass_on(self, piece: bytes) -> None:
+        """Drop it."""
 
     def answer(self, value: object) -> None:
         """Note that it is done."""
@@ -146,6 +165,7 @@ class Client:
         "phase",
         "protocol",
         "queue",
+        "relayed_together",
         "replies",
         "touch",
         "touched",
@@ -162,6 +182,7 @@ class Client:
         self.heard_at = front.now
         self.last_command = _UNRESOLVED
         self.pending: deque[Request] = deque()
+        self.relayed_together = 16  # reads that may be relayed at once; see `passthrough`
         self.touched = False
         self.touch = front.touch
         self._front = front
@@ -218,6 +239,11 @@ class Client:
     def output_size(self) -> int:
         """Bytes of replies that the client has not read yet (beyond what the kernel holds)."""
         return len(self._backlog)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing reaches it any more."""
+        return self._closed
 
     def end(self) -> None:
         """Take no more requests; close once what is pending has been answered and sent."""
@@ -326,6 +352,9 @@ class Client:
         parts = []
         while pending:
             request = pending[0]
+            if request.has_begun and request.begun:
+                parts.append(request.begun)
+                request.begun = b""
             if not request.answered:
                 break
             del pending[0]
@@ -430,7 +459,7 @@ class Client:
             lingering = self._lingered >= 0 and not self.pending and not self._backlog
             events = READ if lingering else 0
         else:
-            reading = not self._paused and len(self._backlog) <= _BACKLOG_PAUSE
+            reading = not self._paused and len(self._backlog) <= UNREAD_PAUSE
             events = READ if reading else 0
         if self._backlog:
             events |= WRITE

@@ -18,16 +18,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
+    KillSlots,
+    One,
     UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.packing import SLICE_WORDS, SlicedCommand
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import elements, pack, parsed
@@ -50,6 +55,8 @@ if TYPE_CHECKING:
 
 MAX_REQUESTS = 4096
 MAX_DELIVERIES = 256
+MAX_DELIVERED_BYTES = 8 << 20
+"""Of the payloads of other members' messages in one commit; the first may be larger."""
 MAX_STABLE = 2000
 MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
@@ -91,6 +98,12 @@ def _as_set(reply: object) -> object:
     return frozenset(reply) if isinstance(reply, list) else reply
 
 
+_ANY_SIZE = frozenset({"SMEMBERS", "SCAN"})
+"""Reads in plans whose reply may be large: only behind their own client's writes, and not on keys known as large."""
+_LARGE_MEMBERS, _LARGE_BYTES = 16_384, 1 << 20
+_REMEMBERED_LARGE = 10_000
+_MOST_WORDS_IN_PLAN = 1024
+
 _READS_IN_PLAN: dict[str, Callable[[object], object]] = {
     "GET": _as_it_is,
     "EXISTS": _as_it_is,
@@ -103,7 +116,7 @@ _READS_IN_PLAN: dict[str, Callable[[object], object]] = {
     "SCAN": _as_it_is,
 }
 """Reads of which hiredis loses nothing that the table does not give back: they go along with the writes, in order.
-Any other is relayed as bytes, in a round of its own."""
+Any other is relayed as bytes, past the commits."""
 
 
 @dataclass(slots=True)
@@ -115,6 +128,8 @@ class Commit:
     transactions: list[Transaction] = field(default_factory=list)
     """Those of the requests that are an EXEC."""
     deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
+    packed: dict[tuple[Dot, int], bytes] = field(default_factory=dict)
+    """Native commands of the large ones among their effects, by message and place."""
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
     issued: list[Tag] = field(default_factory=list)
@@ -166,6 +181,7 @@ class Committer:
         flush_clients: Callable[[], None],
         hold_peers: Callable[[bool], None],
         fatal: Callable[[Exception], None],
+        later: Callable[[Callable[[], None]], None],
         logger: logging.Logger,
     ) -> None:
         self._metadata_db = metadata_db
@@ -176,6 +192,7 @@ class Committer:
         self._flush_clients = flush_clients
         self._hold_peers = hold_peers
         self._fatal = fatal
+        self._later = later
         self._log = logger
         self._requests: deque[Request] = deque()
         self._server: ServerConnection | None = None
@@ -187,6 +204,8 @@ class Committer:
         self._refusal: ReplyError | None = None
         self._relays_reads = False
         self._repairs: set[bytes] = set()
+        self._large: dict[bytes, None] = {}
+        """Keys about which a reply was, or will be, so large that it is relayed from then on."""
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
         self._alone: Transaction | None = None
@@ -376,7 +395,7 @@ class Committer:
         if unknown or contents:
             self._look_up(unknown, contents, commit)
         else:
-            self._prepare(commit)
+            self._pack_first(commit)
 
     def _worthwhile(self, commit: Commit) -> bool:
         """Whether something was gathered: it may be that all requests wait for relayed reads."""
@@ -397,9 +416,13 @@ class Committer:
         if isinstance(engine, GroupEngine):
             commit.issued = engine.take_issued()
             self._observer.gathering(commit, self.commits + 1)
+        delivered = 0
         while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
+                break
+            delivered += len(message.payload)
+            if commit.deliveries and delivered > MAX_DELIVERED_BYTES:
                 break
             decoded: list[Effect] = []
             if not message.kind:  # it is no membership operation
@@ -418,33 +441,54 @@ class Committer:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
         requests, taken, relay = self._requests, commit.requests, self._relay
         blocked: set[Client] = set()
+        inside: set[Client] = set()
         left: list[Request] = []
         size = 0
         for _ in range(min(len(requests), MAX_REQUESTS)):
             if size > MAX_COMMIT_BYTES:
                 break
             request = requests.popleft()
-            size += sum(map(len, request.args))
             client, command = request.client, request.command
-            relayed = command.kind is Kind.READ and command.name not in _READS_IN_PLAN
-            if blocked and client in blocked:
+            if client in blocked:
                 left.append(request)
-            elif not relayed and client not in relay.waiting:
-                taken.append(request)
-                if not command.forwarded and isinstance(request, Transaction):
-                    commit.transactions.append(request)
-                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
-                    size += max(request.size, share)  # its commands count like requests
-            elif relayed and not any(other.client is client for other in taken):
+                continue
+            behind_own = client in inside
+            relayed = command.kind is Kind.READ and self._is_relayed(request, behind_own)
+            if relayed and not behind_own:
                 if self.keyspace.damaged and self._is_damaged(request):
                     request.answer(_DAMAGED)
                 else:
                     relay.send(request)
-            else:  # it must come behind what this commit, or the relay, has of its client
+            elif relayed or client in relay.waiting or client.output_size > UNREAD_PAUSE:
+                # It must come behind what this commit, or the relay, has of its client, or wait until that has read.
                 blocked.add(client)
                 left.append(request)
+            else:
+                taken.append(request)
+                inside.add(client)
+                size += size_of(request.args)
+                if not command.forwarded and isinstance(request, Transaction):
+                    commit.transactions.append(request)
+                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
+                    size += max(request.size, share)  # its commands count like requests
         requests.extendleft(reversed(left))
         commit.size = size
+        relay.go_on()
+
+    def _is_relayed(self, request: Request, behind_own: bool) -> bool:
+        """Whether this read goes past the commits. behind_own: its client has something in this one."""
+        name, args = request.command.name, request.args
+        if name not in _READS_IN_PLAN or len(args) > _MOST_WORDS_IN_PLAN:
+            return True
+        if name in _ANY_SIZE and not behind_own:
+            return True
+        return bool(self._large) and len(args) > 1 and args[1] in self._large
+
+    def _note_large(self, key: bytes) -> None:
+        """A reply about this key was, or will be, so large that it does not go with a commit (again)."""
+        self._large[key] = None
+        if len(self._large) > _REMEMBERED_LARGE:
+            del self._large[next(iter(self._large))]
 
     def _unknown_keys(self, commit: Commit) -> list[bytes]:
         known = self.keyspace.known
@@ -494,11 +538,42 @@ class Committer:
                     )
                     if not isinstance(size, Exception)  # the key holds another type
                 }
-            self._prepare(commit)
+            self._pack_first(commit)
 
         self._server.send(payload, 2 * (len(keys) + len(contents)), learn)
 
     # Prepare and commit
+
+    def _pack_first(self, commit: Commit) -> None:
+        """Prepare it when the large commands in it are packed, a slice in each turn of the loop."""
+        work: deque[tuple[Dot, int, SlicedCommand]] = deque()
+        for delivery, decoded in commit.deliveries:
+            for index, effect in enumerate(decoded):
+                if isinstance(effect, One | KillSlots) and len(effect.slots) > SLICE_WORDS:
+                    name = b"SADD" if isinstance(effect, One) else b"SREM"
+                    command = SlicedCommand(name, effect.key, effect.slots)
+                    work.append((delivery.tag.dot, index, command))
+        if work:
+            self._later(partial(self._pack_on, commit, work))
+        else:
+            self._prepare(commit)
+
+    def _pack_on(self, commit: Commit, work: deque[tuple[Dot, int, SlicedCommand]]) -> None:
+        server = self._server
+        if commit is not self._commit or server is None:
+            return  # the connection was lost meanwhile: all begins anew
+        try:
+            if work:
+                dot, index, command = work[0]
+                if command.step():
+                    commit.packed[dot, index] = command.packed
+                    work.popleft()
+                self._later(partial(self._pack_on, commit, work))
+            else:
+                self._prepare(commit)
+        except Exception as error:  # as in a callback of the connection
+            self._log.exception("a commit cannot be prepared")
+            server.abort(f"an error on our side: {type(error).__name__}: {error}")
 
     def _prepare(self, commit: Commit) -> None:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
@@ -525,7 +600,10 @@ class Committer:
         batch.close()
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
-                keyspace.apply(effect, delivery.tag, index, plan)
+                packed = commit.packed.get((delivery.tag.dot, index))
+                keyspace.apply(effect, delivery.tag, index, plan, packed)
+                if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
+                    self._note_large(effect.key)
         transactions = commit.transactions
         for place, request in enumerate(commit.requests):
             if transactions and isinstance(request, Transaction):
@@ -545,6 +623,10 @@ class Committer:
                 break
         batch.close()
         commit.sent = batch.sent
+        for _, _, decoded in commit.sent:
+            for effect in decoded:
+                if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
+                    self._note_large(effect.key)
         last, self._last = self._last, []
         for end in last:
             end(commit)
@@ -612,7 +694,7 @@ class Committer:
             return self.refuse_growth
         if commit.size <= MAX_COMMAND_BYTES:
             return None
-        size = sum(map(len, request.args))
+        size = size_of(request.args)
         return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
     @property
@@ -797,6 +879,8 @@ class Committer:
                 if len(places) > 1:
                     value = sum(replies[place] for place in places)
                 elif (shape := _READS_IN_PLAN.get(request.command.name)) is not None:
+                    if isinstance(value, list | bytes) and _is_large(value):
+                        self._note_large(request.args[1])
                     value = shape(value)
             request.answer(value)
         self._commit = None
@@ -827,6 +911,11 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
+
+
+def _is_large(value: list[object] | bytes) -> bool:
+    most = _LARGE_MEMBERS if isinstance(value, list) else _LARGE_BYTES
+    return len(value) > most
 
 
 def _add_read(plan: Plan, call: Request) -> None:

@@ -131,14 +131,14 @@ _ON_A_TYPE = frozenset({Opcode.ONE, Opcode.INC, Opcode.KILL_SLOTS})
 def _encode(effect: Effect) -> list[Any]:
     match effect:
         case One(key, type_, slots):
-            return [Opcode.ONE, key, type_, list(slots)]
+            return [Opcode.ONE, key, type_, slots]
         case Inc(key, type_, delta):
             # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
             return [Opcode.INC, key, type_, str(delta)]
         case KillKey(key):
             return [Opcode.KILL_KEY, key]
         case KillSlots(key, type_, slots):
-            return [Opcode.KILL_SLOTS, key, type_, list(slots)]
+            return [Opcode.KILL_SLOTS, key, type_, slots]
         case AskKey(key, name):
             return [Opcode.ASK_KEY, key, name]
         case ToldKey(key, name):

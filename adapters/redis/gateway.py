@@ -163,6 +163,7 @@ class Gateway:
             flush_clients=lambda: self.front.flush(),
             hold_peers=self._hold_peers,
             fatal=self.fatal,
+            later=_in_next_turn,
             logger=self._log,
         )
         self._fixed = FixedMember(self)
@@ -714,6 +715,7 @@ class Gateway:
     def _after_events(self) -> None:
         self.committer.kick()
         self.front.flush()
+        self.relay.go_on()
 
     def on_work(self) -> None:
         """(For the peers.) Something may be deliverable or stable, or a tick has passed."""
@@ -746,6 +748,11 @@ class Gateway:
             self._flushed = trio.current_time()
             if self.node is not None:
                 self.node.flush()
+
+
+def _in_next_turn(callback: Callable[[], None]) -> None:
+    """Call it when all tasks that are ready, the poller among them, have had their turn."""
+    trio.lowlevel.current_trio_token().run_sync_soon(callback)
 
 
 def _ask_key(key: bytes, name: str, batch: LocalBatch) -> None:

@@ -5,7 +5,7 @@ by another (rule H7) in the metadata database. It does no I/O: it appends comman
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from enum import Enum
 
 from crdtcast.adapters.redis import metadata
@@ -106,17 +106,19 @@ class Keyspace:
 
     # Effects
 
-    def apply(self, effect: Effect, tag: Tag, index: int, plan: Plan) -> None:
-        """Apply a remote effect: log and native commands."""
+    def apply(
+        self, effect: Effect, tag: Tag, index: int, plan: Plan, packed: bytes | None = None
+    ) -> None:
+        """Apply a remote effect: log and native commands. packed: the native command for members, if it is at hand."""
         match effect:
             case One(key, _, members):
-                self.add_members(key, members, tag, index, plan)
+                self.add_members(key, members, tag, index, plan, packed)
             case Inc(key, _, delta):
                 self.increment(key, delta, tag, index, plan)
             case KillKey(key):
                 self.kill_key(key, tag, plan)
             case KillSlots(key, _, members):
-                self.kill_members(key, members, tag, plan)
+                self.kill_members(key, members, tag, plan, packed=packed)
             case AskKey(key, name):
                 if name == self.name:
                     self.asked.append((key, name_of(tag.dot.origin)))
@@ -126,16 +128,24 @@ class Keyspace:
                     plan.metadata(Expect.INTEGER, b"SREM", metadata.DAMAGED, key)
 
     def add_members(
-        self, key: bytes, members: Iterable[bytes], tag: Tag, index: int, plan: Plan
+        self,
+        key: bytes,
+        members: Collection[bytes],
+        tag: Tag,
+        index: int,
+        plan: Plan,
+        packed: bytes | None = None,
     ) -> int:
         """Set members become present, natively or, under a string, in the hidden set.
 
-        Returns the position in the plan of the command that does it.
+        Returns the position in the plan of the command that does it. packed: the native SADD, if it is at hand.
         """
         self.log.one(key, members, tag, index)
         known = self._known[key]
         if known is Holds.NOTHING or known is Holds.SET or known is Holds.PERHAPS_SET:
             self._known[key] = Holds.SET
+            if packed is not None:
+                return plan.native_packed(key, Expect.INTEGER, packed)
             return plan.native(key, Expect.INTEGER, b"SADD", key, *members)
         self._note_conflict(key)
         return plan.metadata(Expect.INTEGER, b"SADD", hidden_key(RedisType.SET, key), *members)
@@ -189,11 +199,18 @@ class Keyspace:
         return position
 
     def kill_members(
-        self, key: bytes, members: Iterable[bytes], tag: Tag, plan: Plan, own: int | None = None
+        self,
+        key: bytes,
+        members: Collection[bytes],
+        tag: Tag,
+        plan: Plan,
+        own: int | None = None,
+        packed: bytes | None = None,
     ) -> tuple[int, ...]:
         """Members of which no unseen add is left go; `own` is the place of a local SREM in its message.
 
-        Returns the positions in the plan of the native commands that do it and count them.
+        Returns the positions in the plan of the native commands that do it and count them. packed: the native SREM of
+        all members, if it is at hand.
         """
         gone = self.log.kill_members(key, members, tag)
         if not gone:
@@ -209,6 +226,8 @@ class Keyspace:
             self._known[key] = Holds.PERHAPS_SET
             if aside is not None and own is not None:
                 return aside.members(key, gone, tag.dot, own, plan)
+            if packed is not None and gone is members:
+                return (plan.native_packed(key, Expect.INTEGER, packed),)
             return (plan.native(key, Expect.INTEGER, b"SREM", key, *gone),)
         return ()
 

@@ -8,6 +8,7 @@ what the client has really sent.
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import hiredis
 
@@ -22,6 +23,27 @@ LARGE_COUNT = re.compile(rb"\n[*%~>|]\d{4}").search
 _CARRY = 5  # bytes at the end of a chunk that may begin such a header
 _SHORTEST = len(b"$0\r\n\r\n")
 _FRAMING = 5  # bytes around an argument, but for the digits of its length, which are fewer than ARGUMENT_BYTES
+
+
+class LargeArgs(list[bytes]):
+    """The arguments of such a request. size: their bytes. raw: the request as it came, which is what a server takes."""
+
+    __slots__ = ("raw", "size")
+
+    def __init__(self, args: list[bytes], size: int, raw: bytes) -> None:
+        super().__init__(args)
+        self.size = size
+        self.raw = raw
+
+
+def size_of(args: list[bytes]) -> int:
+    """Bytes of all arguments."""
+    return args.size if type(args) is LargeArgs else sum(map(len, args))
+
+
+def raw_of(args: list[bytes]) -> bytes | None:
+    """The request as it came, if it was kept."""
+    return args.raw if type(args) is LargeArgs else None
 
 
 class LargeRequest:
@@ -49,7 +71,7 @@ class LargeRequest:
         """Everything so far behind the header of the request."""
         return b"".join(self._chunks)
 
-    def feed(self, chunk: bytes) -> list[bytes] | None:
+    def feed(self, chunk: bytes) -> LargeArgs | None:
         """The arguments, once they are complete. Raises RemoteProtocolError."""
         self._chunks.append(chunk)
         self._tail = (self._tail + chunk[-_CARRY:])[-_CARRY:]
@@ -70,14 +92,17 @@ class LargeRequest:
             return None
         assert isinstance(args, list)
         try:
-            size = len(b"".join(args))
+            size = len(b"".join(args))  # a TypeError unless every argument is a string
         except TypeError:
             raise RemoteProtocolError("expected '$' before each argument") from None
         if size + ARGUMENT_BYTES * len(args) > self._limit:
             raise self._too_large()
+        raw = b"".join((b"*%d\r\n" % self.count, *self._chunks))
+        self._chunks.clear()
         if self._reader.has_data():
-            self.rest = bytes(memoryview(chunk)[len(chunk) - (self._raw - encoded_length(args)) :])
-        return args
+            length = encoded_length(args)
+            raw, self.rest = raw[:length], raw[length:]
+        return LargeArgs(args, size, raw)
 
     def _too_large(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"request too large: more than {self._limit} bytes")
@@ -85,5 +110,7 @@ class LargeRequest:
 
 def encoded_length(args: list[bytes]) -> int:
     """Bytes of a command in the only form that hiredis accepts (its lengths have no plus sign and no leading zeros)."""
-    lengths = list(map(len, args))
-    return sum(lengths) + len("".join(map(str, lengths))) + 5 * len(args) + len(str(len(args))) + 3
+    length = len(str(len(args))) + 3
+    for argument, times in Counter(map(len, args)).items():
+        length += (argument + len(str(argument)) + 5) * times
+    return length

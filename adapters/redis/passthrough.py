@@ -1,25 +1,100 @@
-"""Reads that are the server's business alone: relayed byte for byte over connections in the client's own protocol.
+"""Reads that are the server's business alone: their replies pass byte for byte, in pieces, as the server sends them.
 
-RESP2 and RESP3 replies to one command differ in shape, so there is a connection for each, opened at first use. A
-client's later commands, but for further relayed reads, wait until its relayed reads are answered.
+RESP2 and RESP3 replies to one command differ in shape, so there is a connection for each protocol, opened at first use.
+No reply is taken apart: behind the reads of one client an ECHO of random bytes is sent, and what comes before these
+bytes is that client's. So a reply of any size costs the gateway no more than moving its bytes.
+
+A client has one group of reads under way. The next one goes out when that one is answered and the client has read
+nearly all of what it was sent: who does not read waits here, outside of commits, and keeps no one else waiting.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
 
+from crdtcast.adapters.redis.client import NO_REPLY, UNREAD_PAUSE, SilentRequest
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.server import Replies, ServerConnection, WholeReplies, pack
+from crdtcast.adapters.redis.server import NOT_YET, Replies, ServerConnection, WholeReplies, pack
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ServerError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Client, Request
+
+MOST_TOGETHER = 64
+"""Reads of one group."""
+_LARGE_BYTES = 1 << 20
+"""Of a group's replies, from which on the client's next group is a single read."""
+
+
+class _Group:
+    """Reads of one client, next to each other among its requests, that are under way together."""
+
+    def __init__(self, requests: list[Request]) -> None:
+        self.requests = requests
+        self.size = 0
+        token = secrets.token_hex(16).encode()
+        self.packed = b"".join([*(pack(request.args) for request in requests), _echo(token)])
+        self.end = b"$%d\r\n%b\r\n" % (len(token), token)
+
+    def take(self, piece: bytes) -> None:
+        """A piece of the replies."""
+        if piece:
+            self.size += len(piece)
+            self.requests[0].pass_on(piece)
+
+
+def _echo(token: bytes) -> bytes:
+    return pack((b"ECHO", token))
+
+
+class _Passing:
+    """A reader of a `ServerConnection`: the greeting's reply, then what comes for each group, passed on at once."""
+
+    def __init__(self) -> None:
+        self._greeting = WholeReplies()
+        self._rest = b""
+        self._at = 0
+        self.groups: deque[_Group] = deque()
+
+    def feed(self, chunk: bytes) -> None:
+        if self.groups:
+            self._rest = self._rest[self._at :] + chunk
+            self._at = 0
+        else:
+            self._greeting.feed(chunk)
+
+    def gets(self) -> object:
+        """A group, once all of its replies have been passed on."""
+        if not self.groups:
+            return self._greeting.gets()
+        group, rest, at = self.groups[0], self._rest, self._at
+        end = rest.find(group.end, at)
+        if end >= 0:
+            group.take(rest[at:end])
+            self._at = end + len(group.end)
+            return self.groups.popleft()
+        kept = max(at, len(rest) - len(group.end) + 1)  # the end may have begun behind this
+        group.take(rest[at:kept])
+        self._at = kept
+        return NOT_YET
+
+
+class _Waiting:
+    """A client's reads that are not answered yet, in order; the first `under_way` are sent."""
+
+    __slots__ = ("requests", "under_way")
+
+    def __init__(self) -> None:
+        self.requests: deque[Request] = deque()
+        self.under_way = 0
 
 
 class Passthrough:
@@ -29,11 +104,12 @@ class Passthrough:
         self._poller = poller
         self._address: ServerAddress | None = None
         self._answered = answered
-        self._connections: dict[int, ServerConnection] = {}
-        self._opening: dict[int, list[Request]] = {}
+        self._connections: dict[int, tuple[ServerConnection, _Passing]] = {}
+        self._opening: set[int] = set()
         self._nursery: trio.Nursery | None = None
-        self.waiting: dict[Client, deque[Request]] = {}
-        """Relayed reads that are not answered yet, by client."""
+        self._stalled: dict[Client, None] = {}
+        self.waiting: dict[Client, _Waiting] = {}
+        """Clients with relayed reads that are not answered yet."""
 
     async def run(self) -> None:
         """Keep the connections' openings going until cancelled."""
@@ -44,65 +120,112 @@ class Passthrough:
         """Ask this server from now on: the former one may be a replica by now."""
         if address != self._address:
             self._address = address
-            for connection in list(self._connections.values()):
+            for connection, _ in list(self._connections.values()):
                 connection.abort("another server is the primary now")
 
     def send(self, request: Request) -> None:
         """Relay one read."""
-        self.waiting.setdefault(request.client, deque()).append(request)
-        protocol = request.protocol
-        connection = self._connections.get(protocol)
-        if connection is not None and connection.error is None:
-            self._relay(connection, request)
-        elif protocol in self._opening:
-            self._opening[protocol].append(request)
-        elif self._nursery is not None:
-            self._opening[protocol] = [request]
-            self._nursery.start_soon(self._open, protocol)
+        client = request.client
+        waiting = self.waiting.get(client)
+        if waiting is None:
+            waiting = self.waiting[client] = _Waiting()
+        waiting.requests.append(request)
+        if not waiting.under_way:
+            self._stalled[client] = None
+
+    def go_on(self) -> None:
+        """Send what may be sent: to be called when requests have come, and when clients have read."""
+        for client in list(self._stalled):
+            waiting = self.waiting.get(client)
+            if waiting is None or client.closed:
+                self.waiting.pop(client, None)
+                del self._stalled[client]
+            elif client.output_size <= UNREAD_PAUSE:
+                self._send_group(client, waiting)
+
+    def _send_group(self, client: Client, waiting: _Waiting) -> None:
+        protocol = waiting.requests[0].protocol
+        connection, reader = self._connections.get(protocol, (None, None))
+        if connection is None or reader is None or connection.error is not None:
+            if self._nursery is not None and protocol not in self._opening:
+                self._opening.add(protocol)
+                self._nursery.start_soon(self._open, protocol)
+            return
+        group = _Group(list(_together(client, waiting)))
+        waiting.under_way = len(group.requests)
+        del self._stalled[client]
+        reader.groups.append(group)
+
+        def take(_: Replies) -> None:
+            client.relayed_together = 1 if group.size > _LARGE_BYTES else MOST_TOGETHER
+            for request in group.requests:
+                request.answer(NO_REPLY)
+            self._after(client, waiting)
+
+        connection.send(group.packed, 1, take)
+
+    def _after(self, client: Client, waiting: _Waiting) -> None:
+        """What was under way has been answered."""
+        for _ in range(waiting.under_way):
+            waiting.requests.popleft()
+        waiting.under_way = 0
+        if waiting.requests:
+            self._stalled[client] = None  # until what has come was sent to the client
+        else:
+            del self.waiting[client]
+            self._answered()
 
     async def _open(self, protocol: int) -> None:
         assert self._address is not None
+        reader = _Passing()
         try:
             connection = await ServerConnection.open(
-                self._poller, self._address, protocol=protocol, reader=WholeReplies()
+                self._poller, self._address, protocol=protocol, reader=reader
             )
         except ServerError as error:
-            for request in self._opening.pop(protocol):
-                self._answer(request, ReplyError(f"ERR crdtcast: {error}"))
+            self._opening.discard(protocol)
+            self._fail(protocol, error)
             return
-        connection.on_lost = self._lost
-        self._connections[protocol] = connection
-        requests = self._opening.pop(protocol)
+        self._opening.discard(protocol)
+        self._connections[protocol] = connection, reader
+        connection.on_lost = lambda error: self._fail(protocol, error)
         if connection.error is not None:  # lost right behind the greeting, before we listened
-            self._lost(connection.error)
+            self._fail(protocol, connection.error)
         else:
-            for request in requests:
-                self._relay(connection, request)
+            self.go_on()
 
-    def _relay(self, connection: ServerConnection, request: Request) -> None:
-        def take(replies: Replies) -> None:
-            self._answer(request, replies[0])
-
-        connection.send(pack(request.args), 1, take)
-
-    def _lost(self, error: ServerError) -> None:
-        for requests in list(self.waiting.values()):
-            for request in list(requests):
-                connection = self._connections.get(request.protocol)
-                if connection is not None and connection.error is not None:
-                    self._answer(request, ReplyError(f"ERR crdtcast: {error}"))
-
-    def _answer(self, request: Request, value: object) -> None:
-        requests = self.waiting.get(request.client)
-        if requests is None or request not in requests:
-            return
-        requests.remove(request)
-        if not requests:
-            del self.waiting[request.client]
-        request.answer(value)
+    def _fail(self, protocol: int, error: ServerError) -> None:
+        """No connection of this protocol: what waits for one gets an error, what has begun ends its client."""
+        text = ReplyError(f"ERR crdtcast: {error}")
+        for client, waiting in list(self.waiting.items()):
+            first = waiting.requests[0]
+            if first.protocol != protocol:
+                continue
+            del self.waiting[client]
+            self._stalled.pop(client, None)
+            if first.has_begun:
+                client.close()
+            for request in waiting.requests:
+                request.answer(text)
         self._answered()
 
     def close(self) -> None:
         """Close the connections."""
-        for connection in self._connections.values():
+        for connection, _ in self._connections.values():
             connection.close()
+
+
+def _together(client: Client, waiting: _Waiting) -> Iterator[Request]:
+    """The first reads that wait, as long as nothing stands between them at the client."""
+    requests = waiting.requests
+    protocol = requests[0].protocol
+    most = client.relayed_together
+    for request, pending in zip(islice(requests, most), islice(client.pending, most), strict=False):
+        alone = isinstance(request, SilentRequest)
+        if request is not requests[0] and (
+            alone or request is not pending or request.protocol != protocol
+        ):
+            return
+        yield request
+        if alone or request is not pending:
+            return

@@ -67,6 +67,12 @@ class Plan:
         self.writes = True
         return self._append(key, expect, command)
 
+    def native_packed(self, key: bytes, expect: Expect | int, packed: bytes) -> int:
+        """The same for a command that is packed already."""
+        self._select(0)
+        self.writes = True
+        return self._append_packed(key, expect, packed)
+
     def metadata(self, expect: Expect | int, *command: bytes) -> int:
         """A command on our own database. Returns its position."""
         self._select(self._metadata_db)
@@ -108,7 +114,10 @@ class Plan:
             self._append(None, Expect.OK, (b"SELECT", b"%d" % db))
 
     def _append(self, key: bytes | None, expect: Expect | int, command: tuple[bytes, ...]) -> int:
-        self.pieces.append(_pack(command))
+        return self._append_packed(key, expect, _pack(command))
+
+    def _append_packed(self, key: bytes | None, expect: Expect | int, packed: bytes) -> int:
+        self.pieces.append(packed)
         self.expected.append(expect)
         self.keys.append(key)
         return len(self.pieces) - 1

@@ -8,7 +8,7 @@ replies travel as `Raw` bytes (see `parsing.ReplySplitter`), from a server conne
 the client's protocol.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, isinf, isnan
 
 import hiredis
@@ -66,6 +66,7 @@ OK = Status(b"OK")
 _OK_REPLY = b"+OK\r\n"
 SMALL_INTEGERS = tuple(b":%d\r\n" % number for number in range(1024))
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MANY = 16
 _NULL = {2: b"$-1\r\n", 3: b"_\r\n"}
 
 
@@ -104,7 +105,14 @@ def _integer(value: int, protocol: int) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
+_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
 def _aggregate(sign: bytes, items: "list[object] | tuple[object, ...]", protocol: int) -> bytes:
+    if len(items) > _MANY and set(map(type, items)) == {bytes}:
+        strings: tuple[bytes, ...] = tuple(items)  # type: ignore[arg-type]
+        packed = _pack(strings)  # a command is an array of bulk strings
+        return packed if sign == b"*" else sign + packed[1:]
     parts = [b"%b%d\r\n" % (sign, len(items))]
     parts += [encode(item, protocol) for item in items]
     return b"".join(parts)

@@ -13,6 +13,7 @@ from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
 from crdtcast.adapters.redis.client import NO_REPLY, Request
 from crdtcast.adapters.redis.commands.table import Command, Kind
 from crdtcast.adapters.redis.keyspace import Holds, Keyspace
+from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.parsing import Args
 from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
 from crdtcast.exceptions import LocalProtocolError
@@ -44,7 +45,7 @@ class Queue:
     def add(self, args: Args, command: Command) -> ReplyError | None:
         """Keep one command. Returns why the transaction has become too large, if it has."""
         self.calls.append((args, command))
-        self.size += sum(map(len, args))
+        self.size += size_of(args)
         self._arguments += len(args)
         if len(self.calls) > MAX_CALLS:
             return _too_large(f"{MAX_CALLS} commands")

@@ -1,11 +1,13 @@
 """The PO-Log of a gateway: the unstable atoms of every slot. A stable atom *is* its native value in the server.
 
-Rules (redis-types.md, section 1, of the design; docs/redis.md here): a kill is never stored; stability takes a
-message's atoms out and changes no value. This file knows no server: it answers what is left of a slot.
+Rules (docs/redis.md): a kill is never stored; stability takes a message's atoms out and changes no value. This file
+knows no server: it answers what is left of a slot.
+
+A large add costs next to nothing: while a key has no other unstable presences, its members stay the list that they
+came as; they are indexed when something else names members of that key. Members with the same atoms share one tuple.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
@@ -19,15 +21,78 @@ class Atom(NamedTuple):
     place: int
 
 
-@dataclass(slots=True)
+Atoms = tuple[Atom, ...]
+
+
 class KeyLog:
     """Unstable atoms under one key: deltas of a number, presences of set members."""
 
-    increments: dict[Atom, int] = field(default_factory=dict)
-    members: dict[bytes, list[Atom]] = field(default_factory=dict)
+    __slots__ = ("_held", "_whole", "increments")
+
+    def __init__(self) -> None:
+        self.increments: dict[Atom, int] = {}
+        self._held: dict[bytes, Atoms] = {}
+        self._whole: tuple[Collection[bytes], Atom] | None = None
+        """One add that is not indexed: nothing is in `_held` then."""
 
     def __bool__(self) -> bool:
-        return bool(self.increments or self.members)
+        return bool(self.increments or self._whole or self._held)
+
+    def __len__(self) -> int:
+        """Number of atoms, a member that one add names twice counted twice until they are indexed."""
+        members = sum(map(len, self._held.values())) if self._whole is None else len(self._whole[0])
+        return len(self.increments) + members
+
+    @property
+    def members(self) -> dict[bytes, Atoms]:
+        """Presences by member."""
+        if self._whole is not None:
+            (members, atom), self._whole = self._whole, None
+            self._held = dict.fromkeys(members, (atom,))
+        return self._held
+
+    def add(self, members: Collection[bytes], atom: Atom, tag: Tag) -> None:
+        """Each of these members gets the atom; those that it had before are superseded if `tag` has seen them."""
+        if self._whole is None and not self._held:
+            self._whole = members, atom
+            return
+        held = self.members
+        added: dict[bytes, Atoms] = dict.fromkeys(members, (atom,))
+        if not held.keys().isdisjoint(added.keys()):
+            left_after = _left_after(tag)
+            for member in added if len(added) <= len(held) else held:
+                atoms = held.get(member)
+                if atoms is not None and member in added and (left := left_after(atoms)):
+                    added[member] = (*left, atom)
+        held.update(added)
+
+    def drop_before(self, tag: Tag) -> None:
+        """Drop all atoms that `tag` has seen."""
+        self.increments = {
+            atom: delta for atom, delta in self.increments.items() if not comes_before(atom, tag)
+        }
+        if self._whole is not None:
+            if comes_before(self._whole[1], tag):
+                self._whole = None
+            return
+        left_after = _left_after(tag)
+        self._held = {
+            member: left for member, atoms in self._held.items() if (left := left_after(atoms))
+        }
+
+    def forget(self, members: Collection[bytes], atom: Atom) -> None:
+        """Drop this one atom of these members."""
+        if self._whole is not None:
+            if self._whole[1] == atom:
+                self._whole = None
+            return
+        held, alone = self._held, (atom,)
+        for member in members:
+            atoms = held.get(member)
+            if atoms == alone:
+                del held[member]
+            elif atoms is not None and atom in atoms:
+                held[member] = tuple(other for other in atoms if other != atom)
 
 
 def comes_before(atom: Atom, tag: Tag) -> bool:
@@ -39,18 +104,30 @@ def comes_before(atom: Atom, tag: Tag) -> bool:
     return tag.past.get(dot.origin, 0) >= dot.counter or dot == tag.dot
 
 
+def _left_after(tag: Tag) -> Callable[[Atoms], Atoms]:
+    """Which of a slot's atoms an effect of `tag` leaves; what it finds of one tuple holds for all who share it."""
+    known: Atoms = ()
+    left: Atoms = ()
+
+    def left_of(atoms: Atoms) -> Atoms:
+        nonlocal known, left
+        if atoms is not known:
+            known, left = atoms, tuple(atom for atom in atoms if not comes_before(atom, tag))
+        return left
+
+    return left_of
+
+
 class UnstableLog:
     """Atoms by key, with an index by message so that stability costs what the message wrote."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyLog] = {}
-        self._by_dot: dict[Dot, list[tuple[bytes, bytes | None, Atom]]] = {}
+        self._by_dot: dict[Dot, list[tuple[bytes, Collection[bytes] | None, Atom]]] = {}
 
     def __len__(self) -> int:
         """Number of atoms."""
-        return sum(
-            len(log.increments) + sum(map(len, log.members.values())) for log in self._keys.values()
-        )
+        return sum(map(self.entries, self._keys))
 
     def keys(self) -> Iterator[bytes]:
         """Keys with at least one unstable atom."""
@@ -59,9 +136,9 @@ class UnstableLog:
     def entries(self, key: bytes) -> int:
         """Atoms under one key."""
         log = self._keys.get(key)
-        return len(log.increments) + sum(map(len, log.members.values())) if log else 0
+        return 0 if log is None else len(log)
 
-    def members(self, key: bytes) -> dict[bytes, list[Atom]]:
+    def members(self, key: bytes) -> dict[bytes, Atoms]:
         """Unstable presences under a key, by member."""
         log = self._keys.get(key)
         return log.members if log else {}
@@ -78,21 +155,14 @@ class UnstableLog:
             case KillSlots(key, _, slots):
                 self.kill_members(key, slots, tag)
 
-    def one(self, key: bytes, members: Iterable[bytes], tag: Tag, index: int) -> None:
-        """Each member gets this atom; the atoms that it had before are superseded."""
+    def one(self, key: bytes, members: Collection[bytes], tag: Tag, index: int) -> None:
+        """Each member gets this atom; the atoms that it had before are superseded. `members` is kept as it is."""
         atom = Atom(tag.dot, index)
         log = self._keys.get(key)
         if log is None:
             log = self._keys[key] = KeyLog()
-        written = self._by_dot.setdefault(tag.dot, [])
-        held = log.members
-        for member in members:
-            atoms = held.get(member)
-            if atoms is None:
-                held[member] = [atom]
-            else:
-                held[member] = [other for other in atoms if not comes_before(other, tag)] + [atom]
-            written.append((key, member, atom))
+        log.add(members, atom, tag)
+        self._by_dot.setdefault(tag.dot, []).append((key, members, atom))
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int) -> None:
         """One more delta under the key; deltas of one effect add up (nothing came between them)."""
@@ -111,32 +181,25 @@ class UnstableLog:
         log = self._keys.get(key)
         if log is None:
             return KeyLog()
-        log.increments = {
-            atom: delta for atom, delta in log.increments.items() if not comes_before(atom, tag)
-        }
-        survivors = {
-            member: [atom for atom in atoms if not comes_before(atom, tag)]
-            for member, atoms in log.members.items()
-        }
-        log.members = {member: atoms for member, atoms in survivors.items() if atoms}
+        log.drop_before(tag)
         if not log:
             del self._keys[key]
         return log
 
-    def kill_members(self, key: bytes, members: Iterable[bytes], tag: Tag) -> list[bytes]:
+    def kill_members(self, key: bytes, members: Collection[bytes], tag: Tag) -> Collection[bytes]:
         """Drop what comes before; return the members of which nothing is left."""
         log = self._keys.get(key)
-        if log is None:
-            return list(members)
+        if log is None or not log.members:
+            return members
+        held, left_after = log.members, _left_after(tag)
         gone = []
         for member in members:
-            atoms = log.members.get(member)
+            atoms = held.get(member)
             if atoms is not None:
-                atoms = [atom for atom in atoms if not comes_before(atom, tag)]
-                if atoms:
-                    log.members[member] = atoms
+                if left := left_after(atoms):
+                    held[member] = left
                     continue
-                del log.members[member]
+                del held[member]
             gone.append(member)
         if not log:
             del self._keys[key]
@@ -144,17 +207,13 @@ class UnstableLog:
 
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's atoms. No value changes."""
-        for key, member, atom in self._by_dot.pop(dot, ()):
+        for key, members, atom in self._by_dot.pop(dot, ()):
             log = self._keys.get(key)
             if log is None:
                 continue
-            if member is None:
+            if members is None:
                 log.increments.pop(atom, None)
-            elif atoms := log.members.get(member):
-                left = [other for other in atoms if other != atom]
-                if left:
-                    log.members[member] = left
-                else:
-                    del log.members[member]
+            else:
+                log.forget(members, atom)
             if not log:
                 del self._keys[key]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
 from crdtcast.adapters.redis.keyspace import Holds
+from crdtcast.adapters.redis.large_request import raw_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -20,7 +21,8 @@ def sadd(batch: LocalBatch, request: Request) -> bool:
     if batch.keyspace.known(key) not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
-        batch.plan.answer_from(request, batch.add_members(key, members))
+        packed = raw_of(request.args)
+        batch.plan.answer_from(request, batch.add_members(key, members, packed))
     return True
 
 
@@ -33,7 +35,7 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     elif known is Holds.NOTHING:
         batch.plan.answer_with(request, 0)
     else:
-        positions = batch.remove_members(key, members)
+        positions = batch.remove_members(key, members, raw_of(request.args))
         if positions:
             batch.plan.answer_from(request, *positions)
         else:

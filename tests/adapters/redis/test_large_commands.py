@@ -1,0 +1,208 @@
+"""One large command, transaction, removal or message: other clients are answered meanwhile, and all of it is exact.
+
+No clock decides: another client's PINGs are counted between the request and its answer, or the last piece of a request
+is held back until they have been answered.
+"""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
+from crdtcast.adapters.redis.packing import SLICE_WORDS, SlicedCommand
+from crdtcast.adapters.redis.rawclient import RawClient, packed
+from crdtcast.adapters.redis.server import pack
+from tests.adapters.redis.regression_support import PATIENCE, until
+
+pytestmark = pytest.mark.process
+
+MANY = 300_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("large"), "ab", group="large") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
+    with OpenCluster(tmp_path_factory.mktemp("open"), "ab", group="large") as running:
+        yield running
+
+
+def members(count: int = MANY) -> list[bytes]:
+    return [b"member-%d" % number for number in range(count)]
+
+
+class Pinging:
+    """Another client of a region, which counts its PINGs that are answered while the `with` block runs."""
+
+    def __init__(self, region: Region) -> None:
+        self.answered = 0
+        self._client = RawClient(region.gateway.port, PATIENCE)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            assert self._client.call("PING") == b"PONG"
+            self.answered += 1
+
+    def __enter__(self) -> "Pinging":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stopping.set()
+        self._thread.join(PATIENCE)
+        self._client.close()
+
+
+def settled(cluster: LocalCluster) -> None:
+    cluster.wait_equal(cluster.names, quiet=True, timeout=120)
+
+
+def held(region: Region, key: str) -> set[bytes]:
+    """Members of a set as the region's server holds it."""
+    with RawClient(region.server.port, PATIENCE) as server:
+        found = server.call("SMEMBERS", key)
+        assert isinstance(found, list)
+        return set(found)  # type: ignore[arg-type]
+
+
+def test_sliced_packing_is_packing() -> None:
+    for count in (0, 1, SLICE_WORDS - 1, SLICE_WORDS, SLICE_WORDS + 1, 3 * SLICE_WORDS):
+        words = [b"%d" % number for number in range(count)]
+        command = SlicedCommand(b"SADD", b"key", words)
+        steps = 1
+        while not command.step():
+            steps += 1
+        assert command.packed == pack((b"SADD", b"key", *words))
+        assert steps == max(1, -(-count // SLICE_WORDS))
+
+
+def test_others_are_answered_while_a_large_request_comes_in(cluster: LocalCluster) -> None:
+    a, b = cluster["a"], cluster["b"]
+    request = packed([b"SADD", b"one", *members()])
+    with (
+        socket.create_connection(("127.0.0.1", a.gateway.port), PATIENCE) as client,
+        RawClient(a.gateway.port) as near,
+    ):
+        for first in range(0, len(request), 1 << 20):
+            client.sendall(request[first : first + (1 << 20)])
+            assert near.call("INCR", "beside") is not None
+        assert client.recv(100) == b":%d\r\n" % MANY
+    settled(cluster)
+    assert held(a, "one") == held(b, "one") == set(members())
+
+
+def test_a_large_message_of_a_peer_lets_clients_be_answered(cluster: LocalCluster) -> None:
+    a, b = cluster["a"], cluster["b"]
+    with RawClient(a.gateway.port, PATIENCE) as client, RawClient(b.gateway.port) as far:
+        with Pinging(b) as there:
+            assert client.call("SADD", "two", *members()) == MANY
+            before = there.answered
+            until(lambda: far.call("SCARD", "two") == MANY)
+            assert there.answered > before
+        with Pinging(b) as there:
+            assert client.call("SREM", "two", *members()[1:]) == MANY - 1
+            until(lambda: far.call("SCARD", "two") == 1)
+            assert there.answered
+    settled(cluster)
+    assert held(a, "two") == held(b, "two") == {b"member-0"}
+
+
+def test_large_adds_and_removals_of_both_regions_meet_exactly(cluster: LocalCluster) -> None:
+    a, b = cluster["a"], cluster["b"]
+    names = members(90_000)
+    with RawClient(a.gateway.port, PATIENCE) as one, RawClient(b.gateway.port, PATIENCE) as other:
+        one.call("SADD", "met", *names)
+        settled(cluster)
+        cluster.cut("a", "b")
+        one.call("SREM", "met", *names)  # has seen none of what the other region adds now
+        other.call("SADD", "met", *names[:40_000])
+        one.call("SADD", "met", *names[80_000:])
+        other.call("SREM", "met", *names[70_000:])
+        cluster.heal("a", "b")
+    settled(cluster)
+    assert held(a, "met") == held(b, "met") == set(names[:40_000]) | set(names[80_000:])
+
+
+def test_a_large_transaction_is_exact_and_behind_it_pipelines_go_on(cluster: LocalCluster) -> None:
+    a, b = cluster["a"], cluster["b"]
+    names = members(100_000)
+    with RawClient(a.gateway.port, PATIENCE) as client:
+        replies = client.pipeline(
+            [
+                ("MULTI",),
+                ("SADD", "three", *names),
+                ("SREM", "three", *names[:50_000]),
+                ("SADD", "three", *names[:1]),
+                ("SCARD", "three"),
+                ("EXEC",),
+                ("SADD", "three", *names),
+                ("INCR", "behind"),
+            ]
+        )
+    assert replies[5] == [100_000, 50_000, 1, 50_001]
+    assert replies[6:] == [49_999, 1]
+    settled(cluster)
+    assert held(a, "three") == held(b, "three") == set(names)
+
+
+def test_members_named_twice_in_a_large_add_count_once(cluster: LocalCluster) -> None:
+    names = members(5000)
+    with RawClient(cluster["a"].gateway.port) as client:
+        assert client.call("SADD", "twice", *names, *names) == 5000
+        assert client.call("SREM", "twice", *names[1:], *names[1:]) == 4999
+        assert client.call("SADD", "twice", *names[:2]) == 1
+    settled(cluster)
+    assert held(cluster["b"], "twice") == set(names[:2])
+
+
+def test_large_removals_where_members_come_and_go(open_cluster: OpenCluster) -> None:
+    a, b = open_cluster["a"], open_cluster["b"]
+    with RawClient(a.gateway.port, PATIENCE) as client, Pinging(a) as near:
+        assert client.call("SADD", "set", *members()) == MANY
+        assert client.call("SREM", "set", *members()[: MANY // 2]) == MANY // 2
+        before = near.answered
+        open_cluster.begin("c")  # a join meanwhile
+        assert client.call("SADD", "other", *members(100_000)) == 100_000
+        assert client.call("DEL", "set") == 1
+        assert client.call("SADD", "set", "left") == 1
+        open_cluster["c"].gateway.wait_ready()
+        assert near.answered > before
+    settled(open_cluster)
+    for region in (a, b, open_cluster["c"]):
+        assert held(region, "set") == {b"left"}
+        assert held(region, "other") == set(members(100_000))
+
+
+def test_1000_clients_that_pipeline_100_increments_each_are_exact(cluster: LocalCluster) -> None:
+    clients, each = 1000, 100
+    port = cluster["a"].gateway.port
+    request = packed([b"INCR", b"all"]) * each
+    sockets = [socket.create_connection(("127.0.0.1", port), PATIENCE) for _ in range(clients)]
+    try:
+        for sock in sockets:
+            sock.sendall(request)
+        seen: list[int] = []
+        for sock in sockets:
+            text = b""
+            while text.count(b"\n") < each:
+                piece = sock.recv(1 << 16)
+                assert piece
+                text += piece
+            replies = [int(line[1:]) for line in text.splitlines()]
+            assert replies == sorted(replies)  # a client's are in its order
+            seen += replies
+    finally:
+        for sock in sockets:
+            sock.close()
+    assert sorted(seen) == list(range(1, clients * each + 1))
+    settled(cluster)
+    with RawClient(cluster["b"].server.port) as server:
+        assert server.call("GET", "all") == b"%d" % (clients * each)
