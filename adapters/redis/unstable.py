@@ -66,17 +66,38 @@ class UnstableLog:
         log = self._keys.get(key)
         return log.members if log else {}
 
-    def apply(self, effect: Effect, tag: Tag, index: int) -> None:
-        """Apply one effect to the log alone, as a restart does when it reads the stored messages again."""
+    def key(self, key: bytes) -> KeyLog:
+        """A copy of what is unstable under a key."""
+        log = self._keys.get(key)
+        if log is None:
+            return KeyLog()
+        members = {member: list(atoms) for member, atoms in log.members.items()}
+        return KeyLog(dict(log.increments), members)
+
+    def take(self, key: bytes, log: KeyLog) -> None:
+        """Begin a key with what another log has under it. Its atoms never become stable here."""
+        if log:
+            members = {member: list(atoms) for member, atoms in log.members.items()}
+            self._keys[key] = KeyLog(dict(log.increments), members)
+
+    def apply(
+        self, effect: Effect, tag: Tag, index: int
+    ) -> KeyLog | list[bytes] | tuple[bytes, ...] | int:
+        """Apply one effect to the log alone, as a restart does when it reads the stored messages again.
+
+        Returns what it does to the value: what is left of a killed key, members that are gone, or added, or a delta.
+        """
         match effect:
             case One(key, _, slots):
                 self.one(key, slots, tag, index)
+                return slots
             case Inc(key, _, delta):
                 self.increment(key, delta, tag, index)
+                return delta
             case KillKey(key):
-                self.kill_key(key, tag)
+                return self.kill_key(key, tag)
             case KillSlots(key, _, slots):
-                self.kill_members(key, slots, tag)
+                return self.kill_members(key, slots, tag)
 
     def one(self, key: bytes, members: Iterable[bytes], tag: Tag, index: int) -> None:
         """Each member gets this atom; the atoms that it had before are superseded."""
