@@ -66,6 +66,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="all",
         summary="Three servers that take writes everywhere, converge, and are audited.",
     ),
+    "repair": _operators("repair", "Put keys right that were changed past their gateway."),
     "evict": _operators("evict", "Cut off a member that is dead or out of reach."),
     "gateway": Subcommand(
         module="crdtcast.adapters.redis.cli",

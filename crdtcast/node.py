@@ -24,7 +24,8 @@ from crdtcast.links import Connect
 from crdtcast.messages import Digest, Message
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
-from crdtcast.wire import Frame, Hello, KeepAlive, Refusal
+from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal
+from crdtcast.wire_questions import Answer, Ask, Asking
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 
@@ -64,6 +65,8 @@ class Node(Endpoint, Driving):
         self._on_rolled_back = on_rolled_back
         self._clock_ms = clock_ms
         self._fences: dict[str, tuple[str, int]] = {}
+        self.on_asked: Callable[[str, Asking], None] = _not_asked
+        """Takes the questions and answers of peers, by name. An error of the peer is raised as RemoteProtocolError."""
         self._ended = False
         self._backlog = 0
 
@@ -109,6 +112,18 @@ class Node(Endpoint, Driving):
             return list(up.values())
         link = up.get(to.rpartition(".")[0])
         return [link] if link is not None and link.incarnation == to else []
+
+    @property
+    def linked(self) -> list[str]:
+        """Names of the peers whose links are up."""
+        return [] if self._links is None else sorted(self._links.up)
+
+    def ask(self, name: str, frame: Asking) -> None:
+        """Queue a question or an answer for a peer, if it is linked."""
+        link = None if self._links is None else self._links.up.get(name)
+        if link is not None:
+            kind = FrameKind.ASK if isinstance(frame, Ask) else FrameKind.ANSWER
+            self.send([link], kind, [frame])
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
         """Go on with another engine: state was read again, or a new incarnation begun. All links
@@ -179,6 +194,8 @@ class Node(Endpoint, Driving):
                 elif type(frame) is Digest:
                     self.ticking.heard(sender, frame)
                     receive(sender, frame)
+                elif type(frame) is Ask or type(frame) is Answer:
+                    self.on_asked(link.name, frame)
                 elif type(frame) is Refusal:
                     link.refused(frame.text)
                     return
@@ -215,3 +232,9 @@ class Node(Endpoint, Driving):
                 self._links.gate.open()
         elif self._backlog > self.options.backlog_bytes:
             self._links.gate.close()
+
+
+def _not_asked(name: str, frame: Asking) -> None:
+    raise RemoteProtocolError(
+        f"{name} sent a {type(frame).__name__}, which this node does not know"
+    )

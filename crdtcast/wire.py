@@ -22,6 +22,7 @@ from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Message
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire_questions import Answer, Ask, Asking, asking_fields, read_answer, read_ask
 from crdtcast.wire_values import (
     MAX_COUNTER,
     MAX_IDENTIFIER,
@@ -43,7 +44,8 @@ from crdtcast.wire_values import FrameKind as FrameKind
 PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
 it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
-Version 3 brought proofs of a shared secret, and numbers in the place of incarnation ids.
+Version 3 brought proofs of a shared secret, numbers in the place of incarnation ids, and questions of applications
+(`wire_questions`).
 """
 NUMBERED_VERSION = 3
 """From which on ids are numbered."""
@@ -124,7 +126,7 @@ class Proof:
 
 
 Frame: TypeAlias = (
-    KeepAlive | Hello | Welcome | Refusal | Proof | Named | Message | Digest | GroupFrame
+    KeepAlive | Hello | Welcome | Refusal | Proof | Named | Message | Digest | Asking | GroupFrame
 )
 
 _pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
@@ -184,6 +186,8 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
             return wire_groups.fields_of(frame)
         case Named():
             return named_fields(frame)
+        case Ask() | Answer():
+            return asking_fields(frame)
         case Hello():
             return [int(FrameKind.HELLO), _hello_fields(frame)]
         case Welcome(number):
@@ -328,6 +332,8 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.REFUSAL): _decode_refusal,
     int(FrameKind.PROOF): _decode_proof,
     int(FrameKind.NAMED): read_named,
+    int(FrameKind.ASK): read_ask,
+    int(FrameKind.ANSWER): read_answer,
     **wire_groups.DECODERS,
 }
 _WITH_NAMES: dict[int, Callable[[list[Any], Names], Frame]] = {

@@ -15,6 +15,7 @@ from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Ended, Message
+from crdtcast.wire_questions import Answer, Ask, Asking, asking_fields, read_answer, read_ask
 from crdtcast.wire_values import (
     FrameKind,
     Names,
@@ -115,7 +116,9 @@ class Part:
     piece: bytes
 
 
-InGroup: TypeAlias = Message | Digest | Ended | Copy | Admit | Offer | Unable | Fetch | Part
+InGroup: TypeAlias = (
+    Message | Digest | Ended | Copy | Admit | Offer | Unable | Fetch | Part | Asking
+)
 
 
 class Grouped(NamedTuple):
@@ -166,6 +169,8 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
             return [int(FrameKind.FETCH), serial, offset]
         case Part(serial, offset, piece):
             return [int(FrameKind.PART), serial, offset, piece]
+        case Ask() | Answer():
+            return asking_fields(frame)
         case _:
             raise TypeError(f"{frame!r} is no frame of a group")
 
@@ -288,6 +293,8 @@ _INNER: dict[int, Callable[[list[Any]], InGroup]] = {
     int(FrameKind.UNABLE): _read_unable,
     int(FrameKind.FETCH): _read_fetch,
     int(FrameKind.PART): _read_part,
+    int(FrameKind.ASK): read_ask,
+    int(FrameKind.ANSWER): read_answer,
 }
 
 DECODERS: dict[int, Callable[[list[Any]], GroupFrame]] = {

@@ -39,6 +39,7 @@ from crdtcast.wire_groups import (
     Part,
     Unable,
 )
+from crdtcast.wire_questions import Answer, Ask
 
 identifiers = st.text(min_size=1, max_size=64)
 names = st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True)
@@ -58,6 +59,9 @@ messages = st.builds(
 vectors = st.dictionaries(identifiers, numbers, max_size=5)
 spans = st.builds(lambda low, more: Span(low, low + more), st.integers(1, 9), st.integers(0, 9))
 digests = st.builds(Digest, st.sampled_from(DigestKind), vectors)
+asking = st.builds(Ask, numbers, numbers, st.binary(max_size=50)) | st.builds(
+    Answer, numbers, numbers, numbers, st.binary(max_size=50)
+)
 in_group = st.one_of(
     messages,
     digests,
@@ -75,8 +79,10 @@ in_group = st.one_of(
     st.builds(Unable, st.booleans(), printable),
     st.builds(Fetch, numbers, numbers),
     st.builds(Part, numbers, numbers, st.binary(max_size=50)),
+    asking,
 )
 frames = st.one_of(
+    asking,
     messages,
     digests,
     st.builds(KeepAlive),

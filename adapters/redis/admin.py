@@ -1,12 +1,12 @@
 """What can be asked of a running gateway at its port for clients: CRDTCAST STATUS, VERIFY, MEMBERS, and with
-`admin_commands` EVICT, LEAVE, SURRENDER, RAISE, CUT, HEAL and ADVANCE.
+`admin_commands` REPAIR, EVICT, LEAVE, SURRENDER, RAISE, CUT, HEAL and ADVANCE.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.durability import PROMISES
 from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
-from crdtcast.exceptions import CrdtcastError, LocalProtocolError, ServerError
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.service.policy import level_to_raise
 from crdtcast.status import as_json
 from crdtcast.status import status as status_of
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _LAST_MS = 130 * 365 * 86_400_000
 _HELP = (
-    "STATUS, VERIFY, MEMBERS, EVICT name [FORCE], LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, "
-    "ADVANCE milliseconds"
+    "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [FORCE], LEAVE, SURRENDER, "
+    "RAISE [level], CUT name, HEAL name, ADVANCE milliseconds"
 )
 
 
@@ -58,6 +58,8 @@ class Admin:
             request.answer(json.dumps(self.status()).encode())
         elif verb == b"VERIFY" and not rest:
             self._verify(request)
+        elif verb == b"REPAIR" and (wanted := _repair_of(rest)) is not None:
+            self._repair(request, *wanted)
         elif verb in self._of_the_group and len(rest) in self._of_the_group[verb][0]:
             request.answer(self._run_for_group(verb, rest))
         elif verb in self._guarded and len(rest) == 1:
@@ -142,17 +144,28 @@ class Admin:
         self._gateway.clock.offset_ms += offset
 
     def _verify(self, request: Request) -> None:
-        async def verify() -> None:
+        self._answer_later(request, "VERIFY", lambda: digest_everything(self._gateway))
+
+    def _repair(self, request: Request, key: bytes | None, source: str | None) -> None:
+        if not self._gateway.options.admin_commands:
+            request.answer(_not_for_clients(b"REPAIR"))
+            return
+        self._answer_later(request, "REPAIR", lambda: self._gateway.rounds.repair(key, source))
+
+    def _answer_later(
+        self, request: Request, verb: str, work: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
+        async def answer() -> None:
             try:
-                request.answer(json.dumps(await digest_everything(self._gateway)).encode())
-            except ServerError as error:
+                request.answer(json.dumps(await work()).encode())
+            except CrdtcastError as error:
                 request.answer(ReplyError(f"ERR crdtcast: {error}"))
             except Exception as error:
-                logging.getLogger("crdtcast.gateway").exception("VERIFY failed")
-                request.answer(ReplyError(f"ERR crdtcast: VERIFY failed: {error}"))
+                logging.getLogger("crdtcast.gateway").exception("%s failed", verb)
+                request.answer(ReplyError(f"ERR crdtcast: {verb} failed: {error}"))
             self._gateway.front.flush()
 
-        self._gateway.spawn(verify)
+        self._gateway.spawn(answer)
 
     def status(self) -> dict[str, Any]:
         """The state of this node as JSON values; INFO shows it, too."""
@@ -176,6 +189,7 @@ class Admin:
             "clock_drift_refused": gateway.hlc.refused,
             "constant_keys": sorted(key.decode() for key in metadata.CONSTANT_KEYS),
         }
+        status |= gateway.rounds.status()
         if engine is not None:
             counters = engine.counters()
             status |= {
@@ -201,6 +215,19 @@ class Admin:
             drift = gateway.hlc.refused
             status["member"] = as_json(status_of(runtime, clock_drift_refused=drift))
         return status
+
+
+def _repair_of(words: list[bytes]) -> tuple[bytes | None, str | None] | None:
+    """Key and source of `REPAIR [key] [FROM name]`; None for anything else."""
+    key: bytes | None = None
+    if len(words) in (1, 3):
+        key, *words = words
+    match words:
+        case []:
+            return key, None
+        case [word, name] if word.upper() == b"FROM":
+            return key, name.decode(errors="replace")
+    return None
 
 
 def _not_for_clients(verb: bytes) -> ReplyError:

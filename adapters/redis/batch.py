@@ -12,16 +12,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import (
-    AskKey,
-    Effect,
-    Inc,
-    KillKey,
-    KillSlots,
-    One,
-    RedisType,
-    ToldKey,
-)
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.tags import Dot, Tag, Vector
@@ -111,30 +102,11 @@ class LocalBatch:
         self._effects.append(KillKey(key))
         return self.keyspace.kill_key(key, self.tag, self.plan, place)
 
-    def ask_key(self, key: bytes, name: str) -> None:
-        """Ask member `name` to tell a set again."""
-        self._count(1, len(key))
-        self._effects.append(AskKey(key, name))
-
-    def tell_key(self, key: bytes, members: Sequence[bytes], name: str) -> None:
-        """Add all members of a set anew, for member `name` that has lost them.
-
-        An element that somebody removes at the same time comes back: an add is an add.
-        """
-        slice_: list[bytes] = []
-        size = 0
-        for member in members:
-            # One add is never split, so it must itself fit into a message.
-            if slice_ and (len(slice_) >= MAX_OPERATIONS or size + len(member) > MAX_BYTES):
-                self.add_members(key, slice_)
-                slice_, size = [], 0
-            slice_.append(member)
-            size += len(member)
-        if slice_:
-            self.add_members(key, slice_)
-        self._count(1, len(key))
-        self._seal(key)
-        self._effects.append(ToldKey(key, name))
+    def has_touched(self, key: bytes) -> bool:
+        """Whether an operation on this key is in this batch."""
+        told = [effect for _, _, closed in self.sent for effect in closed]
+        touched = {effect.key for effect in (*told, *self._effects) if effect is not None}
+        return key in touched or key in self._increments or key in self._additions
 
     @contextmanager
     def undivided(self, operations: int, size: int) -> Iterator[None]:

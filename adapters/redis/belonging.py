@@ -36,6 +36,7 @@ from crdtcast.options import Address, format_address, parse_address
 from crdtcast.tags import Dot, Tag
 from crdtcast.turnover import turnover
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
+from crdtcast.wire_questions import Answer, Ask
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.committer import Commit
@@ -305,7 +306,10 @@ class Belonging:
     # Being in
 
     def _asked(self, link: Link, frame: InGroup) -> None:
-        if isinstance(frame, Copy | Admit | Fetch):
+        if isinstance(frame, Ask | Answer):
+            if link.name in self.peers.channel.here:
+                self._gateway.questions.heard(link.name, frame)
+        elif isinstance(frame, Copy | Admit | Fetch):
             if self.peers.engine is not None:
                 self._giver.asked(link, frame)
         elif self._entering is not None:

@@ -43,6 +43,11 @@ async def take_census(ask: Ask) -> dict[str, int]:
 
 async def _has_deadlines(ask: Ask) -> bool:
     (info,) = await ask([[b"INFO", b"keyspace"]])
+    return has_deadlines(info)
+
+
+def has_deadlines(info: object) -> bool:
+    """Whether any key of database 0 has one, from INFO keyspace."""
     for line in info.splitlines() if isinstance(info, bytes) else ():
         if line.startswith(b"db0:"):
             return b",expires=0," not in line

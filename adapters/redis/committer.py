@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -67,10 +67,6 @@ _GUARD_REPLIES = 4
 _KEPT = ReplyError(
     "ERR crdtcast: this key was overwritten past the gateway; the write is kept and replicated, and "
     "the key is being put right: do not send it again"
-)
-_DAMAGED = ReplyError(
-    "ERR crdtcast: this key was overwritten past the gateway and is being restored from another "
-    "region; try again"
 )
 _NO_MORE_TRIES = ReplyError(
     f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times while this command was "
@@ -216,6 +212,8 @@ class Committer:
         self.state: StoredState | None = None
         self.refuse_growth: ReplyError | None = None
         """Answer to writes that need memory, while the server has none to spare."""
+        self.on_looked_up: Callable[[bytes], None] = lambda key: None
+        """Called for each key that the server was asked about, and has."""
         self.commits = 0
         self.changed_behind = 0
         """Keys found changed past the gateway, since start."""
@@ -455,8 +453,8 @@ class Committer:
             behind_own = client in inside
             relayed = command.kind is Kind.READ and self._is_relayed(request, behind_own)
             if relayed and not behind_own:
-                if self.keyspace.damaged and self._is_damaged(request):
-                    request.answer(_DAMAGED)
+                if self.keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+                    request.answer(refusal)
                 else:
                     relay.send(request)
             elif relayed or client in relay.waiting or client.output_size > UNREAD_PAUSE:
@@ -529,6 +527,8 @@ class Committer:
                     self._abandon(commit, str(kind))
                     return
                 self.keyspace.learn(key, kind, replies[2 * place + 1])
+                if kind != b"none":
+                    self.on_looked_up(key)
             if self._alone is not None and contents:
                 found = replies[2 * len(keys) :]
                 self._alone.contents = {
@@ -598,6 +598,8 @@ class Committer:
             for _, add in inside:
                 add(batch)
         batch.close()
+        commit.repaired |= keyspace.rewritten
+        keyspace.rewritten.clear()
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
                 packed = commit.packed.get((delivery.tag.dot, index))
@@ -610,8 +612,8 @@ class Committer:
                 if not self._prepare_transaction(batch, request):
                     self._put_back(commit, place)
                     break
-            elif keyspace.damaged and self._is_damaged(request):
-                plan.answer_with(request, _DAMAGED)
+            elif keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+                plan.answer_with(request, refusal)
             elif request.command.kind is Kind.READ:
                 plan.read(request, request.args)
             elif (refusal := self._refusal_of(request, commit)) is not None:
@@ -657,9 +659,8 @@ class Committer:
         return True
 
     def _refusal_of_transaction(self, transaction: Transaction) -> ReplyError | None:
-        damaged = self.keyspace.damaged
-        if damaged and not damaged.isdisjoint(transaction.keys()):
-            return _DAMAGED
+        if (refusal := _refused(self.keyspace, transaction.keys())) is not None:
+            return refusal
         if not transaction.writes:
             return None
         if self._is_ending:
@@ -679,8 +680,8 @@ class Committer:
             return None
         return self._formats.refusal(engine, command.name, command.level)
 
-    def _is_damaged(self, request: Request) -> bool:
-        return not self.keyspace.damaged.isdisjoint(request.command.keys_of(request.args))
+    def _refusal_by_key(self, request: Request) -> ReplyError | None:
+        return _refused(self.keyspace, request.command.keys_of(request.args))
 
     def _refusal_of(self, request: Request, commit: Commit) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
@@ -939,6 +940,23 @@ def _taken_apart(replies: list[Raw], at: int, as_they_are: set[int]) -> Replies:
             for place, element in enumerate(elements(executed))
         ]
     return found
+
+
+def _refused(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
+    """Why a command on these keys is not carried out: one of them was changed past a gateway."""
+    for key in keys:
+        if key in keyspace.disputed:
+            return ReplyError(
+                f"ERR crdtcast: the members hold different values of key {key!r}, which was changed past a gateway, "
+                f"and nothing tells who is right: say `crdtcast repair {_text(key)} --from NAME` (the member to "
+                "take it from)"
+            )
+        if key in keyspace.damaged:
+            return ReplyError(
+                f"ERR crdtcast: key {key!r} was overwritten past the gateway and is being restored from another "
+                "region; try again"
+            )
+    return None
 
 
 def _too_large(size: int) -> ReplyError:

@@ -37,8 +37,6 @@ class Opcode(enum.IntEnum):
     INC = 2
     KILL_KEY = 3
     KILL_SLOTS = 4
-    ASK_KEY = 5
-    TOLD_KEY = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +73,7 @@ class KillSlots:
     slots: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AskKey:
-    """The origin's copy of a set was overwritten past its gateway: member `name` should tell it again."""
-
-    key: bytes
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToldKey:
-    """Behind the members that answer an AskKey of member `name`."""
-
-    key: bytes
-    name: str
-
-
-Effect: TypeAlias = One | Inc | KillKey | KillSlots | AskKey | ToldKey
+Effect: TypeAlias = One | Inc | KillKey | KillSlots
 
 
 LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
@@ -99,8 +81,6 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.INC, RedisType.STRING): 1,
     (Opcode.KILL_KEY, None): 1,
     (Opcode.KILL_SLOTS, RedisType.SET): 1,
-    (Opcode.ASK_KEY, None): 1,
-    (Opcode.TOLD_KEY, None): 1,
 }
 """Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
 
@@ -139,10 +119,6 @@ def _encode(effect: Effect) -> list[Any]:
             return [Opcode.KILL_KEY, key]
         case KillSlots(key, type_, slots):
             return [Opcode.KILL_SLOTS, key, type_, slots]
-        case AskKey(key, name):
-            return [Opcode.ASK_KEY, key, name]
-        case ToldKey(key, name):
-            return [Opcode.TOLD_KEY, key, name]
 
 
 def decode(payload: bytes) -> tuple[int, list[Effect]]:
@@ -189,9 +165,5 @@ def _decode(row: list[object]) -> Effect:
             return KillKey(key)
         case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, list(slots)]:
             return KillSlots(key, RedisType.SET, tuple(slots))
-        case [Opcode.ASK_KEY, bytes(key), str(name)]:
-            return AskKey(key, name)
-        case [Opcode.TOLD_KEY, bytes(key), str(name)]:
-            return ToldKey(key, name)
         case _:
             raise ValueError(f"unknown effect {row!r:.80}")

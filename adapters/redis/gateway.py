@@ -10,9 +10,8 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -21,11 +20,11 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.access_rights import check_rights
 from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
-from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.commands import registered_table
 from crdtcast.adapters.redis.committer import Commit, Committer
+from crdtcast.adapters.redis.compare_rounds import CompareRounds
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.fixed import FixedMember
 from crdtcast.adapters.redis.formatlevel import FormatLevel
@@ -33,11 +32,13 @@ from crdtcast.adapters.redis.front import Front
 from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room
+from crdtcast.adapters.redis.key_comparison import KeyComparison
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
+from crdtcast.adapters.redis.questions import Questions
 from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
@@ -55,6 +56,7 @@ from crdtcast.engine import Engine, EngineState, GroupEngine
 from crdtcast.eventlog import EventLog, check_directory
 from crdtcast.exceptions import (
     ConfigurationError,
+    CrdtcastError,
     HandshakeError,
     NotReadyError,
     ServerError,
@@ -63,12 +65,14 @@ from crdtcast.exceptions import (
 )
 from crdtcast.grouplog import GroupLog
 from crdtcast.hlc import HLC
+from crdtcast.incarnation import name_of
 from crdtcast.listening import cannot_listen, is_loopback
 from crdtcast.logs import Throttle
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address, format_address
 from crdtcast.tags import Dot, Vector, covers
+from crdtcast.wire_questions import Asking
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""
@@ -77,8 +81,8 @@ _BROADCAST_SECONDS = 0.002
 _STEADY_SECONDS = 5.0
 _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
-_ASK_AGAIN_SECONDS = 2.0
-"""How long a member has to tell a set again before another one is asked."""
+_LOOK_AGAIN_SECONDS = 2.0
+"""Between two attempts to restore keys that were overwritten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,8 @@ class GatewayOptions:
     """What the clients' port shows, if it is to speak TLS."""
     member: GroupOptions | None = None
     """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
+    compare_seconds: float = 600.0
+    """How long a round over all keys takes, in which they are compared with another member's; 0: only on request."""
     admin_commands: bool = False
     """Whether clients may cut links and move the clock: for tests and demonstrations."""
 
@@ -141,8 +147,7 @@ class Gateway:
         self._to_flush = trio.Event()
         self._flushed = 0.0
         self._asked: list[Read] = []
-        self._ask_again = 0.0
-        self._asks = 0
+        self._look_again = 0.0
         self._connection: ServerConnection | None = None
         self._state: StoredState | None = None
         self.recorder = Recorder(
@@ -166,6 +171,27 @@ class Gateway:
             later=_in_next_turn,
             logger=self._log,
         )
+        self.questions = Questions(self._say, self._answer, self.spawn, self._log)
+        self.comparison = KeyComparison(
+            options.node.name,
+            self.committer,
+            options.metadata_db,
+            ask=self.questions.ask,
+            read=self.ask,
+            linked=self.linked,
+            members=self._members_with_data,
+        )
+        self.rounds = CompareRounds(
+            options.node.name,
+            self.comparison,
+            options.compare_seconds,
+            linked=self.linked,
+            tell=self._tell_to_look,
+            on_changed=self._was_changed,
+            logger=self._log,
+        )
+        self.comparison.on_look = self.rounds.look
+        self.committer.on_looked_up = self.rounds.looked_up
         self._fixed = FixedMember(self)
         self.belonging: Belonging | None = None
         if options.member is not None:
@@ -209,6 +235,7 @@ class Gateway:
                     await nursery.start(self._serve_server)
                     if isinstance(self.node, Node):
                         await nursery.start(self._run_peers, self.node)
+                    nursery.start_soon(self.rounds.run)
                     await self._listen()
                     task_status.started()
                     if self.belonging is not None:
@@ -429,8 +456,11 @@ class Gateway:
     ) -> None:
         engine = self._engine_for(state, inspection)
         self.hlc.observe(state.clock)
-        keyspace = Keyspace(self.options.metadata_db, self.options.node.name)
+        self.comparison.resumed()
+        keyspace = Keyspace(self.options.metadata_db)
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
+        keyspace.disputed = inspection.disputed
+        keyspace.refused = keyspace.damaged | keyspace.disputed
         if self.belonging is not None:
             keyspace.aside = Aside(self.options.metadata_db)
             keyspace.aside.has_room = self.committer.refuse_growth is None
@@ -490,6 +520,7 @@ class Gateway:
                 clock_ms=self.clock.ms,
                 logger=self._log,
             )
+            self.node.on_asked = self.questions.heard
 
     def _replay(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, unstable: list[Message]
@@ -626,35 +657,63 @@ class Gateway:
             self.durability.committed(self._mark(self.committer.state))
         if self.belonging is not None:
             self.belonging.committed(commit)
-        asked, self.committer.keyspace.asked = self.committer.keyspace.asked, []
-        for key, name in asked:
-            self._tell_again(key, name)
+        self.comparison.committed(commit)
+        for key in commit.repaired:
+            self.recorder.touch_again(key)
 
-    def _tell_again(self, key: bytes, name: str) -> None:
-        """Another member's set was overwritten past its gateway: tell it ours, as of one instant."""
+    # Comparing keys with other members
 
-        def tell(reply: object) -> None:
-            if isinstance(reply, ServerError):
-                return  # they will ask again
-            members = reply if isinstance(reply, list) else []
-            self.committer.inside(key, lambda batch: batch.tell_key(key, members, name))
+    def linked(self) -> list[str]:
+        """Names of the members that are linked, and hold data."""
+        if isinstance(self.node, Node):
+            return self.node.linked
+        engine = None if self.node is None else self.node.engine
+        if engine is None or self.belonging is None:
+            return []
+        here = self.belonging.peers.channel.here
+        return sorted(
+            name
+            for name, incarnation in here.items()
+            if incarnation in engine.members and not engine.members[incarnation].witness
+        )
 
-        self._asked.append(([b"SMEMBERS", key], tell))
+    def others_with_data(self) -> list[str]:
+        """Names of all other members that hold data, linked or not."""
+        engine, node = self.committer.engine, self.options.node
+        if not isinstance(engine, GroupEngine):
+            return sorted(node.named_peers)
+        names = {name_of(i) for i, member in engine.members.items() if not member.witness}
+        return sorted(names - {node.name})
 
-    def _ask_for_damaged(self) -> None:
-        """Ask a linked member, another one each time, for the sets that were overwritten here."""
-        damaged = self.committer.keyspace.damaged
+    def _members_with_data(self) -> int:
+        return 1 + len(self.others_with_data())
+
+    def _say(self, name: str, frame: Asking) -> None:
+        if isinstance(self.node, Node):
+            self.node.ask(name, frame)
+        elif self.belonging is not None and name in self.belonging.peers.channel.here:
+            self.belonging.peers.channel.send_to([name], frame)
+
+    async def _answer(self, name: str, question: bytes) -> bytes:
+        return await self.comparison.answer(question)
+
+    def _tell_to_look(self, names: Sequence[str], keys: Sequence[bytes]) -> None:
+        async def tell() -> None:
+            for name in names:
+                with contextlib.suppress(CrdtcastError):  # it finds them in its own time
+                    await self.comparison.tell(name, keys)
+
+        self.spawn(tell)
+
+    def _was_changed(self, key: bytes) -> None:
+        self.committer.changed_behind += 1
+
+    def _restore_damaged(self) -> None:
+        """Sets that were overwritten here are put right by other members' states."""
         now = time.monotonic()
-        if not damaged or self.node is None or now < self._ask_again:
-            return
-        linked = [name for name, link in sorted(self.node.status().items()) if link.state == "up"]
-        if not linked:
-            return
-        self._ask_again = now + _ASK_AGAIN_SECONDS
-        self._asks += 1
-        name = linked[self._asks % len(linked)]
-        for key in damaged:
-            self.committer.inside(key, partial(_ask_key, key, name))
+        if self.committer.keyspace.damaged and now >= self._look_again and self.linked():
+            self._look_again = now + _LOOK_AGAIN_SECONDS
+            self.rounds.look(self.committer.keyspace.damaged)
 
     def reads(self) -> list[Read]:
         """(For the committer.)"""
@@ -719,7 +778,7 @@ class Gateway:
 
     def on_work(self) -> None:
         """(For the peers.) Something may be deliverable or stable, or a tick has passed."""
-        self._ask_for_damaged()
+        self._restore_damaged()
         self.committer.ticked()
         if self.belonging is not None:
             self.belonging.peers.flush()
@@ -753,7 +812,3 @@ class Gateway:
 def _in_next_turn(callback: Callable[[], None]) -> None:
     """Call it when all tasks that are ready, the poller among them, have had their turn."""
     trio.lowlevel.current_trio_token().run_sync_soon(callback)
-
-
-def _ask_key(key: bytes, name: str, batch: LocalBatch) -> None:
-    batch.ask_key(key, name)

@@ -29,6 +29,7 @@ class Inspection:
     hidden: set[bytes]
     """Keys whose set is hidden behind a string."""
     damaged: set[bytes]
+    disputed: set[bytes]
     """Keys that wait for another region's copy."""
     parked: bytes | None
     """What an earlier incarnation of this gateway may have to send again."""
@@ -53,6 +54,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         store,
         fence,
         damaged,
+        disputed,
         joining,
         parked,
     ) = await server.call(
@@ -67,6 +69,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             ("HGETALL", metadata.STORE),
             ("GET", metadata.FENCE),
             ("SMEMBERS", metadata.DAMAGED),
+            ("SMEMBERS", metadata.DISPUTED),
             ("SMEMBERS", metadata.JOINING),
             ("GET", metadata.PARKED),
         ]
@@ -76,7 +79,19 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             f"the server has no database {metadata_db} for the metadata ({selected}): choose one "
             "with --metadata-db"
         )
-    for reply in (info_reply, commands, keys, size, state, store, fence, damaged, joining, parked):
+    for reply in (
+        info_reply,
+        commands,
+        keys,
+        size,
+        state,
+        store,
+        fence,
+        damaged,
+        disputed,
+        joining,
+        parked,
+    ):
         if isinstance(reply, Exception):
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
@@ -96,12 +111,13 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             keys=keys,
             address=str(server.address),
             metadata_keys=size - (fence is not None),  # a first start may have got no further
-            unsettled=len(rows) + len(damaged),
+            unsettled=len(rows) + len(damaged) + len(disputed),
             joining=None if not joining else frozenset(i.decode() for i in joining if i),
         ),
         unstable=_decoded(rows),
         hidden=hidden,
         damaged=set(damaged),
+        disputed=set(disputed),
         parked=parked,
         fence=_number(fence),
         product=info.get("server_name", "redis"),

@@ -5,24 +5,14 @@ by another (rule H7) in the metadata database. It does no I/O: it appends comman
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
-from crdtcast.adapters.redis.effects import (
-    AskKey,
-    Effect,
-    Inc,
-    KillKey,
-    KillSlots,
-    One,
-    RedisType,
-    ToldKey,
-)
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.unstable import UnstableLog
-from crdtcast.incarnation import name_of
 from crdtcast.tags import Tag
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -31,6 +21,7 @@ _LONGEST_NUMBER = 1000
 """Digits; no sum of increments comes near it, and Python refuses to read a number of more than 4300."""
 _REMEMBERED_KEYS = 200_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
+_SLOTS_AT_ONCE = 5_000
 
 
 class Holds(Enum):
@@ -47,6 +38,13 @@ class Holds(Enum):
 Known = int | Holds
 
 
+def integer_of(text: object) -> int | None:
+    """The number that a string of the server stands for, if a gateway may have written it."""
+    if not isinstance(text, bytes) or len(text) > _LONGEST_NUMBER:
+        return None
+    return int(text) if _CANONICAL_INTEGER.fullmatch(text) else None
+
+
 def hidden_key(type_: RedisType, key: bytes) -> bytes:
     """Where the metadata database keeps a value that another type hides."""
     return b"hidden:%s:%s" % (type_.name.lower().encode(), key)
@@ -55,16 +53,19 @@ def hidden_key(type_: RedisType, key: bytes) -> bytes:
 class Keyspace:
     """Native state of database 0, as far as it matters, and the log over it."""
 
-    def __init__(self, metadata_db: int, name: str = "") -> None:
-        self.name = name
+    def __init__(self, metadata_db: int) -> None:
         self.log = UnstableLog()
         self.metadata_db = metadata_db
         self.hidden: set[bytes] = set()
         """Keys whose set is hidden behind a string."""
         self.damaged: set[bytes] = set()
         """Sets that were overwritten past the gateway and wait for another region's copy."""
-        self.asked: list[tuple[bytes, str]] = []
-        """Sets that another member wants told again, and its name."""
+        self.disputed: set[bytes] = set()
+        """Keys that differ between members, of which nothing tells who is right."""
+        self.refused: set[bytes] = set()
+        """Both: commands on them are answered with an error."""
+        self.rewritten: set[bytes] = set()
+        """Keys that were put right since the committer has looked."""
         self.conflicts = 0
         """How often two types met under one key, since start."""
         self.aside: Aside | None = None
@@ -84,8 +85,8 @@ class Keyspace:
         elif type_name == b"set":
             self._known[key] = Holds.SET
         elif type_name == b"string" and isinstance(text, bytes):
-            canonical = len(text) <= _LONGEST_NUMBER and _CANONICAL_INTEGER.fullmatch(text)
-            self._known[key] = int(text) if canonical else Holds.TEXT
+            number = integer_of(text)
+            self._known[key] = Holds.TEXT if number is None else number
         else:
             self._known[key] = Holds.OTHER
 
@@ -119,13 +120,6 @@ class Keyspace:
                 self.kill_key(key, tag, plan)
             case KillSlots(key, _, members):
                 self.kill_members(key, members, tag, plan, packed=packed)
-            case AskKey(key, name):
-                if name == self.name:
-                    self.asked.append((key, name_of(tag.dot.origin)))
-            case ToldKey(key, name):
-                if name == self.name and key in self.damaged:
-                    self.damaged.discard(key)
-                    plan.metadata(Expect.INTEGER, b"SREM", metadata.DAMAGED, key)
 
     def add_members(
         self,
@@ -242,17 +236,64 @@ class Keyspace:
             plan.native(key, Expect.OK, b"SET", key, b"%d" % known)
             return
         self.damaged.add(key)
+        self.refused.add(key)
         plan.metadata(Expect.INTEGER, b"SADD", metadata.DAMAGED, key)
-        aside = b"foreign:" + key
-        plan.native(
-            key, Expect.INTEGER, b"COPY", key, aside, b"DB", b"%d" % self.metadata_db, b"REPLACE"
-        )
-        plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
+        self._keep_foreign(key, plan)
         plan.native(key, Expect.INTEGER, b"DEL", key)
         members = self.log.members(key)
         if members:
             plan.native(key, Expect.INTEGER, b"SADD", key, *members)
         self._known[key] = Holds.SET if members else Holds.NOTHING
+
+    def put(self, key: bytes, number: int | None, members: Iterable[bytes], plan: Plan) -> None:
+        """The key becomes worth this, whatever its server holds, which is kept aside. It is in order from here on.
+
+        The log stays: it never was wrong.
+        """
+        if key not in self.damaged:  # then it is aside already
+            self._keep_foreign(key, plan)
+        plan.native(key, Expect.INTEGER, b"DEL", key)
+        hidden = hidden_key(RedisType.SET, key)
+        if key in self.hidden:
+            plan.metadata(Expect.INTEGER, b"DEL", hidden)
+            self.hidden.discard(key)
+        if number is not None:
+            plan.native(key, Expect.OK, b"SET", key, b"%d" % number)
+        slots = list(members)
+        for start in range(0, len(slots), _SLOTS_AT_ONCE):
+            some = slots[start : start + _SLOTS_AT_ONCE]
+            if number is None:
+                plan.native(key, Expect.INTEGER, b"SADD", key, *some)
+            else:
+                plan.metadata(Expect.INTEGER, b"SADD", hidden, *some)
+        if number is not None and slots:
+            self._note_conflict(key)
+        self._known[key] = number if number is not None else Holds.SET if slots else Holds.NOTHING
+        self.rewritten.add(key)
+        self.in_order(key, plan)
+
+    def in_order(self, key: bytes, plan: Plan) -> None:
+        """Commands on the key are carried out again, if they were refused."""
+        for refused, name in (
+            (self.damaged, metadata.DAMAGED),
+            (self.disputed, metadata.DISPUTED),
+        ):
+            if key in refused:
+                refused.discard(key)
+                plan.metadata(Expect.INTEGER, b"SREM", name, key)
+        self.refused.discard(key)
+
+    def dispute(self, key: bytes, plan: Plan) -> None:
+        """Refuse commands on the key until it is put right."""
+        self.disputed.add(key)
+        self.refused.add(key)
+        plan.metadata(Expect.INTEGER, b"SADD", metadata.DISPUTED, key)
+
+    def _keep_foreign(self, key: bytes, plan: Plan) -> None:
+        """Keep what the server holds there for a while, outside of the clients' sight."""
+        aside, db = metadata.FOREIGN_PREFIX + key, b"%d" % self.metadata_db
+        plan.native(key, Expect.INTEGER, b"COPY", key, aside, b"DB", db, b"REPLACE")
+        plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
 
     def _hide_set(self, key: bytes, plan: Plan) -> None:
         target = hidden_key(RedisType.SET, key)

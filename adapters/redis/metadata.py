@@ -6,7 +6,8 @@
     durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
     hidden:TYPE:KEY   a value whose type is hidden by another under the same key
     damaged  set of keys that were overwritten past the gateway and wait for another region's copy
-    foreign:KEY       what was found in the place of such a key, for a week
+    disputed set of keys that differ between members, while nothing tells who is right
+    foreign:KEY       what was found in the place of a key that was put right, for a week
     parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
     taken:ORIGIN:COUNTER:PLACE   what an own removal took away that is not stable yet (`aside`)
     joining  set, while a copy of the group's data is being written here: the ids under which we have asked to be let in
@@ -33,8 +34,8 @@ FORMAT = 3
 """Of the value of `state` up to `level`, which says what the rest is like."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
-DAMAGED, JOINING, PARKED = b"damaged", b"joining", b"parked"
-HIDDEN_PREFIX, TAKEN_PREFIX = b"hidden:", b"taken:"
+DAMAGED, DISPUTED, JOINING, PARKED = b"damaged", b"disputed", b"joining", b"parked"
+HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
 

@@ -1,4 +1,4 @@
-"""What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `raise`, `evict`, `leave`, …
+"""What operators ask a gateway over its admin socket: `crdtcast status`, `members`, `verify`, `repair`, `evict`, …
 
 The socket is that of `crdtcast node` (`crdtcast.service.admin`); this file says what a gateway has behind it.
 """
@@ -6,7 +6,7 @@ The socket is that of `crdtcast node` (`crdtcast.service.admin`); this file says
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -15,7 +15,7 @@ from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, NotReadyError
 from crdtcast.service import sockets
-from crdtcast.service.admin import Admin
+from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
 from crdtcast.tags import Tag
@@ -26,17 +26,14 @@ if TYPE_CHECKING:
 
 
 _FAREWELL_SECONDS = 1.0
-_OBJECTS = (
-    "this is a gateway: its objects are the keys of its server. Ask the gateway's own port as any client does; "
-    "CRDTCAST VERIFY there has a digest that is the same at all gateways with the same vector"
-)
+_OBJECTS = "this is a gateway: its objects are the keys of its server. Ask the gateway's own port as any client does"
 
 
 class Operated:
     """A gateway as `Admin` sees it, and as the member that it is."""
 
     def __init__(self, gateway: Gateway, probes: GatewayProbes, leave_seconds: float) -> None:
-        self._gateway = gateway
+        self.gateway = self._gateway = gateway
         self._probes = probes
         self._answers: trio.Event | None = None
         self.settings = SimpleNamespace(name=gateway.options.node.name, leave_seconds=leave_seconds)
@@ -123,6 +120,41 @@ class Operated:
         self._belonging.peers.heal(self._belonging.other(name))
 
 
+class GatewayAdmin(Admin):
+    """Answers for a gateway: beside what is asked of every member, what is asked of its keys."""
+
+    def __init__(self, gateway: Gateway, operated: Operated, secret: bytes | None) -> None:
+        super().__init__(operated, secret, objects=_OBJECTS)
+        self._gateway = gateway
+        self._requests |= {"verify": self._verify, "repair": self._repair}
+
+    async def _verify(self, asked: Asked) -> Any:
+        outcome = await self._gateway.rounds.verify()
+        silent = sorted(set(self._gateway.others_with_data()) - set(outcome["members"]))
+        different = {
+            key.decode(errors="backslashreplace"): dict(found.values)
+            for key, found in sorted(outcome["different"].items())
+        }
+        return {
+            "equal": not different and not silent,
+            "objects": outcome["keys"],
+            "compared": outcome["keys"],
+            "changing": 0,
+            "unknown": 0,
+            "different": different,
+            "silent": silent,
+            "members": outcome["members"],
+        }
+
+    async def _repair(self, asked: Asked) -> Any:
+        key = asked.get("key")
+        source = asked.get("source")
+        wanted = None if key is None else text(asked, "key").encode(errors="surrogateescape")
+        return await self._gateway.rounds.repair(
+            wanted, None if source is None else text(asked, "source")
+        )
+
+
 async def serve_operators(
     operated: Operated,
     settings: MemberSettings,
@@ -133,5 +165,5 @@ async def serve_operators(
     secret = None if is_path(settings.admin_place) else settings.secret()
     listener = await sockets.listen_at(settings.admin_place)
     task_status.started()
-    admin = Admin(operated, secret, objects=_OBJECTS)
+    admin = GatewayAdmin(operated.gateway, operated, secret)
     await trio.serve_listeners(admin.serve, [listener])

@@ -200,9 +200,8 @@ class Recorder:
 
     def _digest(self, key: bytes) -> list[Read]:
         known = self.keyspace.known(key)
-        if key in self.keyspace.damaged:
-            self.touch_again(key)
-            return []
+        if key in self.keyspace.refused:
+            return []  # told when it has been put right
         if key in self.keyspace.hidden:
             return self._read_both(key)
         if isinstance(known, int):

@@ -93,6 +93,12 @@ class GatewaySettings(MemberSettings):
         "Raise the format level when all members have read a higher one for so long; 0: only by `crdtcast raise`.",
         86_400.0,
     )
+    compare_seconds: float = option(
+        Kind.SECONDS,
+        "How long a round over a million keys takes (of fewer, too), in which they are compared with another member's; "
+        "0: only on request.",
+        600.0,
+    )
     cut: tuple[str, ...] = option(Kind.NAMES, "Start with the link to this peer cut.", ())
     clock_offset: int = option(Kind.NUMBER, "Milliseconds added to the clock, for tests.", 0)
     verbose: bool = option(Kind.FLAG, "Log links that come and go: log_level info.", False)
@@ -213,6 +219,7 @@ class GatewaySettings(MemberSettings):
             password=self.password,
             member=member,
             admin_commands=self.admin_commands,
+            compare_seconds=self.compare_seconds,
             limits=Limits(
                 timeout=self.timeout,
                 keepalive=self.tcp_keepalive,

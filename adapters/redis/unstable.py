@@ -29,9 +29,11 @@ class KeyLog:
 
     __slots__ = ("_held", "_whole", "increments")
 
-    def __init__(self) -> None:
-        self.increments: dict[Atom, int] = {}
-        self._held: dict[bytes, Atoms] = {}
+    def __init__(
+        self, increments: dict[Atom, int] | None = None, members: dict[bytes, Atoms] | None = None
+    ) -> None:
+        self.increments: dict[Atom, int] = increments or {}
+        self._held: dict[bytes, Atoms] = members or {}
         self._whole: tuple[Collection[bytes], Atom] | None = None
         """One add that is not indexed: nothing is in `_held` then."""
 
@@ -42,6 +44,12 @@ class KeyLog:
         """Number of atoms, a member that one add names twice counted twice until they are indexed."""
         members = sum(map(len, self._held.values())) if self._whole is None else len(self._whole[0])
         return len(self.increments) + members
+
+    def copy(self) -> "KeyLog":
+        """The same atoms, which change apart from here on."""
+        copy = KeyLog(dict(self.increments), dict(self._held))
+        copy._whole = self._whole
+        return copy
 
     @property
     def members(self) -> dict[bytes, Atoms]:
@@ -142,6 +150,16 @@ class UnstableLog:
         """Unstable presences under a key, by member."""
         log = self._keys.get(key)
         return log.members if log else {}
+
+    def key(self, key: bytes) -> KeyLog:
+        """A copy of what is unstable under a key."""
+        log = self._keys.get(key)
+        return KeyLog() if log is None else log.copy()
+
+    def take(self, key: bytes, log: KeyLog) -> None:
+        """Begin a key with what another log has under it. Its atoms never become stable here."""
+        if log:
+            self._keys[key] = log.copy()
 
     def apply(self, effect: Effect, tag: Tag, index: int) -> None:
         """Apply one effect to the log alone, as a restart does when it reads the stored messages again."""

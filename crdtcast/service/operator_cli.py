@@ -1,4 +1,4 @@
-"""`crdtcast status`, `members`, `verify`, `evict`, `leave`, `surrender`, `raise` and `object`: ask a running node."""
+"""The commands that ask a running node: `crdtcast status`, `members`, `verify`, `repair`, `evict`, `leave`, …"""
 
 import json
 import sys
@@ -102,10 +102,32 @@ def members(as_json: bool, **where: Any) -> None:
 @click.option("--seconds", default=30.0, show_default=True, help="How long to wait for all.")
 @as_json
 def verify(seconds: float, as_json: bool, **where: Any) -> None:
-    """Compare the objects of all members, while everybody goes on writing. Exit code 1 if any differ."""
+    """Compare the objects, or keys, of all members, while everybody goes on writing. Exit code 1 if any differ."""
     found = Where(**where).ask("verify", seconds=seconds)
     _print(found, as_json, views.verification)
     if not found["equal"]:
+        raise SystemExit(1)
+
+
+@click.command()
+@click.argument("key", required=False)
+@click.option(
+    "--from",
+    "source",
+    metavar="NAME",
+    help="The member whose values are right, for all that differs.",
+)
+@asks
+@as_json
+def repair(key: str | None, source: str | None, as_json: bool, **where: Any) -> None:
+    """Put KEY of a gateway's server right, or all its keys, from the states that the other members hold.
+
+    For what was changed past a gateway: deleted, renamed, flushed, overwritten. Without --from, what most members hold
+    is right, and of two members nothing is lost. Writers may go on. Exit code 1 if keys are left that differ.
+    """
+    found = Where(**where).ask("repair", key=key, source=source)
+    _print(found, as_json, views.repaired)
+    if found["left"]:
         raise SystemExit(1)
 
 

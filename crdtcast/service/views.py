@@ -1,9 +1,12 @@
 """Answers of a node as text for people."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 Answer = dict[str, Any]
+
+_DIGEST = re.compile("[0-9a-f]{16,}")
 
 
 def seconds(value: float | None) -> str:
@@ -162,9 +165,25 @@ def verification(found: Answer) -> str:
     if found["unknown"]:
         lines.append(f"{found['unknown']:,} are not understood by some member: upgrade it")
     for name, digests in found["different"].items():
-        at = ", ".join(f"{member} {digest[:12] or 'nothing'}" for member, digest in digests.items())
+        at = ", ".join(f"{member} {_short(digest)}" for member, digest in digests.items())
         lines.append(f"DIFFERENT {name}: {at}")
     lines.append("equal" if found["equal"] else f"{len(found['different'])} objects DIFFER")
+    return "\n".join(lines)
+
+
+def _short(digest: str) -> str:
+    """The beginning of a digest; a value in words as it is."""
+    return digest[:12] if _DIGEST.fullmatch(digest) else digest or "nothing"
+
+
+def repaired(found: Answer) -> str:
+    """What `crdtcast repair` prints."""
+    lines = [f"{found['keys']:,} keys compared"]
+    lines += [f"{number:,} keys {what}" for what, number in sorted(found["found"].items())]
+    if found["left"]:
+        lines.append(
+            f"NOT put right: {', '.join(found['left'])}: say `crdtcast repair KEY --from NAME`"
+        )
     return "\n".join(lines)
 
 

@@ -28,6 +28,7 @@ from crdtcast.wire_groups import (
     Part,
     Unable,
 )
+from crdtcast.wire_questions import Answer, Ask
 from tests.effort import examples
 from tests.node.group_support import members_are, world
 from tests.node.network import incarnation, simulated
@@ -66,6 +67,8 @@ def frames(me: str, founding: str) -> st.SearchStrategy[Frame]:
         st.builds(Unable, st.booleans(), st.text()),
         st.builds(Fetch, COUNTERS, COUNTERS),
         st.builds(Part, COUNTERS, COUNTERS, st.binary(max_size=9)),
+        st.builds(Ask, COUNTERS, COUNTERS, st.binary(max_size=9)),
+        st.builds(Answer, COUNTERS, COUNTERS, COUNTERS, st.binary(max_size=9)),
     )
     return st.one_of(
         st.builds(

@@ -33,11 +33,21 @@ class Town:
     event logs of all are checked then.
 
     own_servers: the `appendfsync` of servers that are the town's alone, to be killed and configured; without it they
-        are borrowed, with "always".
+        are borrowed, with "always". logs: write event logs; where servers are changed past the gateways they rightly
+        tell of regions that differ.
     """
 
-    def __init__(self, directory: Path, *, own_servers: str | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        own_servers: str | None = None,
+        compare_seconds: float = 600.0,
+        logs: bool = True,
+    ) -> None:
         self.directory = directory
+        self._compare_seconds = compare_seconds
+        self._logs = logs
         self.own_servers = own_servers
         self.servers: dict[str, EmbeddedServer] = {}
         self.running: dict[str, Running] = {}
@@ -87,7 +97,8 @@ class Town:
             listen=("127.0.0.1", 0),
             server=ServerAddress("127.0.0.1", port or self.server(name).port),
             state_dir=self.directory / f"state-{name}",
-            log_dir=self.directory / "logs",
+            log_dir=self.directory / "logs" if self._logs else None,
+            compare_seconds=self._compare_seconds,
             member=GroupOptions(
                 founds=through is None,
                 replaces=replaces,

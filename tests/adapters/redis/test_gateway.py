@@ -263,7 +263,7 @@ def test_a_number_changed_past_the_gateway_is_put_right(
     assert "was changed past the gateway" in cluster["a"].gateway.log.read_text()
 
 
-def test_a_set_overwritten_past_the_gateway_is_told_again(
+def test_set_overwritten_past_the_gateway_is_restored(
     cluster: LocalCluster, clients: list[redis.Redis]
 ) -> None:
     a = clients[0]

@@ -49,14 +49,32 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
         cluster["b"].gateway.kill()
         assert json.loads(operator(socket, "evict", "b", "--json"))["members"] == ["a", "c"]
         assert "is not in dispute" in operator(socket, "surrender", "--yes", code=2)
-        for words in (("verify",), ("object", "list")):
-            assert "CRDTCAST VERIFY there" in operator(socket, *words, code=2)
+        assert "Ask the gateway's own port" in operator(socket, "object", "list", code=2)
+        _verify_and_repair(cluster)
         assert "durability always" in operator(socket, "status")
         operator(cluster.socket_of("c"), "leave")
         process = cluster["c"].gateway.process
         assert process is not None and process.wait(60) == 0
         assert not cluster.socket_of("c").exists()
         assert [m["name"] for m in json.loads(operator(socket, "members", "--json"))] == ["a"]
+
+
+def _verify_and_repair(cluster: OpenCluster) -> None:
+    """Of the members a and c."""
+    socket = cluster.socket_of("a")
+    assert "1 of 1 objects compared at a, c" in operator(socket, "verify")
+    with RawClient(cluster["a"].server.port) as server:
+        server.call("SET", "n", "7")
+    assert "DIFFERENT n: a 7, c 1" in operator(socket, "verify", code=1)
+    with RawClient(cluster["a"].gateway.port) as client:
+        refused = client.call("CRDTCAST", "REPAIR", "n", "FROM", "c")
+        assert isinstance(refused, ErrorReply) and "`crdtcast repair`" in refused.text
+    assert "NOT put right: n" in operator(socket, "repair", code=1)
+    assert "no linked member is called 'x'" in operator(socket, "repair", "--from", "x", code=2)
+    assert "say --from NAME" in operator(socket, "repair", "n", code=2)
+    assert "1 keys put right here" in operator(socket, "repair", "n", "--from", "c")
+    found = json.loads(operator(socket, "verify", "--json"))
+    assert found["equal"] and found["silent"] == [] and found["members"] == ["a", "c"]
 
 
 @pytest.mark.parametrize(

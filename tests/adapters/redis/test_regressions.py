@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.inspection import durability
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.exceptions import ConfigurationError, ServerError
-from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, options, until
 
 pytestmark = pytest.mark.process
@@ -309,36 +306,13 @@ def test_a_member_that_is_named_like_a_damaged_key_can_be_added(
     tmp_path: Path, server: EmbeddedServer
 ) -> None:
     with gateway(tmp_path, server.port) as running, running.client() as client:
-        running.gateway.committer.keyspace.damaged.add(b"bad")
+        keyspace = running.gateway.committer.keyspace
+        keyspace.damaged.add(b"bad")
+        keyspace.refused.add(b"bad")
         assert client.call("SADD", "s", "bad") == 1
         for words in (["SCARD", "bad"], ["SINTER", "s", "bad"], ["SADD", "bad", "x"]):
             reply = client.call(*words)
             assert isinstance(reply, ErrorReply) and "restored" in reply.text
-
-
-def test_a_set_of_large_members_is_told_in_messages_that_fit() -> None:
-    sent: list[bytes] = []
-
-    def send(payload: bytes) -> Tag:
-        sent.append(payload)
-        vector["a.1"] = len(sent)
-        return Tag(Dot("a.1", len(sent)), ())
-
-    vector: dict[str, int] = {}
-    keyspace = Keyspace(15)
-    keyspace.learn(b"k", b"set", None)
-    batch = LocalBatch(
-        Plan(15),
-        keyspace,
-        incarnation="a.1",
-        vector=vector,
-        timestamp=lambda: 1,
-        send=send,
-    )
-    batch.tell_key(b"k", [b"%05d" % number + b"x" * 10_000 for number in range(3000)], "b")
-    batch.close()
-    assert len(sent) > 20
-    assert max(map(len, sent)) < 2 << 20
 
 
 def test_a_gateway_that_was_taken_over_writes_no_line_more(

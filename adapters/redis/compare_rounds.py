@@ -1,0 +1,346 @@
+"""Compares a gateway's keys with other members' all the time, a page now and then, so that what was changed past a
+gateway is found within one round; and at once when an operator asks.
+
+Each gateway goes over its own keys and compares them with its successor, the next linked member in the order of names.
+So a key that one server has lost is found by another one, which has it. What differs is examined (`key_comparison`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from crdtcast.adapters.redis.census import DEADLINES
+from crdtcast.adapters.redis.key_comparison import (
+    PAGE_KEYS,
+    Finding,
+    Found,
+    KeyComparison,
+)
+from crdtcast.adapters.redis.key_digests import Look
+from crdtcast.exceptions import CrdtcastError, LocalProtocolError, NotReadyError
+
+BASIS_KEYS = 1_000_000
+"""So many keys, or fewer, take one period; more take longer, in proportion."""
+_NAMED = 10
+_PAGE_BYTES = 512 * 1024
+_AGAIN_SECONDS = 1.0
+_PROGRESS_SECONDS = 5.0
+_FRESH_SECONDS = 1.0
+_FRESH_KEYS = 200
+"""Keys whose type was looked up that are compared beside the rounds, in each `_FRESH_SECONDS`."""
+
+
+@dataclass(slots=True)
+class Round:
+    """How far one round is, or what it has found."""
+
+    keys: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+    not_replicated: Counter[str] = field(default_factory=Counter)
+    named: list[bytes] = field(default_factory=list)
+    """The first keys that are not replicated."""
+
+    def note(self, looks: Sequence[Look]) -> None:
+        """Count what is not replicated among these."""
+        self.keys += len(looks)
+        for look in looks:
+            if look.foreign or look.deadline:
+                kinds = [look.foreign] if look.foreign else []
+                kinds += [DEADLINES] if look.deadline else []
+                self.not_replicated.update(kinds)
+                if len(self.named) < _NAMED:
+                    self.named.append(look.key)
+
+
+class CompareRounds:
+    """Of one gateway. period: seconds of a round. count: own keys. tell: asks members to look at keys themselves.
+
+    on_changed: called for each key that was found changed past a gateway, here or elsewhere.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        comparison: KeyComparison,
+        period: float,
+        *,
+        linked: Callable[[], list[str]],
+        tell: Callable[[Sequence[str], Sequence[bytes]], None],
+        on_changed: Callable[[bytes], None],
+        logger: logging.Logger,
+    ) -> None:
+        self._name = name
+        self._comparison = comparison
+        self._period = period
+        self._linked = linked
+        self._tell = tell
+        self._on_changed = on_changed
+        self._log = logger
+        self._told = 0
+        self._told_progress = 0.0
+        self._differing: dict[bytes, Finding] = {}
+        self._fresh: dict[bytes, None] = {}
+        self._urgent: dict[bytes, None] = {}
+        self._wake = trio.Event()
+        self.rounds = 0
+        self.put_right = 0
+        """Keys, since start."""
+        self.current, self.last = Round(), Round()
+
+    # In the background
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_urgent)
+            while self._period:
+                began = trio.current_time()
+                try:
+                    await self._round()
+                except CrdtcastError as error:
+                    self._log.info("comparing keys: %s", error)
+                    await trio.sleep(min(_AGAIN_SECONDS, self._period))
+                    continue
+                self._end_round()
+                await trio.sleep(max(began + self._period - trio.current_time(), 0.01))
+
+    async def _round(self) -> None:
+        self.current, self._told = Round(), 0
+        cursor = b"0"
+        deadlines = await self._comparison.has_deadlines()
+        waits = self._period * PAGE_KEYS / BASIS_KEYS
+        while True:
+            cursor, names = await self._comparison.scan(cursor)
+            for some in portions(names):
+                peer = self._successor()
+                if peer is None:
+                    raise NotReadyError("no other member is linked")
+                looks = await self._comparison.looks(some, deadlines=deadlines)
+                self.current.note(looks)
+                await self._examined(await self._comparison.page(peer, looks))
+            if cursor == b"0":
+                break
+            await trio.sleep(waits)
+        for some in portions(list(self._differing)):  # they may have been put right elsewhere
+            await self._examined(some, told=True)
+
+    def _end_round(self) -> None:
+        self.last = self.current
+        self.rounds += 1
+        kinds = ", ".join(f"{n} ({kind})" for kind, n in sorted(self.last.not_replicated.items()))
+        if kinds and self.rounds == 1:
+            self._log.warning(
+                "keys that are not replicated, written past the gateway: %s; the first: %s",
+                kinds,
+                _listed(self.last.named),
+            )
+        if (more := self._told - _NAMED) > 0:
+            self._log.error("and %s more keys that were changed past a gateway", f"{more:,}")
+
+    def _successor(self) -> str | None:
+        """The member that own keys are compared with: so each one has a predecessor, as long as all are linked."""
+        linked = sorted(self._linked())
+        return next((name for name in linked if name > self._name), linked[0] if linked else None)
+
+    def looked_up(self, key: bytes) -> None:
+        """A key that had not been used since the start was found at the server: compare it soon."""
+        if len(self._fresh) < _FRESH_KEYS:
+            self._fresh[key] = None
+            self._wake.set()
+
+    def look(self, keys: Iterable[bytes]) -> None:
+        """Examine these keys soon: a peer has found that they differ, or they are damaged here."""
+        self._urgent.update(dict.fromkeys(keys))
+        self._wake.set()
+
+    async def _watch_urgent(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            urgent, self._urgent = list(self._urgent), {}
+            try:
+                for some in portions(urgent):
+                    await self._examined(some, told=True)
+                await trio.sleep(_FRESH_SECONDS)
+                fresh, self._fresh = list(self._fresh), {}
+                peer = self._successor()
+                if fresh and peer is not None:
+                    for some in portions(fresh):
+                        looks = await self._comparison.looks(some)
+                        await self._examined(await self._comparison.page(peer, looks))
+            except CrdtcastError as error:  # the next round comes to them again
+                self._log.info("comparing keys: %s", error)
+                await trio.sleep(_AGAIN_SECONDS)
+
+    # What was found
+
+    async def _examined(
+        self, keys: Sequence[bytes], *, told: bool = False, source: str | None = None
+    ) -> list[Found]:
+        """Examine keys and do what follows. told: a peer has asked for it, so peers know."""
+        if not keys:
+            return []
+        found = await self._comparison.examine(keys, source=source)
+        tell: dict[str, list[bytes]] = {}
+        for each in found:
+            self.current.found[each.finding.value] += 1
+            self._note(each)
+            for name in each.tell if not told else ():
+                tell.setdefault(name, []).append(each.key)
+        for name, some in tell.items():
+            self._tell([name], some)
+        return found
+
+    def _note(self, found: Found) -> None:
+        key, finding = found.key, found.finding
+        if finding in (Finding.EQUAL, Finding.NOT_REPLICATED):
+            self._differing.pop(key, None)
+            return
+        known = self._differing.get(key)
+        if finding is Finding.PUT_RIGHT:
+            self.put_right += 1
+            self._differing.pop(key, None)
+        else:
+            self._differing[key] = finding
+        if known is finding:
+            return
+        self._on_changed(key)
+        self._told += 1
+        if self._told <= _NAMED:
+            self._log.error(
+                "key %r was changed past a gateway: %s: %s (%s)",
+                key,
+                ", ".join(f"{n} holds {v or 'nothing'}" for n, v in sorted(found.values.items())),
+                finding.value,
+                found.why,
+            )
+
+    def status(self) -> dict[str, Any]:
+        """For CRDTCAST STATUS."""
+        names = list(self._differing)
+        last = self.last
+        return {
+            "differing": {"keys": len(names), "first": _names(names)},
+            "put_right": self.put_right,
+            "not_replicated": {"keys": dict(last.not_replicated), "first": _names(last.named)},
+            "compared": {"rounds": self.rounds, "keys": last.keys, "found": dict(last.found)},
+        }
+
+    # At once
+
+    async def verify(self) -> dict[str, Any]:
+        """Compare all keys of all linked members with this one's, exactly, and change nothing."""
+        found: dict[bytes, Found] = {}
+        keys = 0
+        peers = self._peers(None)
+        async for _, looked, candidates in self._sweep(peers):
+            keys += looked
+            for each in await self._comparison.examine(candidates, act=False) if candidates else ():
+                found[each.key] = each
+        left = {
+            each.key: each
+            for each in found.values()
+            if each.finding not in (Finding.EQUAL, Finding.NOT_REPLICATED)
+        }
+        return {"keys": keys, "members": sorted([self._name, *peers]), "different": left}
+
+    async def repair(self, key: bytes | None, source: str | None) -> dict[str, Any]:
+        """Put one key right, or all. source: the member whose values are right; otherwise it is decided for each key.
+
+        Raises NotReadyError, LocalProtocolError if a key is left that differs.
+        """
+        peers = self._peers(source)
+        results: dict[bytes, Found] = {}
+        keys = 0
+        if key is not None:
+            keys = 1
+            for each in await self._examined([key], source=source):
+                results[each.key] = each
+        else:
+            async for _, looked, candidates in self._sweep(peers):
+                keys += looked
+                self._tell_progress(keys)
+                for each in await self._examined(candidates, source=source):
+                    results[each.key] = each
+        counts = Counter(each.finding.value for each in results.values())
+        left = [
+            each for each in results.values() if each.finding in (Finding.DISPUTED, Finding.WAITING)
+        ]
+        if left and key is not None:
+            raise LocalProtocolError(
+                f"key {key!r} is not put right: {left[0].why} ("
+                + ", ".join(f"{n} holds {v or 'nothing'}" for n, v in left[0].values.items())
+                + "): say --from NAME"
+            )
+        return {
+            "keys": keys,
+            "found": dict(counts),
+            "left": _names([each.key for each in left]),
+        }
+
+    def _tell_progress(self, keys: int) -> None:
+        now = trio.current_time()
+        if now - self._told_progress >= _PROGRESS_SECONDS:
+            self._told_progress = now
+            self._log.warning("repair: %s keys compared", f"{keys:,}")
+
+    def _peers(self, source: str | None) -> list[str]:
+        linked = sorted(self._linked())
+        if source is None:
+            if not linked:
+                raise NotReadyError("no other member is linked")
+            return linked
+        if source not in linked:
+            raise LocalProtocolError(
+                f"no linked member is called {source!r} (there are: {', '.join(linked) or 'none'})"
+            )
+        return [source]
+
+    async def _sweep(self, peers: Sequence[str]) -> AsyncIterator[tuple[str, int, list[bytes]]]:
+        """All own keys and all of these peers', page by page: the peer, how many keys, and which may differ."""
+        for peer in peers:
+            cursor = b"0"
+            while True:
+                cursor, names = await self._comparison.scan(cursor)
+                for some in portions(names):
+                    looks = await self._comparison.looks(some)
+                    candidates = await self._comparison.page(peer, looks)
+                    yield peer, len(some) if peer == peers[0] else 0, candidates
+                if cursor == b"0":
+                    break
+            cursor = b"0"
+            while True:
+                cursor, theirs = await self._comparison.list_of(peer, cursor)
+                for some in portions(list(theirs)):
+                    looks = await self._comparison.looks(some)
+                    yield peer, 0, [look.key for look in looks if look.digest != theirs[look.key]]
+                if cursor == b"0":
+                    break
+
+
+def portions(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The keys in lists that fit into a question each."""
+    some: list[bytes] = []
+    size = 0
+    for key in keys:
+        if some and (size + len(key) > _PAGE_BYTES or len(some) >= PAGE_KEYS):
+            yield some
+            some, size = [], 0
+        some.append(key)
+        size += len(key)
+    if some:
+        yield some
+
+
+def _names(keys: Iterable[bytes]) -> list[str]:
+    return [key.decode(errors="backslashreplace") for key in list(keys)[:_NAMED]]
+
+
+def _listed(keys: Iterable[bytes]) -> str:
+    return ", ".join(map(repr, keys))

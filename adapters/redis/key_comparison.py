@@ -1,0 +1,461 @@
+"""Finds out exactly whether keys are worth the same at all members, while everybody writes, and puts right what is not.
+
+A key's state is asked of each linked member, as of that member's vector. This one waits until it covers all of them,
+reads its own server behind a commit, and applies to each answer what it has delivered beyond that answer's vector. So
+all values stand for one history, and must be equal; what differs was changed past a gateway. What a key has to be is
+decided (`key_states.decide`) and written at the head of the very next commit, so nothing comes in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgpack
+import trio
+
+from crdtcast.adapters.redis.census import has_deadlines
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.giving import Pending
+from crdtcast.adapters.redis.key_digests import (
+    DIGEST_BYTES,
+    NOTHING,
+    Look,
+    look_at,
+    look_at_keys,
+)
+from crdtcast.adapters.redis.key_journal import KeyJournal
+from crdtcast.adapters.redis.key_states import (
+    KeyState,
+    Value,
+    decide,
+    decode_states,
+    encode_states,
+    read_state,
+)
+from crdtcast.adapters.redis.keyspace import hidden_key
+from crdtcast.adapters.redis.recorder import Read
+from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
+from crdtcast.tags import Vector, dominates
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.committer import Commit, Committer
+
+COVER_SECONDS = 15.0
+"""So long this member waits for what an answer rests on."""
+PAGE_KEYS = 500
+"""Keys that are compared together; SCAN may give some more."""
+
+Ask = Callable[[str, bytes], Awaitable[bytes]]
+Work: TypeAlias = "Callable[[LocalBatch], None]"
+_pack: Callable[[object], bytes] = msgpack.packb
+
+
+class Finding(Enum):
+    """What has become known of a key, and what was done."""
+
+    EQUAL = "equal"
+    PUT_RIGHT = "put right here"
+    ELSEWHERE = "to be put right elsewhere"
+    DISPUTED = "disputed"
+    WAITING = "waits for a member that is away"
+    NOT_REPLICATED = "not replicated"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One key. values: by member, in words; "" for nothing. why: what the finding rests on."""
+
+    key: bytes
+    finding: Finding
+    values: Mapping[str, str] = field(default_factory=dict)
+    why: str = ""
+    tell: tuple[str, ...] = ()
+    """Members that have to look at the key themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    vector: Vector
+    states: dict[bytes, KeyState]
+
+
+class KeyComparison:
+    """Of one gateway. ask: a question to a peer. read: own reads behind the next commit, at one instant.
+
+    linked: names of the members that are linked and hold data. members: how many hold data, this one included.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        committer: Committer,
+        metadata_db: int,
+        *,
+        ask: Ask,
+        read: Callable[[list[Read]], None],
+        linked: Callable[[], list[str]],
+        members: Callable[[], int],
+    ) -> None:
+        self._name = name
+        self._committer = committer
+        self._db = metadata_db
+        self._ask = ask
+        self._read = read
+        self._linked = linked
+        self._members = members
+        self._journals: list[KeyJournal] = []
+        self._news = trio.lowlevel.ParkingLot()
+        self._begun: list[trio.Event] = []
+        """Of works that are in the commit under way."""
+        self.on_look: Callable[[Iterable[bytes]], None] = lambda keys: None
+        """Called with keys that a peer wants looked at here."""
+
+    # What the gateway tells
+
+    def committed(self, commit: Commit) -> None:
+        """A commit was answered; own reads behind it are not yet."""
+        for journal in self._journals:
+            journal.committed(commit)
+        for event in self._begun:
+            event.set()
+        self._begun.clear()
+        self._news.unpark_all()
+
+    def resumed(self) -> None:
+        """Everything was read from the server again: what is under way is worth nothing."""
+        self._journals.clear()
+        self._begun.clear()
+
+    # States
+
+    async def states(self, keys: Sequence[bytes]) -> tuple[Vector, list[KeyState]]:
+        """These keys as of one instant. Raises NotReadyError."""
+        found: list[tuple[Vector, list[KeyState]]] = []
+        await self.look(keys, lambda vector, states: found.append((vector, states)))
+        return found[0]
+
+    async def look(
+        self, keys: Sequence[bytes], take: Callable[[Vector, list[KeyState]], None]
+    ) -> None:
+        """Call `take` with these keys' states when the next commit that carries the reads is answered, before another
+        one begins. Raises NotReadyError if the server goes away.
+        """
+        while not await self._looked(keys, take):
+            pass
+
+    async def _looked(
+        self, keys: Sequence[bytes], take: Callable[[Vector, list[KeyState]], None]
+    ) -> bool:
+        """Whether it is known for all keys what they hide; a commit in between may have changed that."""
+        hidden = self._committer.keyspace.hidden & set(keys)
+        replies: list[object] = []
+        taken = False
+
+        def finish(reply: object) -> None:
+            nonlocal taken
+            replies.append(reply)
+            keyspace, state = self._committer.keyspace, self._committer.state
+            if state is not None and hidden == keyspace.hidden & set(keys):
+                take(dict(state.vector), self._taken(keys, hidden, replies))
+                taken = True
+
+        reads = self._reads_of(keys, hidden, replies)
+        last, _ = reads[-1]
+        pending = Pending([*reads[:-1], (last, finish)])
+        self._read(pending.reads)
+        await pending.done.wait()
+        if pending.lost:
+            raise NotReadyError("the connection with the server broke while keys were read")
+        return taken
+
+    def _reads_of(
+        self, keys: Sequence[bytes], hidden: set[bytes], replies: list[object]
+    ) -> list[Read]:
+        commands: list[list[bytes]] = []
+        for key in keys:
+            commands += [[b"TYPE", key], [b"GET", key], [b"SMEMBERS", key], [b"PTTL", key]]
+        commands.append([b"SELECT", b"%d" % self._db])
+        commands += [[b"SMEMBERS", hidden_key(RedisType.SET, key)] for key in keys if key in hidden]
+        commands.append([b"SELECT", b"0"])
+        return [(command, replies.append) for command in commands]
+
+    def _taken(
+        self, keys: Sequence[bytes], hidden: set[bytes], replies: list[object]
+    ) -> list[KeyState]:
+        keyspace = self._committer.keyspace
+        aside = dict(
+            zip(
+                (key for key in keys if key in hidden),
+                replies[4 * len(keys) + 1 : -1],
+                strict=True,
+            )
+        )
+        states = []
+        for place, key in enumerate(keys):
+            kind, text, members, ttl = replies[4 * place : 4 * place + 4]
+            log = keyspace.log.key(key)
+            state = read_state(key, kind, text, members, aside.get(key), ttl, log)
+            if key in keyspace.damaged:
+                state = KeyState(key, None, "a key that was overwritten past the gateway")
+            states.append(state)
+        return states
+
+    # What peers ask
+
+    async def answer(self, question: bytes) -> bytes:
+        """What a peer has asked: states of keys, whether a page of keys is the same here, some of all own keys, or
+        that these keys be looked at. Raises RemoteProtocolError, NotReadyError.
+        """
+        if not self._committer.serving:
+            raise NotReadyError("the server does not answer")
+        verb, *rest = _opened(question)
+        match verb, rest:
+            case "states", [[*keys]] if _are_keys(keys):
+                return encode_states(*await self.states(keys))
+            case "page", [[*keys], bytes(digest)] if _are_keys(keys):
+                own = b"".join(look.digest for look in await self.looks(keys))
+                return _pack([None if own == digest else own])
+            case "list", [bytes(cursor)] if cursor.isdigit():
+                cursor, names = await self.scan(cursor)
+                looks = await self.looks(names)
+                return _pack([cursor, names, b"".join(look.digest for look in looks)])
+            case "look", [[*keys]] if _are_keys(keys):
+                self.on_look(keys)
+                return _pack([True])
+            case _:
+                raise RemoteProtocolError(f"an unknown question {verb!r:.40}")
+
+    async def scan(self, cursor: bytes) -> tuple[bytes, list[bytes]]:
+        """Some names of own keys, without repetitions, and how to go on. Raises NotReadyError."""
+        (reply,) = await self._replies([[b"SCAN", cursor, b"COUNT", b"%d" % PAGE_KEYS]])
+        if not isinstance(reply, list):
+            raise NotReadyError(f"the server does not answer: {reply!r:.80}")
+        following, names = reply
+        return following, list(dict.fromkeys(names))
+
+    async def _replies(self, commands: Sequence[Sequence[bytes]]) -> list[object]:
+        replies: list[object] = []
+        done = trio.Event()
+
+        def finish(reply: object) -> None:
+            replies.append(reply)
+            done.set()
+
+        reads: list[Read] = [(list(command), replies.append) for command in commands]
+        last, _ = reads.pop()
+        self._read([*reads, (last, finish)])
+        await done.wait()
+        if any(isinstance(reply, ServerError) for reply in replies):
+            raise NotReadyError("the connection with the server broke while keys were read")
+        return replies
+
+    async def looks(self, keys: Sequence[bytes], *, deadlines: bool = False) -> list[Look]:
+        """Digests of own keys, in their order, not all of one instant. Raises NotReadyError."""
+        keyspace = self._committer.keyspace
+        special = [key for key in keys if key in keyspace.hidden or key in keyspace.damaged]
+        found: dict[bytes, Look] = {}
+        if special:
+            found = {state.key: look_at(state) for state in (await self.states(special))[1]}
+        rest = [key for key in keys if key not in found]
+        if rest:
+            looks = await look_at_keys(rest, self._replies, deadlines=deadlines)
+            found.update((look.key, look) for look in looks)
+        return [found[key] for key in keys]
+
+    async def has_deadlines(self) -> bool:
+        """Whether any own key has one. Raises NotReadyError."""
+        (info,) = await self._replies([[b"INFO", b"keyspace"]])
+        return has_deadlines(info)
+
+    async def page(self, peer: str, looks: Sequence[Look]) -> list[bytes]:
+        """Which of these own keys may be worth something else at a peer. Raises NotReadyError."""
+        digests = b"".join(look.digest for look in looks)
+        question = _pack(["page", [look.key for look in looks], digests])
+        (told,) = _opened(await self._ask(peer, question))
+        if told is None:
+            return []
+        return [
+            look.key
+            for look, other in zip(looks, _digests(told, len(looks)), strict=True)
+            # What is not replicated, and nowhere else, needs no second look.
+            if look.digest != other and not (look.foreign and other == NOTHING)
+        ]
+
+    async def list_of(self, peer: str, cursor: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+        """Some of a peer's keys with their digests, and how to go on. Raises NotReadyError."""
+        answer = _opened(await self._ask(peer, _pack(["list", cursor])))
+        match answer:
+            case [bytes(cursor), [*names], digests]:
+                pass
+            case _:
+                raise RemoteProtocolError(f"{peer} did not answer with a list of keys")
+        return cursor, dict(zip(names, _digests(digests, len(names)), strict=True))
+
+    # The comparison
+
+    async def tell(self, peer: str, keys: Sequence[bytes]) -> None:
+        """Have a peer look at these keys itself. Raises NotReadyError."""
+        await self._ask(peer, _pack(["look", list(keys)]))
+
+    async def examine(
+        self, keys: Sequence[bytes], *, act: bool = True, source: str | None = None
+    ) -> list[Found]:
+        """Compare these keys exactly. act: put right here what is decided. source: the member that is right.
+
+        Raises NotReadyError if nothing could be compared.
+        """
+        committer = self._committer
+        engine = committer.engine
+        names = self._linked() if source is None else [source]
+        if engine is None or not names:
+            raise NotReadyError("no other member is linked")
+        journal = KeyJournal(keys, engine)
+        self._journals.append(journal)
+        found: list[Found] = []
+        works: list[trio.Event] = []
+        try:
+            heard = await self._hear(names, keys)
+            if not heard:
+                raise NotReadyError(f"no answer of {', '.join(names)}")
+
+            def take(vector: Vector, states: list[KeyState]) -> None:
+                if committer.engine is engine and journal in self._journals:
+                    for state in states:
+                        each, work = self._judge(state, heard, journal, source)
+                        found.append(each)
+                        if act and work is not None:
+                            works.append(self._do(state.key, work))
+
+            await self.look(keys, take)
+        finally:
+            if journal in self._journals:
+                self._journals.remove(journal)
+        if len(found) < len(keys):
+            raise NotReadyError("the server came back with another state meanwhile")
+        with trio.move_on_after(COVER_SECONDS) as patience:
+            for event in works:
+                await event.wait()
+        if patience.cancelled_caught:
+            raise NotReadyError("the server here did not take what was decided")
+        return found
+
+    async def _hear(self, names: Iterable[str], keys: Sequence[bytes]) -> dict[str, _Heard]:
+        """The answers that this member covers by now."""
+        heard: dict[str, _Heard] = {}
+        question = _pack(["states", list(keys)])
+
+        async def hear(name: str) -> None:
+            try:
+                vector, states = decode_states(await self._ask(name, question))
+            except (NotReadyError, RemoteProtocolError):
+                return
+            if await self._covers(vector):
+                heard[name] = _Heard(vector, {state.key: state for state in states})
+
+        async with trio.open_nursery() as nursery:
+            for name in names:
+                nursery.start_soon(hear, name)
+        return heard
+
+    async def _covers(self, vector: Vector) -> bool:
+        """Whether all that this stands for has come to the server here, in time."""
+        with trio.move_on_after(COVER_SECONDS):
+            while (state := self._committer.state) is None or not dominates(state.vector, vector):
+                await self._news.park()
+            return True
+        return False
+
+    def _judge(
+        self,
+        own: KeyState,
+        heard: dict[str, _Heard],
+        journal: KeyJournal,
+        source: str | None,
+    ) -> tuple[Found, Work | None]:
+        """What has to be known of a key, and what is to be done about it at the head of the next commit."""
+        key, keyspace = own.key, self._committer.keyspace
+        values: dict[str, Value | None] = {self._name: own.value}
+        shown: dict[str, str] = {self._name: own.foreign or _shown(own.value)}
+        for name, told in heard.items():
+            state = told.states.get(key)
+            if state is not None:
+                values[name] = state.at(told.vector, journal.of(key))
+                shown[name] = state.foreign or _shown(values[name])
+        votes = {name: value for name, value in values.items() if value is not None}
+        complete = len(values) >= self._members()
+        damaged = key in keyspace.damaged
+        settle: Work | None = None
+        if key in keyspace.disputed:
+            settle = partial(_settle, key)
+        if len(votes) == len(values) and len(set(votes.values())) == 1:
+            return Found(key, Finding.EQUAL, shown), settle
+        if len(votes) < len(values) and not damaged and all(v.is_nothing for v in votes.values()):
+            return Found(key, Finding.NOT_REPLICATED, shown), None
+        if source is not None:
+            value, why = values.get(source), f"it was taken from {source}"
+        else:
+            verdict = decide(votes, self._members(), complete=complete or damaged)
+            value, why = verdict.value, verdict.why
+        if value is None:
+            if not complete and source is None:
+                return Found(key, Finding.WAITING, shown, why), None
+            is_new = source is None and not damaged and key not in keyspace.disputed
+            return (
+                Found(key, Finding.DISPUTED, shown, why, tuple(sorted(heard))),
+                (lambda batch: keyspace.dispute(key, batch.plan)) if is_new else None,
+            )
+        tell = tuple(sorted(n for n, v in values.items() if v != value and n != self._name))
+        if value == own.value:
+            return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
+        found = Found(key, Finding.PUT_RIGHT, shown, why, tell or tuple(sorted(heard)))
+        return found, partial(_put, key, value)
+
+    def _do(self, key: bytes, work: Work) -> trio.Event:
+        """Have it done in the next commit; the event is set when that is answered."""
+        done = trio.Event()
+
+        def begin(batch: LocalBatch) -> None:
+            work(batch)
+            self._begun.append(done)
+
+        self._committer.inside(key, begin)
+        return done
+
+
+def _settle(key: bytes, batch: LocalBatch) -> None:
+    batch.keyspace.in_order(key, batch.plan)
+
+
+def _put(key: bytes, value: Value, batch: LocalBatch) -> None:
+    if batch.has_touched(key):
+        return  # an operation of the gateway's own stands before it: the next comparison finds the key again
+    batch.keyspace.put(key, value.number, value.members, batch.plan)
+
+
+def _shown(value: Value | None) -> str:
+    return "" if value is None or value.is_nothing else str(value)
+
+
+def _opened(raw: bytes) -> list[Any]:
+    try:
+        found = msgpack.unpackb(raw)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(f"a question or answer that no gateway sends: {error}") from error
+    if isinstance(found, list) and found:
+        return found
+    raise RemoteProtocolError(f"a question or answer that no gateway sends: {found!r:.40}")
+
+
+def _are_keys(keys: Sequence[Any]) -> bool:
+    return 0 < len(keys) <= 2 * PAGE_KEYS and all(type(key) is bytes for key in keys)
+
+
+def _digests(raw: Any, number: int) -> list[bytes]:
+    if type(raw) is not bytes or len(raw) != number * DIGEST_BYTES:
+        raise NotReadyError("the answer has not a digest for each key")
+    return [raw[at : at + DIGEST_BYTES] for at in range(0, len(raw), DIGEST_BYTES)]

@@ -1,0 +1,248 @@
+"""Native state that was changed past the gateways: found within a round, put right or refused, never silent."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from tests.adapters.redis.member_support import Town
+from tests.adapters.redis.regression_support import PATIENCE, until
+
+pytestmark = pytest.mark.process
+
+ROUND_SECONDS = 0.3
+
+
+class Regions(Town):
+    """A town whose servers the tests write to, and whose gateways compare their keys all the time."""
+
+    def __init__(
+        self, directory: Path, *names: str, compare_seconds: float = ROUND_SECONDS
+    ) -> None:
+        super().__init__(directory, compare_seconds=compare_seconds, logs=False)
+        self.names = names
+
+    def __enter__(self) -> "Regions":
+        for name in self.names:
+            self.start(name, None if name == self.names[0] else self.names[0])
+        return self
+
+    def past(self, name: str, *words: str) -> Any:
+        """One command at a server, past its gateway."""
+        with RawClient(self.servers[name].port, PATIENCE) as client:
+            return client.call(*words)
+
+    def settle(self) -> None:
+        """Return when all have delivered everything, and it is stable."""
+
+        def settled() -> bool:
+            states = [self.status(name) for name in self.names]
+            same = all(state["vector"] == states[0]["vector"] for state in states)
+            return same and all(state["quiet"] for state in states)
+
+        until(settled)
+
+    def rounds(self, count: int = 2) -> None:
+        """Return when each gateway has gone over all its keys so often, from now on."""
+        before = {name: self.status(name)["compared"]["rounds"] for name in self.names}
+        until(
+            lambda: all(
+                self.status(n)["compared"]["rounds"] >= before[n] + count for n in self.names
+            )
+        )
+
+    def values(self, key: str) -> list[Any]:
+        """What a key is worth at each gateway; an error is a value."""
+        found = []
+        for name in self.names:
+            kind = self.call(name, "TYPE", key)
+            match kind:
+                case b"set":
+                    members = self.call(name, "SMEMBERS", key)
+                    found.append(members if isinstance(members, ErrorReply) else frozenset(members))
+                case ErrorReply():
+                    found.append(kind)
+                case _:
+                    found.append(self.call(name, "GET", key))
+        return found
+
+    def agree(self, key: str, *expected: object) -> bool:
+        values = self.values(key)
+        if any(isinstance(value, ErrorReply) for value in values):
+            return False
+        return len(set(values)) == 1 and (not expected or values[0] in expected)
+
+    def digests(self) -> set[tuple[int, str]]:
+        told = [json.loads(self.call(name, "CRDTCAST", "VERIFY")) for name in self.names]
+        return {(each["keys"], each["digest"]) for each in told}
+
+
+@contextlib.contextmanager
+def regions(directory: Path, *names: str, **options: Any) -> Iterator[Regions]:
+    with Regions(directory, *names, **options) as town:
+        yield town
+
+
+@pytest.mark.parametrize("compare_seconds", [ROUND_SECONDS, 600.0], ids=["round", "first use"])
+def test_number_put_before_incr_is_refused_by_name(tmp_path: Path, compare_seconds: float) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=compare_seconds) as town:
+        # The next round of a period of ten minutes comes after this test.
+        until(lambda: all(town.status(name)["compared"]["rounds"] for name in town.names))
+        town.past("eu", "SET", "fresh", "41")
+        town.call("eu", "INCR", "fresh")
+        until(lambda: "fresh" in town.status("eu")["differing"]["first"] or town.agree("fresh"))
+        until(
+            lambda: (
+                town.agree("fresh", b"42")
+                or all(
+                    isinstance(v, ErrorReply) and "key b'fresh'" in v.text
+                    for v in town.values("fresh")
+                )
+            )
+        )
+        assert town.status("eu")["changed_past_the_gateway"] >= 1
+
+
+SEEN = frozenset({b"x", b"y"})
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["DEL", "n"], {"n": [b"5"]}),
+        (["DEL", "s"], {"s": [SEEN]}),
+        (["FLUSHDB"], {"n": [b"5"], "s": [SEEN], "other": [b"1"]}),
+        (["RENAME", "n", "m"], {"n": [b"5"]}),
+        (["SADD", "s", "z"], {"s": [SEEN, SEEN | {b"z"}]}),
+        (["SREM", "s", "x"], {"s": [SEEN]}),
+        (["SET", "s", "text"], {"s": [SEEN]}),
+        (["SET", "n", "text"], {"n": [b"5"]}),
+        (["SET", "unknown", "7"], {"unknown": [b"7", None]}),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("names", [("eu", "us"), ("eu", "us", "ap")], ids=len)
+def test_change_past_a_gateway_is_put_right(
+    tmp_path: Path, names: tuple[str, ...], words: list[str], expected: dict[str, list[Any]]
+) -> None:
+    with regions(tmp_path, *names) as town:
+        town.call("us", "INCRBY", "n", "5")
+        town.call("us", "SADD", "s", "x", "y")
+        town.call("us", "INCR", "other")
+        town.settle()
+        town.past("eu", *words)
+        for key, values in expected.items():
+            until(lambda key=key, values=values: town.agree(key, *values))
+        until(lambda: len(town.digests()) == 1)
+        town.rounds()
+        assert all(town.status(name)["differing"]["keys"] == 0 for name in names)
+        assert sum(town.status(name)["changed_past_the_gateway"] for name in names) >= 1
+
+
+def test_different_numbers_of_two_are_refused_until_repaired(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.past("eu", "SET", "n", "8")
+        until(lambda: all(isinstance(value, ErrorReply) for value in town.values("n")))
+        for words in (["INCR", "n"], ["GET", "n"], ["DEL", "n"], ["MGET", "m", "n"]):
+            reply = town.call("us", *words)
+            assert isinstance(reply, ErrorReply)
+            assert "key b'n'" in reply.text and "crdtcast repair n --from NAME" in reply.text
+        status = town.status("us")
+        assert status["differing"] == {"keys": 1, "first": ["n"]}
+        asked = town.call("eu", "CRDTCAST", "REPAIR", "n")
+        assert isinstance(asked, ErrorReply) and "no majority" in asked.text
+        town.call("eu", "CRDTCAST", "REPAIR", "n", "FROM", "us")
+        until(lambda: town.agree("n", b"5"))
+        assert town.call("us", "INCR", "n") == 6
+        until(lambda: town.agree("n", b"6"))
+
+
+def test_disputed_key_stays_refused_behind_a_restart(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.past("eu", "SET", "n", "8")
+        until(lambda: all(isinstance(value, ErrorReply) for value in town.values("n")))
+        town.running["eu"].stop()
+        town.start("eu", "us")
+        assert isinstance(town.call("eu", "GET", "n"), ErrorReply)
+        town.call("us", "CRDTCAST", "REPAIR", "n", "FROM", "eu")
+        until(lambda: town.agree("n", b"8"))
+
+
+def test_type_that_is_not_replicated_is_named_and_kept(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("eu", "INCR", "n")
+        town.settle()
+        town.past("eu", "RPUSH", "list", "x")
+        town.past("us", "EXPIRE", "n", "1000")
+        until(lambda: "list" in town.status("eu")["not_replicated"]["first"])
+        until(lambda: "n" in town.status("us")["not_replicated"]["first"])
+        assert town.status("us")["not_replicated"]["keys"] == {"deadlines": 1}
+        assert town.past("eu", "LRANGE", "list", "0", "-1") == [b"x"]
+        town.rounds()
+        assert town.status("eu")["put_right"] == 0
+
+
+def test_list_in_the_place_of_a_set_is_kept_aside(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("eu", "SADD", "s", "x", "y")
+        town.settle()
+        town.past("eu", "DEL", "s")
+        town.past("eu", "RPUSH", "s", "mine")
+        until(lambda: town.agree("s", SEEN))
+        with RawClient(town.servers["eu"].port, PATIENCE) as client:
+            client.call("SELECT", "15")
+            assert client.call("LRANGE", "foreign:s", "0", "-1") == [b"mine"]
+            client.call("DEL", "foreign:s")
+
+
+def test_flushed_region_is_repaired_on_request(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        with RawClient(town.running["us"].port, PATIENCE) as client:
+            client.pipeline([("SADD", f"s{n}", "x", f"{n}") for n in range(1500)])
+            client.pipeline([("INCRBY", f"n{n}", f"{n}") for n in range(300)])
+        town.settle()
+        town.past("eu", "FLUSHDB")
+        assert len(town.digests()) == 2
+        told = json.loads(town.call("eu", "CRDTCAST", "REPAIR"))
+        assert told["found"] == {"put right here": 1800} and not told["left"]
+        assert len(town.digests()) == 1
+        again = json.loads(town.call("eu", "CRDTCAST", "REPAIR"))
+        assert again == {"keys": 1800, "found": {}, "left": []}
+
+
+def test_key_of_a_large_set_comes_in_pages(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        members = [f"{n:04}" + "x" * 2000 for n in range(2000)]
+        with RawClient(town.running["us"].port, PATIENCE) as client:
+            client.pipeline([("SADD", "s", *members[n : n + 100]) for n in range(0, 2000, 100)])
+        town.settle()
+        town.past("eu", "DEL", "s")
+        json.loads(town.call("eu", "CRDTCAST", "REPAIR", "s"))
+        assert town.past("eu", "SCARD", "s") == 2000
+        assert len(town.digests()) == 1
+
+
+def test_hidden_set_is_put_right_with_its_number(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("us", "CRDTCAST", "CUT", "eu")
+        town.call("eu", "CRDTCAST", "CUT", "us")
+        town.call("eu", "SADD", "k", "x")
+        town.call("us", "INCR", "k")
+        town.call("us", "CRDTCAST", "HEAL", "eu")
+        town.call("eu", "CRDTCAST", "HEAL", "us")
+        town.settle()
+        until(lambda: len(town.digests()) == 1)
+        town.past("eu", "DEL", "k")
+        until(lambda: town.agree("k", b"1"))
+        until(lambda: town.status("eu")["hidden_keys"] == 1)
+        with RawClient(town.servers["eu"].port, PATIENCE) as client:
+            client.call("SELECT", "15")
+            assert client.call("SMEMBERS", "hidden:set:k") == [b"x"]

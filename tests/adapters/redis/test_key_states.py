@@ -1,0 +1,199 @@
+"""A key's state from a peer at one instant, brought to another instant: compared with the history of all effects.
+
+The schedules are those of `test_keyspace_model`: three replicas, deliveries in causal order, stability as early as its
+definition allows. Here they have no servers: a value is what the visible effects make of it.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.key_states import (
+    KeyState,
+    Later,
+    Value,
+    decide,
+    decode_states,
+    encode_states,
+)
+from crdtcast.adapters.redis.unstable import Atom, KeyLog, UnstableLog
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.tags import Dot, Tag, dominates
+from tests.adapters.redis.test_keyspace_model import Sent, live_atoms
+from tests.effort import seeds
+
+KEY = b"k"
+MEMBERS = (b"x", b"y")
+
+
+@dataclass(eq=False)
+class Replica:
+    """What it has delivered, its log, and which messages are stable there."""
+
+    name: str
+    vector: dict[str, int] = field(default_factory=dict)
+    delivered: list[Sent] = field(default_factory=list)
+    log: UnstableLog = field(default_factory=UnstableLog)
+    stable: int = 0
+
+    def write(self, *effects: Effect) -> Sent:
+        tag = Tag(Dot(self.name, self.vector.get(self.name, 0) + 1), (), dict(self.vector))
+        sent = Sent(tag, list(effects))
+        self.take(sent)
+        return sent
+
+    def take(self, sent: Sent) -> None:
+        for place, effect in enumerate(sent.decoded):
+            self.log.apply(effect, sent.tag, place)
+        self.vector[sent.tag.dot.origin] = sent.tag.dot.counter
+        self.delivered.append(sent)
+
+    def value(self) -> Value:
+        deltas, members = live_atoms(self.delivered, KEY)
+        return Value(sum(deltas) if deltas else None, frozenset(members))
+
+    def state(self) -> KeyState:
+        state = KeyState(KEY, self.value(), log=self.log.key(KEY))
+        _, (again,) = decode_states(encode_states(self.vector, [state]))
+        assert again == state
+        return again
+
+    def later(self) -> list[Later]:
+        return [Later(e, s.tag, place) for s in self.delivered for place, e in enumerate(s.decoded)]
+
+
+def effect(rng: Random) -> Effect:
+    match rng.randrange(6):
+        case 0:
+            return KillKey(KEY)
+        case 1:
+            return KillSlots(KEY, RedisType.SET, (rng.choice(MEMBERS),))
+        case 2 | 3:
+            return Inc(KEY, RedisType.STRING, rng.randint(-3, 9))
+        case _:
+            return One(KEY, RedisType.SET, (rng.choice(MEMBERS),))
+
+
+def run(seed: int) -> list[tuple[KeyState, dict[str, int], Replica]]:
+    """Random steps of three replicas; states are given on the way, and returned with the one that gets them."""
+    rng = Random(seed)
+    replicas = [Replica(name) for name in "abc"]
+    sent: list[Sent] = []
+    given: list[tuple[KeyState, dict[str, int], Replica]] = []
+    for _ in range(40):
+        one, other = rng.sample(replicas, 2)
+        match rng.randrange(5):
+            case 0 | 1:
+                sent.append(one.write(*(effect(rng) for _ in range(rng.randint(1, 2)))))
+            case 2 | 3:
+                for message in sent:
+                    dot = message.tag.dot
+                    if one.vector.get(dot.origin, 0) == dot.counter - 1 and dominates(
+                        one.vector, message.tag.past
+                    ):
+                        one.take(message)
+                        if rng.randrange(2):
+                            break
+            case _:
+                given.append((one.state(), dict(one.vector), other))
+        for replica in replicas:
+            stabilise(replica, replicas)
+    return given
+
+
+def stabilise(replica: Replica, replicas: list[Replica]) -> None:
+    """As early as the definition allows: nothing that comes here later is concurrent with it."""
+    while replica.stable < len(replica.delivered):
+        dot = replica.delivered[replica.stable].tag.dot
+        for other in replicas:
+            mine = [s.tag.dot for s in other.delivered]
+            if dot not in mine:
+                return
+            before = sum(d.origin == other.name for d in mine[: mine.index(dot)])
+            if replica.vector.get(other.name, 0) < before:
+                return
+        replica.log.stabilise(dot)
+        replica.stable += 1
+
+
+def wrong(seed: int, *, waits: bool = True, applies: bool = True) -> int:
+    """How many states of a schedule come to another value than the receiver's history. waits, applies: the rules."""
+    count = 0
+    for state, vector, receiver in run(seed):
+        if waits and not dominates(receiver.vector, vector):
+            continue
+        found = state.at(vector, receiver.later() if applies else [])
+        count += found != receiver.value()
+    return count
+
+
+def test_state_of_a_peer_becomes_what_the_history_says(seeds_of_states: list[int]) -> None:
+    assert sum(wrong(seed) for seed in seeds_of_states) == 0
+
+
+def test_state_taken_before_its_vector_is_covered_is_found(seeds_of_states: list[int]) -> None:
+    assert sum(wrong(seed, waits=False) for seed in seeds_of_states) > 0
+
+
+def test_state_without_later_effects_is_found(seeds_of_states: list[int]) -> None:
+    assert sum(wrong(seed, applies=False) for seed in seeds_of_states) > 0
+
+
+def test_state_without_what_is_unstable_is_found(
+    seeds_of_states: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UnstableLog, "take", lambda *args: None)
+    assert sum(wrong(seed) for seed in seeds_of_states) > 0
+
+
+@pytest.fixture
+def seeds_of_states() -> list[int]:
+    found = list(seeds(300))
+    print("seeds", found[0], "to", found[-1])
+    return found
+
+
+@given(st.binary(max_size=40))
+def test_anything_else_is_no_state(raw: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_states(raw)
+
+
+def test_state_with_a_log_travels_as_it_is() -> None:
+    atom = Atom(Dot("a.1", 3), 1)
+    state = KeyState(KEY, Value(2**70, frozenset({b"x"})), log=KeyLog({atom: 5}, {b"x": [atom]}))
+    foreign = KeyState(b"l", None, "a key of type list", deadline=True)
+    assert decode_states(encode_states({"a.1": 3}, [state, foreign])) == (
+        {"a.1": 3},
+        [state, foreign],
+    )
+
+
+A, B = Value(1), Value(2)
+X, Y = Value(None, frozenset({b"x"})), Value(None, frozenset({b"y"}))
+
+
+@pytest.mark.parametrize(
+    ("votes", "members", "complete", "expected"),
+    [
+        ({"a": A, "b": B, "c": A}, 3, True, A),
+        ({"a": A, "b": A}, 3, False, A),
+        ({"a": A, "b": B}, 3, False, None),
+        ({"a": A, "b": B}, 2, True, None),
+        ({"a": A, "b": Value()}, 2, True, A),
+        ({"a": X, "b": Y}, 2, True, Value(None, frozenset({b"x", b"y"}))),
+        ({"a": X, "b": A}, 2, True, Value(1, frozenset({b"x"}))),
+        ({"a": A, "b": B, "c": Value()}, 3, True, None),
+        ({"a": Value(), "b": Value(), "c": A}, 3, True, Value()),
+        ({}, 2, True, None),
+        ({"b": A}, 2, True, A),
+    ],
+)
+def test_who_is_right(
+    votes: dict[str, Value], members: int, complete: bool, expected: Value | None
+) -> None:
+    assert decide(votes, members, complete=complete).value == expected
