@@ -394,6 +394,8 @@ class KeyComparison:
             return Found(key, Finding.NOT_REPLICATED, shown), None
         if source is not None:
             value, why = values.get(source), f"it was taken from {source}"
+            if value is None:
+                why = f"{source} holds what no gateway has written"
         else:
             verdict = decide(votes, self._members(), complete=complete or damaged)
             value, why = verdict.value, verdict.why
@@ -410,7 +412,8 @@ class KeyComparison:
             return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
         if self._committer.refuse_growth is not None:
             return Found(key, Finding.WAITING, shown, "the server here has no room"), None
-        found = Found(key, Finding.PUT_RIGHT, shown, why, tell or tuple(sorted(heard)))
+        # All the others may have refused it, or hold something else again.
+        found = Found(key, Finding.PUT_RIGHT, shown, why, tuple(self._linked()))
         return found, partial(_put, key, value)
 
     async def accept(self, key: bytes | None) -> list[bytes]:

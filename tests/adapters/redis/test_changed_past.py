@@ -164,6 +164,33 @@ def test_different_numbers_of_two_are_refused_until_repaired(tmp_path: Path) -> 
         until(lambda: town.agree("n", b"6"))
 
 
+def test_three_different_numbers_are_settled_from_one_member(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", "ap") as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.past("eu", "SET", "n", "8")
+        town.past("us", "SET", "n", "9")
+        until(lambda: len(set(town.values("n"))) == 1)
+        if not town.agree("n"):  # a gateway may have mended the first before it met the second
+            town.call("us", "CRDTCAST", "REPAIR", "n", "FROM", "ap")
+        until(lambda: town.agree("n", b"5"))
+
+
+def test_value_that_no_gateway_has_written_is_not_taken(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        town.call("eu", "SADD", "s", "x")
+        town.settle()
+        town.past("eu", "DEL", "s")
+        town.past("eu", "RPUSH", "s", "y")
+        asked = town.call("us", "CRDTCAST", "REPAIR", "s", "FROM", "eu")
+        assert (
+            isinstance(asked, ErrorReply) and "eu holds what no gateway has written" in asked.text
+        )
+        assert town.call("us", "SMEMBERS", "s") == [b"x"]
+        asked = town.call("us", "CRDTCAST", "REPAIR", "s", "FROM", "nowhere")
+        assert isinstance(asked, ErrorReply) and "no linked member is called" in asked.text
+
+
 def test_disputed_key_stays_refused_behind_a_restart(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.call("eu", "INCRBY", "n", "5")
