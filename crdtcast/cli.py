@@ -66,7 +66,6 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="all",
         summary="Three servers that take writes everywhere, converge, and are audited.",
     ),
-    "repair": _operators("repair", "Put keys right that were changed past their gateway."),
     "evict": _operators("evict", "Cut off a member that is dead or out of reach."),
     "gateway": Subcommand(
         module="crdtcast.adapters.redis.cli",
@@ -91,6 +90,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "status": _operators("status", "What a running node holds and lacks, and its links."),
     "raise": _operators("raise_", "Raise the format level of a running node's group."),
+    "repair": _operators("repair", "Put keys right that were changed past their gateway."),
     "surrender": _operators("surrender", "After a split by force: give a node's side up."),
     "top": _operators("top", "A live view of a running node."),
     "vectors": Subcommand(

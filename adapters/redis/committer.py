@@ -578,6 +578,8 @@ class Committer:
     def _prepare(self, commit: Commit) -> None:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
         assert engine is not None and state is not None
+        for key in self._repairs:
+            keyspace.restore(key, plan)  # with what becomes stable now: it may be nowhere else
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
         batch = LocalBatch(
@@ -588,8 +590,6 @@ class Committer:
             timestamp=self._clock.now,
             send=engine.send,
         )
-        for key in self._repairs:
-            keyspace.restore(key, plan)
         commit.repaired = frozenset(self._repairs)
         self._repairs.clear()
         # They rest on what the last commit left, so nothing was delivered for this one.

@@ -100,6 +100,9 @@ class CompareRounds:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_urgent)
             while self._period:
+                if self._successor() is None:
+                    await trio.sleep(min(_AGAIN_SECONDS, self._period))
+                    continue
                 began = trio.current_time()
                 try:
                     await self._round()
@@ -255,6 +258,8 @@ class CompareRounds:
 
         Raises NotReadyError, LocalProtocolError if a key is left that differs.
         """
+        if source == self._name:
+            return await self._keep_own(key)
         peers = self._peers(source)
         results: dict[bytes, Found] = {}
         keys = 0
@@ -283,6 +288,18 @@ class CompareRounds:
             "found": dict(counts),
             "left": _names([each.key for each in left]),
         }
+
+    async def _keep_own(self, key: bytes | None) -> dict[str, Any]:
+        """What is refused here is in order as it is: only where no other member could say otherwise."""
+        if linked := sorted(self._linked()):
+            raise LocalProtocolError(
+                f"{', '.join(linked)} is linked: say `crdtcast repair KEY --from {self._name}` there, so that it takes "
+                "the value from here"
+            )
+        kept = await self._comparison.accept(key)
+        for each in kept:
+            self._differing.pop(each, None)
+        return {"keys": len(kept), "found": {"kept as it is": len(kept)}, "left": []}
 
     def _tell_progress(self, keys: int) -> None:
         now = trio.current_time()

@@ -104,11 +104,9 @@ class Giver(Hosting[_Guest]):
         me = self._gateway.options.node.name
         if committer.engine is None or not committer.serving:
             return Unable(True, f"the server beside {me} does not answer")
-        if refused := committer.keyspace.refused:
-            shown = ", ".join(repr(key) for key in sorted(refused)[:3])
+        if damaged := sorted(committer.keyspace.damaged):
             return Unable(
-                True,
-                f"{me} has {len(refused)} keys that were changed past it, and are to be put right: {shown}",
+                True, f"{me} waits for keys that were overwritten past it ({damaged[0]!r}, …)"
             )
         return None
 

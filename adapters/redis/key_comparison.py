@@ -337,11 +337,7 @@ class KeyComparison:
                 self._journals.remove(journal)
         if len(found) < len(keys):
             raise NotReadyError("the server came back with another state meanwhile")
-        with trio.move_on_after(COVER_SECONDS) as patience:
-            for event in works:
-                await event.wait()
-        if patience.cancelled_caught:
-            raise NotReadyError("the server here did not take what was decided")
+        await self._done(works)
         return found
 
     async def _hear(self, names: Iterable[str], keys: Sequence[bytes]) -> dict[str, _Heard]:
@@ -398,6 +394,8 @@ class KeyComparison:
             return Found(key, Finding.NOT_REPLICATED, shown), None
         if source is not None:
             value, why = values.get(source), f"it was taken from {source}"
+            if value is None:
+                why = f"{source} holds what no gateway has written"
         else:
             verdict = decide(votes, self._members(), complete=complete or damaged)
             value, why = verdict.value, verdict.why
@@ -412,8 +410,30 @@ class KeyComparison:
         tell = tuple(sorted(n for n, v in values.items() if v != value and n != self._name))
         if value == own.value:
             return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
-        found = Found(key, Finding.PUT_RIGHT, shown, why, tell or tuple(sorted(heard)))
+        if self._committer.refuse_growth is not None:
+            return Found(key, Finding.WAITING, shown, "the server here has no room"), None
+        # All the others may have refused it, or hold something else again.
+        found = Found(key, Finding.PUT_RIGHT, shown, why, tuple(self._linked()))
         return found, partial(_put, key, value)
+
+    async def accept(self, key: bytes | None) -> list[bytes]:
+        """Carry out commands again on a key that is refused, or on all: they are what their server holds.
+
+        Raises NotReadyError if the server does not take that.
+        """
+        refused = self._committer.keyspace.refused
+        keys = sorted(refused) if key is None else [key] if key in refused else []
+        works = [self._do(each, partial(_settle, each)) for each in keys]
+        self._committer.kick()
+        await self._done(works)
+        return keys
+
+    async def _done(self, works: Iterable[trio.Event]) -> None:
+        with trio.move_on_after(COVER_SECONDS) as patience:
+            for event in works:
+                await event.wait()
+        if patience.cancelled_caught:
+            raise NotReadyError("the server here did not take what was decided")
 
     def _do(self, key: bytes, work: Work) -> trio.Event:
         """Have it done in the next commit; the event is set when that is answered."""

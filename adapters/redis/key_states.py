@@ -7,7 +7,7 @@ of all that the giver has not delivered yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -211,8 +211,3 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdi
         return Verdict(None, "there are different numbers, and no majority")
     union = frozenset[bytes]().union(*(value.members for value in votes.values()))
     return Verdict(Value(numbers.pop() if numbers else None, union), "nothing is lost")
-
-
-def differ(values: Sequence[Value | None]) -> bool:
-    """Whether these are not all the same value."""
-    return any(value is None or value != values[0] for value in values)

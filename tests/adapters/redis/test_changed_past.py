@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, until
@@ -163,6 +164,33 @@ def test_different_numbers_of_two_are_refused_until_repaired(tmp_path: Path) -> 
         until(lambda: town.agree("n", b"6"))
 
 
+def test_three_different_numbers_are_settled_from_one_member(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", "ap") as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.past("eu", "SET", "n", "8")
+        town.past("us", "SET", "n", "9")
+        until(lambda: len(set(town.values("n"))) == 1)
+        if not town.agree("n"):  # a gateway may have mended the first before it met the second
+            town.call("us", "CRDTCAST", "REPAIR", "n", "FROM", "ap")
+        until(lambda: town.agree("n", b"5"))
+
+
+def test_value_that_no_gateway_has_written_is_not_taken(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        town.call("eu", "SADD", "s", "x")
+        town.settle()
+        town.past("eu", "DEL", "s")
+        town.past("eu", "RPUSH", "s", "y")
+        asked = town.call("us", "CRDTCAST", "REPAIR", "s", "FROM", "eu")
+        assert (
+            isinstance(asked, ErrorReply) and "eu holds what no gateway has written" in asked.text
+        )
+        assert town.call("us", "SMEMBERS", "s") == [b"x"]
+        asked = town.call("us", "CRDTCAST", "REPAIR", "s", "FROM", "nowhere")
+        assert isinstance(asked, ErrorReply) and "no linked member is called" in asked.text
+
+
 def test_disputed_key_stays_refused_behind_a_restart(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.call("eu", "INCRBY", "n", "5")
@@ -216,6 +244,68 @@ def test_flushed_region_is_repaired_on_request(tmp_path: Path) -> None:
         assert len(town.digests()) == 1
         again = json.loads(town.call("eu", "CRDTCAST", "REPAIR"))
         assert again == {"keys": 1800, "found": {}, "left": []}
+
+
+def test_fixed_members_find_and_repair_what_was_changed(tmp_path: Path) -> None:
+    with LocalCluster(
+        tmp_path, ("a", "b", "c"), group="g", arguments=("--compare-seconds", "0.3")
+    ) as cluster:
+        a = cluster["a"]
+        with RawClient(a.gateway.port, PATIENCE) as client:
+            client.call("SADD", "s", "x", "y")
+            client.call("INCRBY", "n", "5")
+            cluster.wait_equal(cluster.names, quiet=True, timeout=60)
+            with RawClient(cluster["b"].server.port, PATIENCE) as server:
+                server.call("FLUSHDB")
+                until(lambda: server.call("GET", "n") == b"5")
+                until(lambda: server.call("SCARD", "s") == 2)
+                server.call("SET", "n", "8")
+                until(lambda: server.call("GET", "n") == b"5")
+            assert cluster["b"].status()["put_right"] >= 3
+            told = json.loads(client.call("CRDTCAST", "REPAIR"))
+            assert told["keys"] == 2 and told["left"] == []
+
+
+def test_number_waits_while_a_member_that_decides_is_away(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", "ap") as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.running["ap"].stop()
+        town.past("eu", "SET", "n", "8")
+        until(lambda: "n" in town.status("us")["differing"]["first"])
+        until(lambda: "waits for a member that is away" in town.status("us")["compared"]["found"])
+        assert [town.call("eu", "GET", "n"), town.call("us", "GET", "n")] == [b"8", b"5"]
+        assert town.status("us")["changed_past_the_gateway"] == 1
+        town.start("ap", "us")
+        until(lambda: town.agree("n", b"5"))
+
+
+def test_lone_member_keeps_an_overwritten_key_on_request(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu") as town:
+        town.call("eu", "SADD", "s", "x")
+        town.past("eu", "SET", "s", "text")
+        town.call("eu", "SADD", "s", "y")
+        assert isinstance(town.call("eu", "SMEMBERS", "s"), ErrorReply)
+        asked = town.call("eu", "CRDTCAST", "REPAIR", "s")
+        assert isinstance(asked, ErrorReply) and "no other member is linked" in asked.text
+        town.call("eu", "CRDTCAST", "REPAIR", "s", "FROM", "eu")
+        # The write that met the text is kept, as its answer says; what was overwritten is nowhere.
+        assert town.call("eu", "SMEMBERS", "s") == [b"y"]
+        town.start("us", "eu")
+        assert town.call("us", "SMEMBERS", "s") == [b"y"]
+
+
+def test_disputed_key_does_not_keep_an_evicted_member_out(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("eu", "INCRBY", "n", "5")
+        town.settle()
+        town.past("eu", "SET", "n", "8")
+        until(lambda: all(isinstance(value, ErrorReply) for value in town.values("n")))
+        town.running["us"].stop()
+        town.call("eu", "CRDTCAST", "EVICT", "us", "FORCE")
+        until(lambda: town.members("eu") == ["eu"])
+        town.start("us", "eu")
+        until(lambda: town.agree("n", b"8"))
 
 
 def test_key_of_a_large_set_comes_in_pages(tmp_path: Path) -> None:
