@@ -41,7 +41,8 @@ class Limits:
 
     Above `unanswered` requests or `unanswered_bytes` of one client, or `total_bytes` of all clients
     together, reading pauses until answers have gone out; nobody is refused for it. A client that
-    leaves more than `output` bytes of replies unread is closed. `queued_bytes` is what all clients together
+    leaves more than `output` bytes of replies unread is closed, and one that leaves more than `output_soft` bytes
+    unread for `output_soft_seconds` on end; 0 bytes: no such limit. `queued_bytes` is what all clients together
     may have queued in transactions that are not executed yet.
 
     timeout: seconds after which a client without a request is closed; 0 never closes one.
@@ -58,6 +59,8 @@ class Limits:
     unanswered_bytes: int = 64 * 1024 * 1024
     total_bytes: int = 512 * 1024 * 1024
     output: int = 256 * 1024 * 1024
+    output_soft: int = 0
+    output_soft_seconds: int = 60
     queued_bytes: int = 256 * 1024 * 1024
 
 
@@ -161,6 +164,7 @@ class Client:
         "last_command",
         "local_address",
         "name",
+        "over_since",
         "pending",
         "phase",
         "protocol",
@@ -189,6 +193,7 @@ class Client:
         self._socket = sock
         self._recv = sock.recv
         self._send = sock.send
+        self.over_since: float | None = None  # when its unread replies exceeded the soft limit
         self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED)
         self._backlog = bytearray()  # encoded replies that the kernel has not taken
         self._events = READ
@@ -384,18 +389,13 @@ class Client:
                 self._backlog += memoryview(reply)[sent:]
                 self._update()
         if self._backlog:
-            limit = self._front.limits.output
-            if len(self._backlog) > limit:
-                self._front.log.warning(
-                    "client %s (%s) is closed: it reads too slowly, %d bytes of replies are waiting "
-                    "(the limit is %d)",
-                    self.id,
-                    self.address,
-                    len(self._backlog),
-                    limit,
-                )
-                self.close()
+            limits = self._front.limits
+            size = len(self._backlog)
+            if size > limits.output > 0:
+                self.close_as_slow(f"the limit is {limits.output}")
                 return
+            if size > limits.output_soft > 0 and self.over_since is None:
+                self.over_since = time.monotonic()
         if self._paused or self._ending:
             self._settle()
 
@@ -410,7 +410,20 @@ class Client:
             return
         del backlog[:sent]
         self.heard_at = self._front.now
+        if len(backlog) <= self._front.limits.output_soft:
+            self.over_since = None
         self._settle()
+
+    def close_as_slow(self, limit: str) -> None:
+        """Close it, since it leaves too much unread."""
+        self._front.log.warning(
+            "client %s (%s) is closed: it reads too slowly, %d bytes of replies are waiting (%s)",
+            self.id,
+            self.address,
+            len(self._backlog),
+            limit,
+        )
+        self.close()
 
     def _settle(self) -> None:
         """After something went out: go on reading, or come to the end."""

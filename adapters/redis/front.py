@@ -151,10 +151,22 @@ class Front:
             self.now = time.monotonic()
             if self._door is not None:
                 self._door.drop_slow()
+            if self.limits.output_soft:
+                self.close_slow()
             if self.limits.timeout:
                 before = self.now - self.limits.timeout
                 for client in [c for c in self.clients.values() if c.idle_since < before]:
                     client.close()
+
+    def close_slow(self) -> None:
+        """Close clients that have been above the soft limit of unread replies for too long."""
+        limits = self.limits
+        before = time.monotonic() - limits.output_soft_seconds
+        for client in list(self.clients.values()):
+            if client.over_since is not None and client.over_since <= before:
+                client.close_as_slow(
+                    f"the limit is {limits.output_soft} for {limits.output_soft_seconds} s"
+                )
 
     def close_all(self) -> None:
         """Stop listening, send what is answered as far as the kernel takes it, and close every

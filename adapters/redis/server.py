@@ -245,7 +245,7 @@ class ServerConnection:
             self._lose(f"sending failed: {error}")
             return
         if sent < len(payload):
-            self._outgoing += payload[sent:]
+            self._outgoing += memoryview(payload)[sent:]
             self._poller.modify(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def close(self) -> None:

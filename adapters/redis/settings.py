@@ -16,6 +16,11 @@ from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 
+_OUTPUT_LIMITS = (
+    "client_output_limit",
+    "client_output_soft_limit",
+    "client_output_soft_seconds",
+)
 _LONGEST_SECONDS = 32767
 """The most that Linux takes for a keep-alive."""
 _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_after")
@@ -70,6 +75,19 @@ class GatewaySettings(MemberSettings):
     )
     tcp_keepalive: int = option(
         Kind.NUMBER, "Seconds after which a silent client is probed; 0: the system's default.", 300
+    )
+    client_output_limit: int = option(
+        Kind.NUMBER,
+        "Bytes of replies that a client may leave unread before it is closed; 0: no limit.",
+        256 * 1024 * 1024,
+    )
+    client_output_soft_limit: int = option(
+        Kind.NUMBER,
+        "The same, if it lasts for client_output_soft_seconds; 0: no such limit.",
+        0,
+    )
+    client_output_soft_seconds: int = option(
+        Kind.NUMBER, "How long a client may be above client_output_soft_limit.", 60
     )
     leave_out: tuple[str, ...] = option(
         Kind.NAMES,
@@ -134,6 +152,11 @@ class GatewaySettings(MemberSettings):
             f"{each} is {getattr(self, each)}: give seconds, or 0 for none"
             for each in ("timeout", "tcp_keepalive")
             if not 0 <= getattr(self, each) <= _LONGEST_SECONDS
+        ]
+        lines += [
+            f"{each} is {getattr(self, each)}: give a number of 0 or more"
+            for each in _OUTPUT_LIMITS
+            if getattr(self, each) < 0
         ]
         for check in (self.peers, self._check_tls, lambda: parse_address(self.listen)):
             try:
@@ -223,6 +246,9 @@ class GatewaySettings(MemberSettings):
             limits=Limits(
                 timeout=self.timeout,
                 keepalive=self.tcp_keepalive,
+                output=self.client_output_limit,
+                output_soft=self.client_output_soft_limit,
+                output_soft_seconds=self.client_output_soft_seconds,
                 # Who must show a certificate is no stranger.
                 local_only=self.protected_mode and self.password is None and self.tls_ca is None,
             ),

@@ -193,6 +193,32 @@ def test_a_byte_limit_pauses_too_but_never_a_request_in_progress() -> None:
     serve(body, limits=Limits(unanswered_bytes=100_000, total_bytes=200_000))
 
 
+def test_the_soft_limit_closes_those_who_stay_above_it(caplog: pytest.LogCaptureFixture) -> None:
+    def body(gate: Running) -> None:
+        gate.core.sets[b"s"] = {b"%0100d" % number for number in range(20_000)}
+        request, size = hiredis.pack_command(("SMEMBERS", "s")), 20_000 * 108 + 8
+        with gate.connection() as slow, gate.connection() as quick:
+            for wire in (slow, quick):
+                wire.send(request * 10 + hiredis.pack_command(("GET", "none")))
+            first = slow.raw(1)
+            assert len(quick.raw(10 * size + 5)) == 10 * size + 5  # it was above, and is no more
+
+            def an_hour_later() -> None:
+                for client in gate.front.clients.values():
+                    if client.over_since is not None:
+                        client.over_since -= 3601
+                gate.front.close_slow()
+
+            gate.in_trio(an_hour_later)
+            assert quick.call("PING") == b"PONG"
+            assert len(first + slow.raw(10 * size + 4)) < 10 * size
+
+    with caplog.at_level(logging.WARNING):
+        limits = Limits(output=0, output_soft=100_000, output_soft_seconds=3600)
+        serve(body, limits=limits)
+    assert caplog.text.count("reads too slowly") == 1
+
+
 def test_a_client_that_does_not_read_is_closed_with_a_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
