@@ -40,6 +40,13 @@ class KeyLog:
     def __bool__(self) -> bool:
         return bool(self.increments or self._whole or self._held)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KeyLog):
+            return NotImplemented
+        return self.increments == other.increments and self.members == other.members
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
     def __len__(self) -> int:
         """Number of atoms, a member that one add names twice counted twice until they are indexed."""
         members = sum(map(len, self._held.values())) if self._whole is None else len(self._whole[0])

@@ -165,7 +165,7 @@ def test_anything_else_is_no_state(raw: bytes) -> None:
 
 def test_state_with_a_log_travels_as_it_is() -> None:
     atom = Atom(Dot("a.1", 3), 1)
-    state = KeyState(KEY, Value(2**70, frozenset({b"x"})), log=KeyLog({atom: 5}, {b"x": [atom]}))
+    state = KeyState(KEY, Value(2**70, frozenset({b"x"})), log=KeyLog({atom: 5}, {b"x": (atom,)}))
     foreign = KeyState(b"l", None, "a key of type list", deadline=True)
     assert decode_states(encode_states({"a.1": 3}, [state, foreign])) == (
         {"a.1": 3},
