@@ -885,10 +885,10 @@ class Committer:
                     value = shape(value)
             request.answer(value)
         self._commit = None
+        self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
         self._observer.committed(commit)
         for (_, callback), reply in zip(commit.after, own, strict=True):
             callback(reply)
-        self._flush_clients()
         if commit.sent:
             crash_point("client-answered")
         if commit.deliveries:
