@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,8 @@ class Round:
     """How far one round is, or what it has found."""
 
     keys: int = 0
+    left_out: int = 0
+    """Keys that could not be compared, since peers did not answer."""
     found: Counter[str] = field(default_factory=Counter)
     not_replicated: Counter[str] = field(default_factory=Counter)
     named: list[bytes] = field(default_factory=list)
@@ -100,15 +103,13 @@ class CompareRounds:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_urgent)
             while self._period:
-                if self._successor() is None:
-                    await trio.sleep(min(_AGAIN_SECONDS, self._period))
-                    continue
+                await self._some_peer()
                 began = trio.current_time()
                 try:
                     await self._round()
                 except CrdtcastError as error:
                     self._log.info("comparing keys: %s", error)
-                    await trio.sleep(min(_AGAIN_SECONDS, self._period))
+                    await self._pause()
                     continue
                 self._end_round()
                 await trio.sleep(max(began + self._period - trio.current_time(), 0.01))
@@ -117,21 +118,44 @@ class CompareRounds:
         self.current, self._told = Round(), 0
         cursor = b"0"
         deadlines = await self._comparison.has_deadlines()
-        waits = self._period * PAGE_KEYS / BASIS_KEYS
+        pace = self._period * PAGE_KEYS / BASIS_KEYS
+        due = trio.current_time()
         while True:
             cursor, names = await self._comparison.scan(cursor)
             for some in portions(names):
-                peer = self._successor()
-                if peer is None:
-                    raise NotReadyError("no other member is linked")
                 looks = await self._comparison.looks(some, deadlines=deadlines)
                 self.current.note(looks)
-                await self._examined(await self._comparison.page(peer, looks))
+                await self._compare(looks)
             if cursor == b"0":
                 break
-            await trio.sleep(waits)
+            due = max(due + pace, trio.current_time())
+            await trio.sleep_until(due)
         for some in portions(list(self._differing)):  # they may have been put right elsewhere
-            await self._examined(some, told=True)
+            with suppress(CrdtcastError):
+                await self._examined(some, told=True)
+
+    async def _compare(self, looks: Sequence[Look]) -> None:
+        """Compare a page; it is left out of this round if peers fail twice, so that the keys behind it are compared."""
+        for tries_left in (1, 0):
+            peer = await self._some_peer()
+            try:
+                await self._examined(await self._comparison.page(peer, looks))
+                return
+            except CrdtcastError as error:
+                self._log.info("comparing keys with %s: %s", peer, error)
+                if tries_left:
+                    await self._pause()
+        self.current.left_out += len(looks)
+
+    async def _some_peer(self) -> str:
+        """The successor, as soon as there is one."""
+        while True:
+            if (peer := self._successor()) is not None:
+                return peer
+            await self._pause()
+
+    async def _pause(self) -> None:
+        await trio.sleep(min(_AGAIN_SECONDS, self._period))
 
     def _end_round(self) -> None:
         self.last = self.current
@@ -232,7 +256,12 @@ class CompareRounds:
             "differing": {"keys": len(names), "first": _names(names)},
             "put_right": self.put_right,
             "not_replicated": {"keys": dict(last.not_replicated), "first": _names(last.named)},
-            "compared": {"rounds": self.rounds, "keys": last.keys, "found": dict(last.found)},
+            "compared": {
+                "rounds": self.rounds,
+                "keys": last.keys - last.left_out,
+                "left_out": last.left_out,
+                "found": dict(last.found),
+            },
         }
 
     # At once

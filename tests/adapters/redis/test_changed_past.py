@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.adapters.redis.key_comparison import KeyComparison
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.exceptions import NotReadyError
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import PATIENCE, until
 
@@ -264,6 +266,28 @@ def test_fixed_members_find_and_repair_what_was_changed(tmp_path: Path) -> None:
             assert cluster["b"].status()["put_right"] >= 3
             told = json.loads(client.call("CRDTCAST", "REPAIR"))
             assert told["keys"] == 2 and told["left"] == []
+
+
+def test_page_that_fails_keeps_no_other_from_being_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = KeyComparison.answer
+
+    async def fails(self: KeyComparison, question: bytes) -> bytes:
+        if b"page" in question and b"bad" in question:
+            raise NotReadyError("planted")
+        return await answer(self, question)
+
+    monkeypatch.setattr(KeyComparison, "answer", fails)
+    with regions(tmp_path, "eu", "us") as town:
+        town.call("eu", "INCR", "bad")
+        with RawClient(town.running["eu"].port, PATIENCE) as client:
+            client.pipeline([("INCR", f"n{number}") for number in range(3000)])
+        town.settle()
+        town.rounds(1)
+        until(lambda: 0 < town.status("eu")["compared"]["left_out"] < 1500)
+        town.past("us", "DEL", *(f"n{number}" for number in range(0, 3000, 30)))
+        until(lambda: town.past("us", "DBSIZE") > 2930)
 
 
 def test_number_waits_while_a_member_that_decides_is_away(tmp_path: Path) -> None:
