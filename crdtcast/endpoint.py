@@ -14,11 +14,17 @@ from crdtcast.link import Link, LinkHost
 from crdtcast.links import Connect, Links
 from crdtcast.listening import is_loopback
 from crdtcast.logs import Throttle
+from crdtcast.messages import Message
 from crdtcast.options import Address, NodeOptions, format_address
 from crdtcast.peers import LinkStatus, Peer
+from crdtcast.tags import Dot
 from crdtcast.transport import TRANSPORT
 from crdtcast.watching import Watching
 from crdtcast.wire import Frame, FrameKind, Hello, Refusal, encode
+from crdtcast.wire_groups import Grouped
+
+_LARGE_BYTES = 256 * 1024
+"""Of a message's payload, from which on a link notes that it is under way."""
 
 
 class Endpoint(LinkHost):
@@ -139,6 +145,8 @@ class Endpoint(LinkHost):
 
     def send(self, links: Sequence[Link], kind: FrameKind, frames: Sequence[Frame]) -> None:
         """Queue frames of one kind on some links, and say so if one drops some, or if one is too long."""
+        if len(links) == 1 and links[0].has_large:  # it may be a repair of what is still on its way
+            frames = [f for f in frames if not links[0].is_under_way(_large_name(f))]
         forms = {link.form for link in links}
         for form in forms:
             alike = links if len(forms) == 1 else [link for link in links if link.form == form]
@@ -146,6 +154,9 @@ class Endpoint(LinkHost):
                 for link in alike:
                     if not (self._tell_numbers(link) and link.offer(kind, *piece)):
                         self._dropped(link)
+                    elif piece.longest >= _LARGE_BYTES:
+                        names = map(_large_name, frames)
+                        link.note_large(name for name in names if name is not None)
 
     def before_writing(self, fill: Callable[[], None]) -> bool:
         """Call `fill` before anything more is written to a link, which happens soon; False: none is up."""
@@ -267,6 +278,14 @@ class Endpoint(LinkHost):
     def received(self, link: Link, frames: list[Frame]) -> None:
         """(For links.) Everything that one piece of a stream held, in order."""
         raise NotImplementedError
+
+
+def _large_name(frame: Frame) -> tuple[int, Dot] | None:
+    """The group and dot of a large message; None for other frames."""
+    number, message = frame if type(frame) is Grouped else (-1, frame)
+    if type(message) is Message and len(message.payload) >= _LARGE_BYTES:
+        return number, message.dot
+    return None
 
 
 async def _serve(

@@ -6,7 +6,7 @@ stops reading while the node is congested: TCP then carries the back-pressure to
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -104,6 +104,8 @@ class Link:
         self.closed: str | None = None
         self.objection = False
         """Ended because one side sent what the other cannot accept, which it may well do again."""
+        self._offered = self._written = self._large_end = 0  # bytes
+        self._large: dict[object, int] = {}
         self._stream = stream
         self._decoder = decoder
         self._logger = logger
@@ -122,7 +124,23 @@ class Link:
             return False
         traffic.sent_frames[kind] += frames
         traffic.sent_bytes[kind] += len(stream)
+        self._offered += len(stream)
         return True
+
+    def note_large(self, names: Iterable[object]) -> None:
+        """Large frames of these names were queued just now."""
+        self._large = {name: end for name, end in self._large.items() if end > self._written}
+        self._large.update(dict.fromkeys(names, self._offered))
+        self._large_end = self._offered
+
+    @property
+    def has_large(self) -> bool:
+        """Whether large frames are not written yet."""
+        return self._large_end > self._written
+
+    def is_under_way(self, name: object) -> bool:
+        """Whether a large frame of that name is not written yet: sent again, it would only come behind itself."""
+        return self._large.get(name, 0) > self._written
 
     def close(self, reason: str) -> None:
         """End the link; the first reason counts. No frame is handed on afterwards."""
@@ -179,6 +197,7 @@ class Link:
             self._writing = True
             await self._stream.send_all(batch)
             self._writing = False
+            self._written += len(batch)
             self.queue.written()
             self.last_sent = trio.current_time()
 

@@ -266,6 +266,7 @@ class Committer:
         for request in waiting:
             self.submit(request)
         self._flush_clients()
+        self._relay.go_on()
 
     @property
     def refusing(self) -> bool:

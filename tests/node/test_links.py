@@ -369,3 +369,60 @@ def test_status_before_the_start_is_empty() -> None:
 
 def make_idle() -> Node:
     return Node(NodeOptions(name="a", listen=("127.0.0.1", 0)), Engine("a.1", {"a"}))
+
+
+class SlowReceiver(trio.abc.ReceiveStream):
+    """16 KiB at most in each `seconds`."""
+
+    def __init__(self, inner: trio.abc.ReceiveStream, seconds: float) -> None:
+        self._inner = inner
+        self._seconds = seconds
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.sleep(self._seconds)
+        return bytes(await self._inner.receive_some(max_bytes))
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@simulated
+async def test_a_large_message_on_a_slow_link_does_not_end_it() -> None:
+    async with group("a", "b", bounded=True, keepalive_interval=0.5, digest_interval=0.1) as (
+        network,
+        members,
+    ):
+        await eventually(lambda: all_linked(members))
+        a, b = members.values()
+        for _, _, near, far in network.streams:
+            near.receive_stream = SlowReceiver(near.receive_stream, 0.02)
+            far.receive_stream = SlowReceiver(far.receive_stream, 0.02)
+        links = a.node.links().up["b"], b.node.links().up["a"]
+        before = trio.current_time()
+        payload = random.Random(5).randbytes(8 << 20)
+        a.send(payload)
+        b.send(b"from the other side")
+        await eventually(lambda: b.payloads == [payload])
+        took = trio.current_time() - before
+        assert took > 10 * 3 * 0.5 / 2, f"it took {took} s only: this shows nothing"
+        assert links == (a.node.links().up["b"], b.node.links().up["a"])
+        await eventually(lambda: all(len(m.stable) == 2 for m in members.values()))
+        # Digests that were told meanwhile have not had it sent again behind itself.
+        assert a.node.links().traffic("b").sent_frames[FrameKind.MESSAGE] == 1
+
+
+@simulated
+async def test_a_large_message_that_a_link_has_lost_is_repaired() -> None:
+    async with group("a", "b", bounded=True, keepalive_interval=0.5) as (network, members):
+        await eventually(lambda: all_linked(members))
+        a, b = members.values()
+        for _, _, near, far in network.streams:
+            near.receive_stream = SlowReceiver(near.receive_stream, 0.02)
+            far.receive_stream = SlowReceiver(far.receive_stream, 0.02)
+        payload = random.Random(6).randbytes(4 << 20)
+        a.send(payload)
+        await trio.sleep(1)
+        assert not b.payloads
+        a.node.cut("b")
+        a.node.heal("b")
+        await eventually(lambda: b.payloads == [payload])

@@ -11,10 +11,10 @@ from crdtcast.adapters.redis.unstable import Atom, UnstableLog
 from crdtcast.tags import Dot, Tag, covers, merge_into
 
 KEYS = (b"k", b"l")
-MEMBERS = tuple(b"%d" % number for number in range(6))
+MEMBERS = tuple(b"%d" % number for number in range(14))
 ORIGINS = "abc"
 
-slots = st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=8).map(tuple)
+slots = st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=14).map(tuple)
 key = st.sampled_from(KEYS)
 effect = st.one_of(
     st.builds(One, key, st.just(RedisType.SET), slots),
