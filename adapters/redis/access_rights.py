@@ -10,25 +10,15 @@ from crdtcast.exceptions import ConfigurationError
 
 _KEY = "crdtcast:rights"
 _TRIED: tuple[Words, ...] = (
-    # What clients write and read, what metadata is written with, what is asked at every connection.
-    *(
-        (name, _KEY, "0")
-        for name in ("SADD", "SREM", "INCRBY", "SET", "HDEL", "EXPIRE", "SRANDMEMBER", "SISMEMBER")
-    ),
+    # What values and metadata are written and read with, and what is asked at every connection.
+    *((name, _KEY, "0") for name in ("SADD", "SREM", "INCRBY", "SET", "HDEL", "EXPIRE")),
     *(
         (name, _KEY)
-        for name in (
-            "GET",
-            "DEL",
-            "EXISTS",
-            "TYPE",
-            "PTTL",
-            "STRLEN",
-            "SMEMBERS",
-            "SCARD",
-            "HGETALL",
-        )
+        for name in ("GET", "MGET", "DEL", "UNLINK", "TYPE", "PTTL", "SMEMBERS", "SCARD", "HGETALL")
     ),
+    ("SMISMEMBER", _KEY, "0"),
+    ("SMOVE", _KEY, _KEY, "0"),
+    ("MOVE", _KEY, "0"),
     ("HSET", _KEY, "f", "v"),
     ("COPY", _KEY, _KEY),
     ("SCAN", "0"),

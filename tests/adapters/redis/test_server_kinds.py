@@ -27,7 +27,7 @@ from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.ports import free_ports
-from tests.adapters.redis.member_support import error_of
+from tests.adapters.redis.member_support import Town, error_of
 from tests.adapters.redis.regression_support import Running, options, until
 
 pytestmark = pytest.mark.process
@@ -195,6 +195,30 @@ def test_a_user_with_the_listed_rights_suffices(
     assert "NOPERM" not in caplog.text
     page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text()
     assert " ".join(needed()) in " ".join(page.replace("\\\n", " ").split())
+
+
+def test_the_listed_rights_suffice_a_whole_group(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Town(tmp_path, own_servers="always") as town:
+        for name in "ab":
+            with RawClient(town.server(name).port) as admin:
+                user = ["default", "reset", "on", "nopass", "~*", "&*", "-@all"]
+                assert admin.call("ACL", "SETUSER", *user, *needed()) == b"OK"
+        town.start("a")
+        town.call("a", "SADD", "s", "1", "2", "3")
+        town.call("a", "INCR", "n")
+        town.start("b", "a")
+        town.call("b", "SREM", "s", "1")
+        town.call("b", "SADD", "n2", "x")
+        town.call("a", "DEL", "n")
+        town.call("a", "DEL", "s")
+        town.wait_equal("a", "b")
+        with RawClient(town.server("b").port) as direct:  # past the gateway
+            assert direct.call("SADD", "n2", "y") == 1
+        assert isinstance(town.call("a", "CRDTCAST", "REPAIR"), bytes)
+        until(lambda: sorted(town.call("a", "SMEMBERS", "n2")) == [b"x", b"y"])
+    assert "NOPERM" not in caplog.text
 
 
 @pytest.mark.parametrize("lacking", ["sadd", "config", "hgetall", "flushdb", "multi"])
