@@ -84,8 +84,8 @@ def _run(words: list[str]) -> None:
         raise NotAvailableError(f"{' '.join(words)} failed:\n{last}")
 
 
-def run(port: int, files: Iterable[str], outcomes: Path) -> dict[str, Outcome]:
-    """Run these files against a gateway's port. What became of each test goes to `outcomes`, too.
+def run(port: int, protocol: int, files: Iterable[str], outcomes: Path) -> dict[str, Outcome]:
+    """Run these files against a gateway's port, in RESP2 or RESP3. What became of each test goes to `outcomes`, too.
 
     Raises RuntimeError with the end of the output if the run does not come to its end.
     """
@@ -100,7 +100,10 @@ def run(port: int, files: Iterable[str], outcomes: Path) -> dict[str, Outcome]:
         "--timeout=60",
     ]
     words += ["-p", "no:cacheprovider", "-q", "--tb=native", "-m", NOT_FOR_ONE_SERVER]
-    words += [f"--redis-url=redis://127.0.0.1:{port}/0", *files]
+    words += [f"--redis-url=redis://127.0.0.1:{port}/0"]
+    # 3 is the default; said expressly, redis-py gives replies another shape.
+    words += ["--protocol=2"] if protocol == 2 else []
+    words += files
     variables = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     variables |= {"PYTHONPATH": str(HERE), "REDISPY_OUTCOMES": str(outcomes)}
     done = subprocess.run(
