@@ -150,9 +150,9 @@ class Session:
             self._admin(request)
         elif command.name == "CONFIG GET":
             self._config_get(request, submit)
-        elif command.name == "COMMAND GETKEYS":
+        elif command.name in _KEY_FINDERS:
             # Also of refused ones: the server knows where their keys are.
-            request.command = _COMMAND_GETKEYS
+            request.command = _KEY_FINDERS[command.name]
             submit(request)
         else:
             try:
@@ -337,7 +337,9 @@ class Session:
 
 
 _CONFIG_GET = Command("CONFIG GET", Kind.READ, -3)
-_COMMAND_GETKEYS = Command("COMMAND GETKEYS", Kind.READ, -3)
+_KEY_FINDERS = {
+    name: Command(name, Kind.READ, -3) for name in ("COMMAND GETKEYS", "COMMAND GETKEYSANDFLAGS")
+}
 
 
 def _matcher(pattern: bytes) -> Callable[[str], bool]:

@@ -152,7 +152,14 @@ _SUBCOMMANDS = {
         "NO-TOUCH": 3,
         "REPLY": 3,
     },
-    "COMMAND": {"COUNT": 2, "DOCS": -2, "INFO": -2, "LIST": -2, "GETKEYS": -3},
+    "COMMAND": {
+        "COUNT": 2,
+        "DOCS": -2,
+        "INFO": -2,
+        "LIST": -2,
+        "GETKEYS": -3,
+        "GETKEYSANDFLAGS": -3,
+    },
     "CONFIG": {"GET": -3},
 }
 
