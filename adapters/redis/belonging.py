@@ -1,7 +1,7 @@
 """A gateway's life in a group whose members come and go: it founds or joins it, serves joiners, and leaves.
 
 Everything the group has agreed on is in the server with the data; the small local file says whether the server is the
-one that was left. See docs/redis.md, *Members that come and go*.
+one that was left. See docs/redis-groups.md.
 """
 
 from __future__ import annotations
