@@ -424,7 +424,7 @@ class Committer:
             if commit.deliveries and delivered > MAX_DELIVERED_BYTES:
                 break
             decoded: list[Effect] = []
-            if not message.kind:  # it is no membership operation
+            if not message.kind:  # not an operation on the membership
                 try:
                     timestamp, decoded = effects.decode(message.payload)
                 except UnreadableError as error:

@@ -15,7 +15,7 @@ _VERSIONS = (b"HTTP/", b"RTSP/", b"SIP/")
 
 
 def is_cross_protocol(args: Sequence[bytes]) -> bool:
-    """Whether a request that is no valid command comes from HTTP, mail or the like: its method, or a header line."""
+    """Whether an invalid request comes from HTTP, mail or the like: its method, or a header line."""
     first = args[0].upper()
     if first in _VERBS or (first.endswith(b":") and first != b":"):
         return True

@@ -89,7 +89,7 @@ READS = Span(1, max(LEVELS.values()))
 
 
 class UnreadableError(RemoteProtocolError):
-    """A payload that this program cannot read: its sender broke the format level of the group, or is no gateway."""
+    """A payload that this program cannot read: its sender broke the format level of the group, or is not a gateway."""
 
 
 def encode(timestamp: int, effects: list[Effect]) -> bytes:

@@ -1,6 +1,6 @@
 """Questions between gateways over their links, and the answers, which are fetched in pieces (`wire_questions`).
 
-A gateway asks each peer one question at a time. Whoever answers keeps the answer until that peer asks something else.
+A gateway asks each peer one question at a time. The peer keeps its answer until the gateway asks something else.
 """
 
 from __future__ import annotations

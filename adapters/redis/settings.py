@@ -249,7 +249,7 @@ class GatewaySettings(MemberSettings):
                 output=self.client_output_limit,
                 output_soft=self.client_output_soft_limit,
                 output_soft_seconds=self.client_output_soft_seconds,
-                # Who must show a certificate is no stranger.
+                # A client that must show a certificate is not a stranger.
                 local_only=self.protected_mode and self.password is None and self.tls_ca is None,
             ),
             tls=self.client_tls(),
