@@ -766,10 +766,7 @@ class Gateway:
 
     def _store_bytes(self) -> tuple[int, int]:
         engine = self.committer.engine
-        if engine is None:
-            return 0, 0
-        counters = engine.counters()
-        return counters.store_bytes, counters.unstable
+        return (0, 0) if engine is None else engine.stored
 
     def _after_events(self) -> None:
         self.committer.kick()

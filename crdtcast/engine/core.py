@@ -508,6 +508,11 @@ class Core:
         """Who has not acknowledged, as far as is known here, all that is unstable here."""
         return self._stability.holders() if self._store.size else []
 
+    @property
+    def stored(self) -> tuple[int, int]:
+        """Bytes and number of unstable messages: two of the `counters`, cheap enough for every message."""
+        return self._store.bytes, self._store.size
+
     def counters(self) -> EngineCounters:
         """Gauges and totals; see `EngineCounters`."""
         return EngineCounters(
