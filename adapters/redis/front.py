@@ -32,7 +32,7 @@ _KEEPALIVE_OF_MACOS = 0x10
 _SECOND = 1.0
 _PROBES = 3  # without an answer until a client is dead, as natively
 _AT_LIMIT = "clients are refused: the limit is %d connections"
-_FROM_ELSEWHERE = "a client at %s is refused: protected mode serves this machine only, as long as there is no password"
+_FROM_ELSEWHERE = "a client at %s is refused: protected mode serves this machine only; set a password to let it in"
 _TOO_MANY = b"-ERR max number of clients reached\r\n"
 _PROTECTED = (
     b"-DENIED crdtcast is in protected mode: no password is set, so only clients of this machine are served. Either "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import msgpack
@@ -11,6 +12,7 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Durability, Found
 from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.adapters.redis.server_monitor import parse_sections
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.messages import Message
 
@@ -96,7 +98,9 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
             )
-    info = parse_info(info_reply)
+    info = dict(
+        chain.from_iterable(fields.items() for fields in parse_sections(info_reply).values())
+    )
     refuse_unusable(info)
     hidden = await _hidden_keys(server)
     await server.call([("SELECT", 0)])
@@ -160,12 +164,6 @@ async def _hidden_keys(server: ServerConnection) -> set[bytes]:
         hidden.update(name[len(prefix) :] for name in names if name.startswith(prefix))
         if cursor == b"0":
             return hidden
-
-
-def parse_info(reply: bytes) -> dict[str, str]:
-    """The lines `name:value` of INFO."""
-    text = reply.decode(errors="replace")
-    return dict(line.partition(":")[::2] for line in text.splitlines() if ":" in line)
 
 
 def refuse_unusable(info: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from crdtcast.adapters.redis.unstable import Atom, KeyLog, UnstableLog
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.tags import Dot, Tag, Vector, covers
 
-NO_INTEGER = "a string that is no integer"
+NO_INTEGER = "a string that is not an integer"
 _pack: Callable[[object], bytes] = msgpack.packb
 
 

@@ -113,7 +113,7 @@ def _sentinel(parts: SplitResult, tls: TlsFiles | None) -> SentinelService:
     asked = {key: values[-1] for key, values in parse_qs(parts.query).items()}
     unknown = asked.keys() - {"username", "password"}
     if not name or not places or unknown:
-        what = f"there is no option {sorted(unknown)[0]!r}" if unknown else "the name is missing"
+        what = f"unknown option {sorted(unknown)[0]!r}" if unknown else "the name is missing"
         raise ConfigurationError(
             f"server address {_shown(parts)}: {what}: write it as "
             "sentinel://[user:password@]host:port,…/name[?username=…&password=…], the latter for Sentinel itself"

@@ -68,7 +68,7 @@ async def operator(place: str, secret: bytes | None = None) -> AsyncIterator[Ope
 def find(node: str | None, place: str | None) -> str:
     """Where to connect: as told, by the node's name (NAME or GROUP.NAME), or this user's only node on this machine.
 
-    Raises UnusableInputError if there is no such node, or more than one.
+    Raises UnusableInputError if no node matches, or several do.
     """
     if place is not None:
         return place

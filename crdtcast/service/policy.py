@@ -1,4 +1,4 @@
-"""Evicting whoever is silent for too long, if the operator has said so beforehand; which level to raise to. Pure."""
+"""Evicts members that are silent for too long, if the operator has chosen so; which level to raise to. Pure."""
 
 from collections.abc import Mapping
 
