@@ -6,10 +6,13 @@ import sys
 from crdtcast import compression
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.numbering import KnownNames
+from crdtcast.sections import Gathering
 from crdtcast.wire import MAX_FRAME, PREFIX, Frame, decode
-from crdtcast.wire_values import Named
+from crdtcast.wire_values import Named, Section
 
 _length = struct.Struct(">I").unpack_from
+_OURS = frozenset({Named, Section})
+"""Frames that are not handed on."""
 
 
 class FrameDecoder:
@@ -27,6 +30,7 @@ class FrameDecoder:
         self.numbered = False
         self.zstd = False
         self._names = KnownNames()
+        self._gathering = Gathering()
         self._chunk = b""
         self._at = 0
         self._partial = bytearray()
@@ -44,10 +48,11 @@ class FrameDecoder:
         """All complete frames that were pushed and not yet taken, or the first `most` of them."""
         frames: list[Frame] = []
         while len(frames) < most and (frame := self._next()) is not None:
-            if type(frame) is Named:
-                self._learn(frame)
-            else:
-                frames.append(frame)
+            if type(frame) in _OURS or self._gathering.is_under_way:
+                if (whole := self._take_in(frame)) is None:
+                    continue
+                frame = whole
+            frames.append(frame)
         return frames
 
     def push(self, received: bytes | bytearray) -> None:
@@ -67,8 +72,27 @@ class FrameDecoder:
 
     def next_frame(self) -> Frame | None:
         """The next complete frame, or None until more is pushed."""
-        while type(frame := self._next()) is Named:
-            self._learn(frame)
+        frames = self.drain(1)
+        return frames[0] if frames else None
+
+    def _take_in(self, frame: Frame) -> Frame | None:
+        """What numbers stand for and sections are for this decoder alone; the last section brings a frame."""
+        if type(frame) is Section:
+            return self._gather(frame)
+        if type(frame) is not Named or self._gathering.is_under_way:
+            raise self._fail(f"a {type(frame).__name__} in the middle of a long frame")
+        self._learn(frame)
+        return None
+
+    def _gather(self, section: Section) -> Frame | None:
+        """The frame of which this is the last section, or None."""
+        try:
+            body = self._gathering.add(section, self.limit)
+            frame = None if body is None else decode(body, self._names)
+        except RemoteProtocolError as error:
+            raise self._fail(str(error)) from error
+        if type(frame) in _OURS:
+            raise self._fail(f"a {type(frame).__name__} as a long frame")
         return frame
 
     def _learn(self, named: Named) -> None:

@@ -6,7 +6,9 @@ from typing import NamedTuple, NoReturn
 from crdtcast import compression
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.numbering import Numbering
-from crdtcast.wire import MAX_FRAME, Frame, encode_body, length_of
+from crdtcast.sections import SECTION_BYTES, LongFrame
+from crdtcast.wire import MAX_FRAME, Frame, encode, encode_body, framed, length_of
+from crdtcast.wire_values import Section
 
 PIECE_BYTES = 32 * 1024
 """Frames are put together up to about so many bytes. A frame that is longer goes alone: not every peer may
@@ -15,8 +17,8 @@ take it, and no other frame is to be dropped with it.
 
 
 class Form(NamedTuple):
-    """What the two ends of a link have agreed on. numbered: ids are numbers; zstd: long frames are
-    compressed.
+    """What the two ends of a link have agreed on. numbered: ids are numbers, and very long frames go in
+    sections; zstd: long frames are compressed.
     """
 
     numbered: bool = False
@@ -24,11 +26,11 @@ class Form(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Frames one behind the other, as bytes. longest: bytes of the longest body, before it was
-    compressed.
+    """Frames one behind the other, as bytes, or one long frame. longest: bytes of the longest body,
+    before it was compressed.
     """
 
-    stream: bytes
+    stream: bytes | LongFrame
     frames: int
     longest: int
 
@@ -75,6 +77,9 @@ class Encoder:
             if made and size + length > PIECE_BYTES:
                 yield Piece(b"".join(made), len(made) // 2, longest)
                 made, size, longest = [], 0, 0
+            if length > SECTION_BYTES and form.numbered:
+                yield Piece(LongFrame(body, self._section if form.zstd else encode), 1, length)
+                continue
             if compressor is not None and length >= compression.WORTHWHILE:
                 body = compressor.compressed(body)
             made.append(length_of(body))
@@ -84,3 +89,8 @@ class Encoder:
                 longest = length
         if made:
             yield Piece(b"".join(made), len(made) // 2, longest)
+
+    def _section(self, section: Section) -> bytes:
+        """A section as bytes, in less room where that is possible."""
+        body = encode_body(section)
+        return framed(body if self.compressor is None else self.compressor.compressed(body))

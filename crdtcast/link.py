@@ -16,6 +16,7 @@ from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Form
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.outgoing import OutgoingQueue
+from crdtcast.sections import LongFrame
 from crdtcast.wire import (
     KEEPALIVE_FRAME,
     Frame,
@@ -112,7 +113,9 @@ class Link:
         self._writing = False
         self._scope = trio.CancelScope()
 
-    def offer(self, kind: FrameKind, stream: bytes, frames: int = 1, longest: int = 0) -> bool:
+    def offer(
+        self, kind: FrameKind, stream: bytes | LongFrame, frames: int = 1, longest: int = 0
+    ) -> bool:
         """Queue encoded frames; False if they were dropped (the queue is full, or the peer takes no
         body of the `longest` length, in bytes).
         """
@@ -194,10 +197,11 @@ class Link:
     async def _write(self) -> None:
         while True:
             batch = await self.queue.take()
+            end = self._offered - self.queue.queued_bytes
             self._writing = True
             await self._stream.send_all(batch)
             self._writing = False
-            self._written += len(batch)
+            self._written = end
             self.queue.written()
             self.last_sent = trio.current_time()
 

@@ -10,13 +10,16 @@ from collections.abc import Callable
 
 import trio
 
+from crdtcast.sections import SECTION_BYTES, LongFrame
+
 
 def _nothing() -> None:
     pass
 
 
 class OutgoingQueue:
-    """Encoded frames for one peer, in pieces. `offer` is synchronous and never blocks; one task takes.
+    """Encoded frames for one peer, in pieces; a long frame is one piece, and is taken a section at a time.
+    `offer` is synchronous and never blocks; one task takes.
 
     Once `limit` bytes wait, everything is dropped until half of it has been written: frames behind
     a gap would mostly wait at the peer for the repair of that gap. A lone piece longer than `limit`
@@ -30,12 +33,14 @@ class OutgoingQueue:
         self._fill = fill
         self.queued_bytes = 0
         self.overflowing = False
-        self._pieces: deque[bytes] = deque()
+        self._pieces: deque[bytes | LongFrame] = deque()
+        self._taken = 0
+        """Sections of the first piece."""
         self._idle = False
         self._taker = trio.lowlevel.ParkingLot()
         self._emptied = trio.lowlevel.ParkingLot()
 
-    def offer(self, piece: bytes) -> bool:
+    def offer(self, piece: bytes | LongFrame) -> bool:
         """Queue `piece`; False if it was dropped."""
         queued = self.queued_bytes + len(piece)
         if self.queued_bytes and (self.overflowing or queued > self.limit):
@@ -68,18 +73,40 @@ class OutgoingQueue:
             self._idle = True
             await self._taker.park()
             self._fill()
-        pieces = self._pieces
-        if self.queued_bytes <= batch_bytes:
-            batch = b"".join(pieces)
-            pieces.clear()
-        else:
-            taken = [pieces.popleft()]
-            size = len(taken[0])
-            while pieces and size + len(pieces[0]) <= batch_bytes:
-                size += len(pieces[0])
-                taken.append(pieces.popleft())
-            batch = b"".join(taken)
-        self.queued_bytes -= len(batch)
+        batch, size = (
+            self._take_section()
+            if type(self._pieces[0]) is LongFrame
+            else self._take_pieces(batch_bytes)
+        )
+        self.queued_bytes -= size
         if self.queued_bytes <= self.limit // 2:
             self.overflowing = False
         return batch
+
+    def _take_pieces(self, most: int) -> tuple[bytes, int]:
+        """As many of the first pieces as fit, one at least; not a long frame."""
+        pieces = self._pieces
+        taken: list[bytes] = []
+        size = 0
+        while (
+            pieces
+            and type(piece := pieces[0]) is bytes
+            and (not taken or size + len(piece) <= most)
+        ):
+            size += len(piece)
+            taken.append(piece)
+            pieces.popleft()
+        return b"".join(taken), size
+
+    def _take_section(self) -> tuple[bytes, int]:
+        """The next section of the long frame that is first, and how many bytes of its body that takes off."""
+        frame = self._pieces[0]
+        assert type(frame) is LongFrame
+        section = frame.section(self._taken)
+        before = self._taken * SECTION_BYTES
+        self._taken += 1
+        if self._taken < frame.sections:
+            return section, SECTION_BYTES
+        self._pieces.popleft()
+        self._taken = 0
+        return section, len(frame) - before

@@ -31,6 +31,7 @@ from crdtcast.wire_values import (
     Named,
     Names,
     Numbers,
+    Section,
     digest_fields,
     message_fields,
     named_fields,
@@ -38,14 +39,16 @@ from crdtcast.wire_values import (
     read_digest,
     read_message,
     read_named,
+    read_section,
+    section_fields,
 )
 from crdtcast.wire_values import FrameKind as FrameKind
 
 PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
 it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
-Version 3 brought proofs of a shared secret, numbers in the place of incarnation ids, and questions of applications
-(`wire_questions`).
+Version 3 brought proofs of a shared secret, numbers in the place of incarnation ids, questions of applications
+(`wire_questions`), and sections of long frames (`sections`).
 """
 NUMBERED_VERSION = 3
 """From which on ids are numbered."""
@@ -126,7 +129,17 @@ class Proof:
 
 
 Frame: TypeAlias = (
-    KeepAlive | Hello | Welcome | Refusal | Proof | Named | Message | Digest | Asking | GroupFrame
+    KeepAlive
+    | Hello
+    | Welcome
+    | Refusal
+    | Proof
+    | Named
+    | Section
+    | Message
+    | Digest
+    | Asking
+    | GroupFrame
 )
 
 _pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
@@ -186,6 +199,8 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
             return wire_groups.fields_of(frame)
         case Named():
             return named_fields(frame)
+        case Section():
+            return section_fields(frame)
         case Ask() | Answer():
             return asking_fields(frame)
         case Hello():
@@ -332,6 +347,7 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.REFUSAL): _decode_refusal,
     int(FrameKind.PROOF): _decode_proof,
     int(FrameKind.NAMED): read_named,
+    int(FrameKind.SECTION): read_section,
     int(FrameKind.ASK): read_ask,
     int(FrameKind.ANSWER): read_answer,
     **wire_groups.DECODERS,

@@ -47,6 +47,7 @@ class FrameKind(enum.IntEnum):
     NAMED = 18
     ASK = 19
     ANSWER = 20
+    SECTION = 21
 
 
 Numbers: TypeAlias = Mapping[str, int]
@@ -63,6 +64,26 @@ class Named:
     oldest: int
     first: int
     ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the body of another frame; `left` bytes of it are still to come."""
+
+    left: int
+    piece: bytes
+
+
+def section_fields(section: Section) -> list[object]:
+    """A section as a list that begins with its frame's kind."""
+    return [int(FrameKind.SECTION), section.left, section.piece]
+
+
+def read_section(fields: list[Any]) -> Section:
+    """The inverse of `section_fields`."""
+    if len(fields) != 3 or type(fields[2]) is not bytes or not fields[2]:
+        raise RemoteProtocolError("a section of the wrong shape")
+    return Section(read_number(fields[1], "what is left of a long frame"), fields[2])
 
 
 def printable(text: str) -> str:

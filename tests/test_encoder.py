@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from crdtcast import compression, numbering
 from crdtcast.decoder import FrameDecoder
-from crdtcast.encoder import PIECE_BYTES, Encoder, Form
+from crdtcast.encoder import PIECE_BYTES, Encoder, Form, Piece
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.numbering import KnownNames, Numbering
 from crdtcast.options import MIN_FRAME
+from crdtcast.sections import SECTION_BYTES, LongFrame
 from crdtcast.tags import Dot
 from crdtcast.wire import Frame, encode
 from crdtcast.wire_groups import Grouped
-from crdtcast.wire_values import MAX_ORIGINS, Named
+from crdtcast.wire_values import MAX_ORIGINS, Named, Section
 
 FORMS = [Form(*choice) for choice in itertools.product([False, True], repeat=2)]
 ids = st.integers(0, 30).map("n{}.0006400000abc".format)
@@ -36,9 +37,19 @@ digests = st.builds(
     st.just({}) | st.dictionaries(ids, st.none() | st.integers(0, 99), min_size=1, max_size=2),
 )
 long = st.integers(3000, 6000).map(lambda n: Message(Dot("n1.00", 1), (), b"long " * n))
-frames = st.one_of(
-    messages, digests, long, st.builds(Grouped, st.integers(0, 9), messages | digests)
+longest = st.integers(-9, 1_000_000).map(
+    lambda n: Message(Dot("n1.00", 1), (), b"very long " * ((SECTION_BYTES + n) // 10))
 )
+frames = st.one_of(
+    messages, digests, long, longest, st.builds(Grouped, st.integers(0, 9), messages | digests)
+)
+
+
+def stream_of(piece: Piece) -> bytes:
+    """All its bytes."""
+    if isinstance(piece.stream, bytes):
+        return piece.stream
+    return b"".join(map(piece.stream.section, range(piece.stream.sections)))
 
 
 class Link:
@@ -64,7 +75,7 @@ def send(encoder: Encoder, links: list[Link], sent: list[Frame]) -> None:
     for link in links:
         received: list[Frame] = []
         for piece in encoder.pieces(sent, link.form):
-            frames = link.receive(encoder, piece.stream)
+            frames = link.receive(encoder, stream_of(piece))
             assert len(frames) == piece.frames
             received += frames
         assert received == sent
@@ -73,7 +84,7 @@ def send(encoder: Encoder, links: list[Link], sent: list[Frame]) -> None:
 def encoded(frame: Frame, form: Form, encoder: Encoder | None = None) -> bytes:
     """A frame alone."""
     (piece,) = (encoder or Encoder()).pieces([frame], form)
-    return piece.stream
+    return stream_of(piece)
 
 
 @given(
@@ -275,3 +286,40 @@ def test_a_flipped_byte_of_a_compressed_frame_is_a_frame_or_a_protocol_error(
         decoder.feed(len(body).to_bytes(4, "big") + bytes(body))
     except RemoteProtocolError:
         return
+
+
+def test_a_frame_that_fits_a_section_goes_whole() -> None:
+    fits = Message(Dot("n.0", 1), (), bytes(SECTION_BYTES - 100))
+    cut = Message(Dot("n.0", 2), (), bytes(SECTION_BYTES))
+    short, long = Encoder().pieces([fits, cut], Form(numbered=True))
+    assert isinstance(short.stream, bytes)
+    assert isinstance(long.stream, LongFrame)
+    assert long.stream.sections == 2
+    assert long.longest == len(long.stream)
+
+
+def test_a_peer_of_an_older_version_gets_long_frames_whole() -> None:
+    (piece,) = Encoder().pieces([Message(Dot("n.0", 1), (), bytes(SECTION_BYTES))], Form())
+    assert isinstance(piece.stream, bytes)
+
+
+def test_each_section_is_compressed_by_itself() -> None:
+    message = Message(Dot("n.0", 1), (), b"again " * SECTION_BYTES)
+    (piece,) = Encoder().pieces([message], Form(numbered=True, zstd=True))
+    assert isinstance(piece.stream, LongFrame)
+    for number in range(piece.stream.sections - 1):  # the last one may be too short to gain
+        assert piece.stream.section(number)[4:8] == compression.MAGIC
+
+
+def test_a_section_is_made_once_for_all_links() -> None:
+    made: list[Section] = []
+
+    def note(section: Section) -> bytes:
+        made.append(section)
+        return b""
+
+    frame = LongFrame(bytes(3 * SECTION_BYTES), note)
+    for _ in range(2):
+        for number in range(frame.sections):
+            frame.section(number)
+    assert [section.left for section in made] == [2 * SECTION_BYTES, SECTION_BYTES, 0]

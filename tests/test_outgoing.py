@@ -1,11 +1,15 @@
 """The bounded queue of one peer."""
 
+import random
+
 import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.outgoing import OutgoingQueue
+from crdtcast.sections import SECTION_BYTES, LongFrame
+from crdtcast.wire_values import Section
 
 
 def taken(queue: OutgoingQueue, batch: int = 256 * 1024) -> list[bytes]:
@@ -16,6 +20,46 @@ def taken(queue: OutgoingQueue, batch: int = 256 * 1024) -> list[bytes]:
         return batches
 
     return trio.run(take_all)
+
+
+def piece_of(section: Section) -> bytes:
+    return section.piece
+
+
+def long_frame(size: int) -> LongFrame:
+    """Its sections are nothing but bytes of its body."""
+    return LongFrame(random.Random(size).randbytes(size), piece_of)
+
+
+pieces = st.one_of(
+    st.binary(min_size=1, max_size=100), st.integers(1, 4 * SECTION_BYTES).map(long_frame)
+)
+
+
+@given(st.lists(pieces, max_size=8), st.integers(1, 300))
+def test_long_frames_go_by_sections_in_order_on_every_queue(
+    offered: list[bytes | LongFrame], batch: int
+) -> None:
+    queues = [OutgoingQueue(10**8) for _ in range(2)]
+    whole = b"".join(piece if isinstance(piece, bytes) else bytes(piece._body) for piece in offered)
+    for queue in queues:
+        assert all(queue.offer(piece) for piece in offered)
+        batches = taken(queue, batch)
+        assert queue.queued_bytes == 0
+        assert b"".join(batches) == whole
+        assert all(len(one) <= max(SECTION_BYTES, batch) for one in batches)
+
+
+def test_what_is_left_of_a_long_frame_is_still_queued() -> None:
+    queue = OutgoingQueue(3 * SECTION_BYTES)
+    assert queue.offer(long_frame(3 * SECTION_BYTES))
+    assert not queue.offer(b"more than the limit")
+    sizes = []
+    while queue.queued_bytes:
+        trio.run(queue.take)
+        sizes.append(queue.queued_bytes)
+    assert sizes == [2 * SECTION_BYTES, SECTION_BYTES, 0]
+    assert queue.offer(b"x")
 
 
 @given(st.lists(st.binary(min_size=1, max_size=100)), st.integers(1, 300))

@@ -40,6 +40,7 @@ from crdtcast.wire_groups import (
     Unable,
 )
 from crdtcast.wire_questions import Answer, Ask
+from crdtcast.wire_values import Named, Section
 
 identifiers = st.text(min_size=1, max_size=64)
 names = st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True)
@@ -81,6 +82,7 @@ in_group = st.one_of(
     st.builds(Part, numbers, numbers, st.binary(max_size=50)),
     asking,
 )
+sections = st.builds(Section, numbers, st.binary(min_size=1, max_size=50))
 frames = st.one_of(
     asking,
     messages,
@@ -173,7 +175,11 @@ def test_garbage_is_frames_or_a_protocol_error(garbage: list[bytes]) -> None:
             failed = True
 
 
-@given(st.binary(max_size=100) | anything.map(msgpack.packb))
+@given(
+    sections.map(lambda section: encode(section)[4:])
+    | st.binary(max_size=100)
+    | anything.map(msgpack.packb)
+)
 def test_any_body_is_a_frame_or_a_protocol_error(body: bytes) -> None:
     try:
         frame = decode(body)
@@ -182,7 +188,7 @@ def test_any_body_is_a_frame_or_a_protocol_error(body: bytes) -> None:
     assert decode(encode(frame)[4:]) == frame
 
 
-@given(st.sampled_from([*range(9), 17]), st.lists(anything, max_size=8))
+@given(st.sampled_from([*range(9), *range(17, 22)]), st.lists(anything, max_size=8))
 def test_any_fields_under_a_known_kind_are_a_frame_or_a_protocol_error(
     kind: int, fields: list[object]
 ) -> None:
@@ -310,3 +316,40 @@ def test_what_only_shared_links_need_is_never_told_to_version_1() -> None:
     told = msgpack.unpackb(encode(hello)[4:])[1]
     assert not {"shared", "address"} & set(told)
     assert len(msgpack.unpackb(encode(Digest(DigestKind.NEWS, {"a.0001": 1}))[4:])) == 3
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        ([Section(3, b"a"), KeepAlive()], "in the middle"),
+        ([Section(3, b"a"), Named(0, 0, ("n.0",))], "in the middle"),
+        ([Section(3, b"a"), Section(3, b"a")], "does not follow"),
+        ([Section(3, b"a"), Section(0, b"abcd")], "does not follow"),
+        ([Section(4096, b"a")], "claims 4,097 bytes"),
+        ([Section(2, b"a"), Section(0, b"bc")], "not msgpack"),
+        ([Section(0, encode(Section(0, b"a"))[4:])], "as a long frame"),
+        ([Section(0, encode(Named(0, 0, ("n.0",)))[4:])], "as a long frame"),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_sections_that_are_not_one_frame_end_the_stream(sent: list[Frame], why: str) -> None:
+    decoder = FrameDecoder(limit=4096)
+    decoder.numbered = True
+    with pytest.raises(RemoteProtocolError, match=why):
+        decoder.feed(b"".join(map(encode, sent)))
+    with pytest.raises(RemoteProtocolError, match=why):
+        decoder.feed(KEEPALIVE_FRAME)
+
+
+def test_tiny_sections_hold_no_more_than_their_bytes() -> None:
+    size = 1 << 16
+    decoder = FrameDecoder(limit=size)
+    stream = [encode(Section(size - number, b"x")) for number in range(1, size)]
+    tracemalloc.start()
+    try:
+        for section in stream:
+            assert not decoder.feed(section)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 4 * size
