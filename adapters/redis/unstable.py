@@ -3,8 +3,9 @@
 Rules (docs/redis.md): a kill is never stored; stability takes a message's atoms out and changes no value. This file
 knows no server: it answers what is left of a slot.
 
-A large add costs next to nothing: while a key has no other unstable presences, its members stay the list that they
-came as; they are indexed when something else names members of that key. Members with the same atoms share one tuple.
+A large add or kill costs next to nothing: it stays the list that it came as, behind those before it, and members are
+indexed only when something has to tell them apart: a look, or a kill that has not seen all of the adds. Members with
+the same atoms share one tuple.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -22,25 +23,41 @@ class Atom(NamedTuple):
 
 
 Atoms = tuple[Atom, ...]
+_MANY = 1000
+"""Members of an add or kill from which on it is not indexed."""
 _FEW = 8
-"""Members of an add that are indexed at once, one by one: that is faster for so few."""
+"""Members of an add that are indexed one by one: that is faster for so few."""
+
+
+class _Large(NamedTuple):
+    """A large add, or without an atom a kill of members that has seen all adds before it."""
+
+    members: Collection[bytes]
+    atom: Atom | None
 
 
 class KeyLog:
-    """Unstable atoms under one key: deltas of a number, presences of set members."""
+    """Unstable atoms under one key: deltas of a number, presences of set members.
 
-    __slots__ = ("_held", "_whole", "increments")
+    A large add does not take out the atoms that it has seen: whatever removes it removes these, too, so they are worth
+    nothing beside it.
+    """
+
+    __slots__ = ("_held", "_large", "_seen_by", "increments")
 
     def __init__(
         self, increments: dict[Atom, int] | None = None, members: dict[bytes, Atoms] | None = None
     ) -> None:
         self.increments: dict[Atom, int] = increments or {}
         self._held: dict[bytes, Atoms] = members or {}
-        self._whole: tuple[Collection[bytes], Atom] | None = None
-        """One add that is not indexed: nothing is in `_held` then."""
+        """Presences by member, of all adds but those in `_large`."""
+        self._large: list[_Large] = []
+        """In the order in which they were applied; the first one is an add."""
+        self._seen_by: dict[str, int] = {}
+        """Counters, by origin, that a tag has seen which has seen all large adds."""
 
     def __bool__(self) -> bool:
-        return bool(self.increments or self._whole or self._held)
+        return bool(self.increments or self._large or self._held)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KeyLog):
@@ -50,33 +67,61 @@ class KeyLog:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def __len__(self) -> int:
-        """Number of atoms, a member that one add names twice counted twice until they are indexed."""
-        members = sum(map(len, self._held.values())) if self._whole is None else len(self._whole[0])
-        return len(self.increments) + members
+        """Number of atoms, of large adds at most so many."""
+        large = sum(len(members) for members, atom in self._large if atom is not None)
+        return len(self.increments) + sum(map(len, self._held.values())) + large
 
     def copy(self) -> "KeyLog":
         """The same atoms, which change apart from here on."""
         copy = KeyLog(dict(self.increments), dict(self._held))
-        copy._whole = self._whole
+        copy._large, copy._seen_by = list(self._large), dict(self._seen_by)
         return copy
 
     @property
     def members(self) -> dict[bytes, Atoms]:
         """Presences by member."""
-        if self._whole is not None:
-            (members, atom), self._whole = self._whole, None
-            self._held = dict.fromkeys(members, (atom,))
+        if self._large:
+            later, self._held = self._held, {}
+            for members, atom in self._large:
+                if atom is None:
+                    for member in members:
+                        self._held.pop(member, None)
+                else:
+                    self._index(dict.fromkeys(members, (atom,)))
+            self._index(later)
+            self._drop_large()
         return self._held
+
+    def _index(self, added: dict[bytes, Atoms]) -> None:
+        """These members get these atoms, too."""
+        held = self._held
+        if not held.keys().isdisjoint(added.keys()):
+            for member in added.keys() & held.keys():
+                added[member] = held[member] + added[member]
+        held.update(added)
+
+    def _drop_large(self) -> None:
+        self._large.clear()
+        self._seen_by.clear()
 
     def add(self, members: Collection[bytes], atom: Atom, tag: Tag) -> None:
         """Each of these members gets the atom; those that it had before are superseded if `tag` has seen them."""
+        if len(members) >= _MANY:
+            self._large.append(_Large(members, atom))
+            origin, counter = atom.dot
+            self._seen_by[origin] = max(counter, self._seen_by.get(origin, 0))
+            return
+        held = self._held
         if len(members) <= _FEW:
-            self._add_few(members, atom, tag)
+            alone = (atom,)
+            for member in members:
+                atoms = held.get(member)
+                if atoms is None:
+                    held[member] = alone
+                else:
+                    left = [other for other in atoms if not comes_before(other, tag)]
+                    held[member] = (*left, atom) if left else alone
             return
-        if self._whole is None and not self._held:
-            self._whole = members, atom
-            return
-        held = self.members
         added: dict[bytes, Atoms] = dict.fromkeys(members, (atom,))
         if not held.keys().isdisjoint(added.keys()):
             left_after = _left_after(tag)
@@ -86,26 +131,39 @@ class KeyLog:
                     added[member] = (*left, atom)
         held.update(added)
 
-    def _add_few(self, members: Collection[bytes], atom: Atom, tag: Tag) -> None:
-        held = self._held if self._whole is None else self.members
-        alone = (atom,)
+    def kill(self, members: Collection[bytes], tag: Tag) -> Collection[bytes]:
+        """Drop, of these members, what comes before; return those of which nothing is left."""
+        if self._large:
+            if all(
+                tag.past.get(origin, 0) >= counter or tag.dot == (origin, counter)
+                for origin, counter in self._seen_by.items()
+            ):
+                self._large.append(_Large(members, None))
+            else:
+                self.members  # noqa: B018  # indexes them
+        held = self._held
+        if not held:
+            return members
+        left_after = _left_after(tag)
+        kept = False
+        gone: list[bytes] = []
         for member in members:
             atoms = held.get(member)
-            if atoms is None:
-                held[member] = alone
-            else:
-                left = [other for other in atoms if not comes_before(other, tag)]
-                held[member] = (*left, atom) if left else alone
+            if atoms is not None:
+                if left := left_after(atoms):
+                    held[member] = left
+                    kept = True
+                    continue
+                del held[member]
+            gone.append(member)
+        return gone if kept else members
 
     def drop_before(self, tag: Tag) -> None:
         """Drop all atoms that `tag` has seen."""
         self.increments = {
             atom: delta for atom, delta in self.increments.items() if not comes_before(atom, tag)
         }
-        if self._whole is not None:
-            if comes_before(self._whole[1], tag):
-                self._whole = None
-            return
+        self._keep_large(lambda atom: not comes_before(atom, tag))
         left_after = _left_after(tag)
         self._held = {
             member: left for member, atoms in self._held.items() if (left := left_after(atoms))
@@ -113,11 +171,14 @@ class KeyLog:
 
     def forget(self, members: Collection[bytes], atom: Atom) -> None:
         """Drop this one atom of these members."""
-        if self._whole is not None:
-            if self._whole[1] == atom:
-                self._whole = None
-            return
+        if self._large and len(members) >= _MANY:
+            before = len(self._large)
+            self._keep_large(lambda other: other != atom)
+            if len(self._large) < before:
+                return
         held, alone = self._held, (atom,)
+        if not held:
+            return
         for member in members:
             atoms = held.get(member)
             if atoms is None:
@@ -126,6 +187,16 @@ class KeyLog:
                 del held[member]
             elif atom in atoms:
                 held[member] = tuple(other for other in atoms if other != atom)
+
+    def _keep_large(self, wanted: Callable[[Atom], bool]) -> None:
+        """Of the large adds only these, with the kills behind them."""
+        kept: list[_Large] = []
+        for entry in self._large:
+            if wanted(entry.atom) if entry.atom is not None else kept:
+                kept.append(entry)
+        self._large = kept
+        if not kept:
+            self._seen_by.clear()
 
 
 def comes_before(atom: Atom, tag: Tag) -> bool:
@@ -230,20 +301,11 @@ class UnstableLog:
         return log
 
     def kill_members(self, key: bytes, members: Collection[bytes], tag: Tag) -> Collection[bytes]:
-        """Drop what comes before; return the members of which nothing is left."""
+        """Drop what comes before; return the members of which nothing is left (`members` itself if it is all)."""
         log = self._keys.get(key)
-        if log is None or not log.members:
+        if log is None:
             return members
-        held, left_after = log.members, _left_after(tag)
-        gone = []
-        for member in members:
-            atoms = held.get(member)
-            if atoms is not None:
-                if left := left_after(atoms):
-                    held[member] = left
-                    continue
-                del held[member]
-            gone.append(member)
+        gone = log.kill(members, tag)
         if not log:
             del self._keys[key]
         return gone
