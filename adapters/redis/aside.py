@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots
+from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.tags import Dot
 
@@ -55,7 +56,7 @@ class Aside:
         name = self._name(dot, place)
         if not self.has_room or len(members) > MOST_MEMBERS:
             plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
-            return (plan.native(key, Expect.INTEGER, b"SREM", key, *members),)
+            return (plan.native_packed(key, Expect.INTEGER, command_of(b"SREM", key, members)),)
         places = [plan.native(key, Expect.INTEGER, b"SMOVE", key, name, m) for m in members]
         plan.native(key, Expect.INTEGER, b"MOVE", name, self._db)
         return tuple(places)
@@ -67,7 +68,7 @@ class Aside:
         name = self._name(dot, place)
         if len(members) > MOST_MEMBERS:
             plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
-            return (plan.metadata(Expect.INTEGER, b"SREM", hidden, *members),)
+            return (plan.metadata_packed(command_of(b"SREM", hidden, members)),)
         return tuple(
             plan.metadata(Expect.INTEGER, b"SMOVE", hidden, name, member) for member in members
         )

@@ -14,6 +14,7 @@ from itertools import chain
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.many_slots import ManySlots
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.tags import Dot, Tag, Vector
 
@@ -57,32 +58,30 @@ class LocalBatch:
         self._operations = 0
         self._bytes = 0
 
-    def add_members(self, key: bytes, members: Sequence[bytes], packed: bytes | None = None) -> int:
-        """Add members; returns the position of the native command whose reply counts the new ones.
-
-        packed: the SADD that does it, if it is at hand.
-        """
-        self._count(len(members), _size(members, packed) + len(key))
+    def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
+        """Add members; returns the position of the native command whose reply counts the new ones."""
+        self._count(len(members), _size(members) + len(key))
+        if type(members) is ManySlots:  # an effect of its own
+            self._seal(key)
+            self._effects.append(One(key, RedisType.SET, members))
+            place = len(self._effects) - 1
+            return self.keyspace.add_members(key, members, self.tag, place, self.plan)
         index, listed = self._additions.get(key, (-1, None))
         if listed is None:
             index, listed = len(self._effects), []
             self._additions[key] = (index, listed)
             self._effects.append(None)
         listed.append(members)
-        return self.keyspace.add_members(key, members, self.tag, index, self.plan, packed)
+        return self.keyspace.add_members(key, members, self.tag, index, self.plan)
 
-    def remove_members(
-        self, key: bytes, members: Sequence[bytes], packed: bytes | None = None
-    ) -> tuple[int, ...]:
-        """Remove members; returns the positions of the native commands whose replies count them.
-
-        packed: the SREM that does it, if it is at hand.
-        """
-        self._count(len(members), _size(members, packed) + len(key))
+    def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
+        """Remove members; returns the positions of the native commands whose replies count them."""
+        self._count(len(members), _size(members) + len(key))
         self._seal(key)
         place = len(self._effects)
-        self._effects.append(KillSlots(key, RedisType.SET, tuple(members)))
-        return self.keyspace.kill_members(key, members, self.tag, self.plan, place, packed)
+        slots = members if type(members) is ManySlots else tuple(members)
+        self._effects.append(KillSlots(key, RedisType.SET, slots))
+        return self.keyspace.kill_members(key, members, self.tag, self.plan, place)
 
     def increment(self, key: bytes, delta: int) -> None:
         """Add to a number."""
@@ -157,6 +156,6 @@ class LocalBatch:
         self._open()
 
 
-def _size(members: Sequence[bytes], packed: bytes | None) -> int:
+def _size(members: Sequence[bytes]) -> int:
     """Bytes of members, about."""
-    return sum(map(len, members)) if packed is None else len(packed)
+    return len(members.encoded) if type(members) is ManySlots else sum(map(len, members))

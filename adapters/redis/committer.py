@@ -16,23 +16,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.adapters.redis import effects, metadata
+from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
-    KillSlots,
     One,
     UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.formatlevel import FormatLevel
+from crdtcast.adapters.redis.incoming import Incoming
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.large_request import size_of
+from crdtcast.adapters.redis.large_request import LargeArgs, size_of
 from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.packing import SLICE_WORDS, SlicedCommand
 from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import elements, pack, parsed
@@ -124,8 +123,6 @@ class Commit:
     transactions: list[Transaction] = field(default_factory=list)
     """Those of the requests that are an EXEC."""
     deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
-    packed: dict[tuple[Dot, int], bytes] = field(default_factory=dict)
-    """Native commands of the large ones among their effects, by message and place."""
     sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
     stable: list[Tag] = field(default_factory=list)
     issued: list[Tag] = field(default_factory=list)
@@ -189,6 +186,7 @@ class Committer:
         self._hold_peers = hold_peers
         self._fatal = fatal
         self._later = later
+        self._incoming = Incoming(later, self.kick)
         self._log = logger
         self._requests: deque[Request] = deque()
         self._server: ServerConnection | None = None
@@ -394,7 +392,7 @@ class Committer:
         if unknown or contents:
             self._look_up(unknown, contents, commit)
         else:
-            self._pack_first(commit)
+            self._fold_first(commit)
 
     def _worthwhile(self, commit: Commit) -> bool:
         """Whether something was gathered: it may be that all requests wait for relayed reads."""
@@ -426,11 +424,15 @@ class Committer:
             decoded: list[Effect] = []
             if not message.kind:  # not an operation on the membership
                 try:
-                    timestamp, decoded = effects.decode(message.payload)
+                    decoding = self._incoming.read(message)
                 except UnreadableError as error:
                     self._formats.refuse(engine, message.dot, error)
                     continue
-                self._clock.observe(timestamp)
+                if decoding is None:
+                    break
+                decoded = decoding.effects
+                self._clock.observe(decoding.timestamp)
+                self._incoming.delivered(message)
             delivery = engine.poll()
             assert delivery is not None
             commit.deliveries.append((delivery, decoded))
@@ -539,37 +541,34 @@ class Committer:
                     )
                     if not isinstance(size, Exception)  # the key holds another type
                 }
-            self._pack_first(commit)
+            self._fold_first(commit)
 
         self._server.send(payload, 2 * (len(keys) + len(contents)), learn)
 
     # Prepare and commit
 
-    def _pack_first(self, commit: Commit) -> None:
-        """Prepare it when the large commands in it are packed, a slice in each turn of the loop."""
-        work: deque[tuple[Dot, int, SlicedCommand]] = deque()
-        for delivery, decoded in commit.deliveries:
-            for index, effect in enumerate(decoded):
-                if isinstance(effect, One | KillSlots) and len(effect.slots) > SLICE_WORDS:
-                    name = b"SADD" if isinstance(effect, One) else b"SREM"
-                    command = SlicedCommand(name, effect.key, effect.slots)
-                    work.append((delivery.tag.dot, index, command))
+    def _fold_first(self, commit: Commit) -> None:
+        """Prepare it when the large requests in it are encoded, a piece in each turn of the loop."""
+        calls = (call for transaction in commit.transactions for call in transaction.calls)
+        work = [
+            call.args
+            for call in (*commit.requests, *calls)
+            if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
+        ]
         if work:
-            self._later(partial(self._pack_on, commit, work))
+            self._later(partial(self._fold_on, commit, work))
         else:
             self._prepare(commit)
 
-    def _pack_on(self, commit: Commit, work: deque[tuple[Dot, int, SlicedCommand]]) -> None:
+    def _fold_on(self, commit: Commit, work: list[LargeArgs]) -> None:
         server = self._server
         if commit is not self._commit or server is None:
             return  # the connection was lost meanwhile: all begins anew
         try:
             if work:
-                dot, index, command = work[0]
-                if command.step():
-                    commit.packed[dot, index] = command.packed
-                    work.popleft()
-                self._later(partial(self._pack_on, commit, work))
+                if work[-1].fold():
+                    work.pop()
+                self._later(partial(self._fold_on, commit, work))
             else:
                 self._prepare(commit)
         except Exception as error:  # as in a callback of the connection
@@ -603,8 +602,7 @@ class Committer:
         keyspace.rewritten.clear()
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
-                packed = commit.packed.get((delivery.tag.dot, index))
-                keyspace.apply(effect, delivery.tag, index, plan, packed)
+                keyspace.apply(effect, delivery.tag, index, plan)
                 if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
                     self._note_large(effect.key)
         transactions = commit.transactions

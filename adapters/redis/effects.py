@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import msgpack
 
+from crdtcast.adapters.redis.many_slots import PIECE, ManySlots, Unfolding
 from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Message
@@ -39,13 +40,16 @@ class Opcode(enum.IntEnum):
     KILL_SLOTS = 4
 
 
+Slots: TypeAlias = tuple[bytes, ...] | ManySlots
+
+
 @dataclass(frozen=True, slots=True)
 class One:
     """Presence of each slot, behind a kill of that slot: an add supersedes the adds that it has seen."""
 
     key: bytes
     type: RedisType
-    slots: tuple[bytes, ...]
+    slots: Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class KillSlots:
 
     key: bytes
     type: RedisType
-    slots: tuple[bytes, ...]
+    slots: Slots
 
 
 Effect: TypeAlias = One | Inc | KillKey | KillSlots
@@ -111,18 +115,60 @@ _ON_A_TYPE = frozenset({Opcode.ONE, Opcode.INC, Opcode.KILL_SLOTS})
 def _encode(effect: Effect) -> list[Any]:
     match effect:
         case One(key, type_, slots):
-            return [Opcode.ONE, key, type_, slots]
+            return [Opcode.ONE, key, type_, _encoded(slots)]
         case Inc(key, type_, delta):
             # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
             return [Opcode.INC, key, type_, str(delta)]
         case KillKey(key):
             return [Opcode.KILL_KEY, key]
         case KillSlots(key, type_, slots):
-            return [Opcode.KILL_SLOTS, key, type_, slots]
+            return [Opcode.KILL_SLOTS, key, type_, _encoded(slots)]
+
+
+def _encoded(slots: Slots) -> Slots | bytes:
+    if len(slots) > PIECE and type(slots) is not ManySlots:
+        slots = ManySlots.of(slots)
+    return slots.encoded if type(slots) is ManySlots else slots
 
 
 def decode(payload: bytes) -> tuple[int, list[Effect]]:
     """Time stamp and effects of a payload. Raises UnreadableError for one that this program cannot read."""
+    decoding = Decoding(payload)
+    while not decoding.step():
+        pass
+    return decoding.timestamp, decoding.effects
+
+
+class Decoding:
+    """A payload that is decoded a piece at a time: `effects` are complete when `step` has returned True. Raises
+    UnreadableError for one that this program cannot read, here and at each step.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self.timestamp, self.effects = _decode_payload(payload)
+        self._unfolding = [
+            Unfolding(effect.slots)
+            for effect in self.effects
+            if isinstance(effect, One | KillSlots) and type(effect.slots) is ManySlots
+        ]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no step is left."""
+        return not self._unfolding
+
+    def step(self) -> bool:
+        """Go on. Returns whether it is complete now."""
+        if self._unfolding:
+            try:
+                if self._unfolding[0].step():
+                    del self._unfolding[0]
+            except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+                raise UnreadableError(f"invalid payload: {error}") from error
+        return not self._unfolding
+
+
+def _decode_payload(payload: bytes) -> tuple[int, list[Effect]]:
     try:
         level, timestamp, rows = msgpack.unpackb(payload)
         if type(level) is not int or level not in READS:
@@ -157,13 +203,17 @@ def decode_own(message: Message | ParkedOperation) -> list[Effect]:
 def _decode(row: list[object]) -> Effect:
     match row:
         # Only the types that this program can apply: anything else is refused, not misread.
-        case [Opcode.ONE, bytes(key), RedisType.SET, list(slots)]:
+        case [Opcode.ONE, bytes(key), RedisType.SET, list(slots)] if len(slots) <= PIECE:
             return One(key, RedisType.SET, tuple(slots))
+        case [Opcode.ONE, bytes(key), RedisType.SET, bytes(encoded)]:
+            return One(key, RedisType.SET, ManySlots(encoded=encoded))
         case [Opcode.INC, bytes(key), RedisType.STRING, str(delta)]:
             return Inc(key, RedisType.STRING, int(delta))
         case [Opcode.KILL_KEY, bytes(key)]:
             return KillKey(key)
-        case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, list(slots)]:
+        case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, list(slots)] if len(slots) <= PIECE:
             return KillSlots(key, RedisType.SET, tuple(slots))
+        case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, bytes(encoded)]:
+            return KillSlots(key, RedisType.SET, ManySlots(encoded=encoded))
         case _:
             raise ValueError(f"unknown effect {row!r:.80}")

@@ -11,6 +11,7 @@ from enum import Enum
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.tags import Tag
@@ -107,42 +108,32 @@ class Keyspace:
 
     # Effects
 
-    def apply(
-        self, effect: Effect, tag: Tag, index: int, plan: Plan, packed: bytes | None = None
-    ) -> None:
-        """Apply a remote effect: log and native commands. packed: the native command for members, if it is at hand."""
+    def apply(self, effect: Effect, tag: Tag, index: int, plan: Plan) -> None:
+        """Apply a remote effect: log and native commands."""
         match effect:
             case One(key, _, members):
-                self.add_members(key, members, tag, index, plan, packed)
+                self.add_members(key, members, tag, index, plan)
             case Inc(key, _, delta):
                 self.increment(key, delta, tag, index, plan)
             case KillKey(key):
                 self.kill_key(key, tag, plan)
             case KillSlots(key, _, members):
-                self.kill_members(key, members, tag, plan, packed=packed)
+                self.kill_members(key, members, tag, plan)
 
     def add_members(
-        self,
-        key: bytes,
-        members: Collection[bytes],
-        tag: Tag,
-        index: int,
-        plan: Plan,
-        packed: bytes | None = None,
+        self, key: bytes, members: Collection[bytes], tag: Tag, index: int, plan: Plan
     ) -> int:
         """Set members become present, natively or, under a string, in the hidden set.
 
-        Returns the position in the plan of the command that does it. packed: the native SADD, if it is at hand.
+        Returns the position in the plan of the command that does it.
         """
         self.log.one(key, members, tag, index)
         known = self._known[key]
         if known is Holds.NOTHING or known is Holds.SET or known is Holds.PERHAPS_SET:
             self._known[key] = Holds.SET
-            if packed is not None:
-                return plan.native_packed(key, Expect.INTEGER, packed)
-            return plan.native(key, Expect.INTEGER, b"SADD", key, *members)
+            return plan.native_packed(key, Expect.INTEGER, command_of(b"SADD", key, members))
         self._note_conflict(key)
-        return plan.metadata(Expect.INTEGER, b"SADD", hidden_key(RedisType.SET, key), *members)
+        return plan.metadata_packed(command_of(b"SADD", hidden_key(RedisType.SET, key), members))
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int, plan: Plan) -> None:
         """A number grows. A set that stood under the key is hidden from now on."""
@@ -199,12 +190,10 @@ class Keyspace:
         tag: Tag,
         plan: Plan,
         own: int | None = None,
-        packed: bytes | None = None,
     ) -> tuple[int, ...]:
         """Members of which no unseen add is left go; `own` is the place of a local SREM in its message.
 
-        Returns the positions in the plan of the native commands that do it and count them. packed: the native SREM of
-        all members, if it is at hand.
+        Returns the positions in the plan of the native commands that do it and count them.
         """
         gone = self.log.kill_members(key, members, tag)
         if not gone:
@@ -215,14 +204,12 @@ class Keyspace:
             hidden = hidden_key(RedisType.SET, key)
             if aside is not None and own is not None:
                 return aside.hidden_members(hidden, gone, tag.dot, own, plan)
-            return (plan.metadata(Expect.INTEGER, b"SREM", hidden, *gone),)
+            return (plan.metadata_packed(command_of(b"SREM", hidden, gone)),)
         if known is Holds.SET or known is Holds.PERHAPS_SET:
             self._known[key] = Holds.PERHAPS_SET
             if aside is not None and own is not None:
                 return aside.members(key, gone, tag.dot, own, plan)
-            if packed is not None and gone is members:
-                return (plan.native_packed(key, Expect.INTEGER, packed),)
-            return (plan.native(key, Expect.INTEGER, b"SREM", key, *gone),)
+            return (plan.native_packed(key, Expect.INTEGER, command_of(b"SREM", key, gone)),)
         return ()
 
     def restore(self, key: bytes, plan: Plan) -> None:

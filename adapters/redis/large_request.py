@@ -1,17 +1,19 @@
 """One request with very many arguments, out of bytes, by hiredis: thirty times as fast as in Python.
 
-hiredis makes room for as many arguments as a header says; so it gets the bytes when as many have come as so many
-arguments take at least, and nothing that looks like another header of that kind. Memory then stays in proportion to
-what the client has really sent.
+hiredis makes room for as many arguments as a header says; so it gets the arguments without their header, and nothing
+that looks like another header of that kind. Memory then stays in proportion to what the client has really sent, and
+each chunk costs what it holds.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import islice
 
 import hiredis
 
+from crdtcast.adapters.redis.many_slots import Folding, ManySlots
 from crdtcast.exceptions import RemoteProtocolError
 
 MANY = 1000
@@ -21,19 +23,34 @@ ARGUMENT_BYTES = 8
 LARGE_COUNT = re.compile(rb"\n[*%~>|]\d{4}").search
 """Finds what may be the header of a large array in bytes; in the middle of a string it is only a part of that."""
 _CARRY = 5  # bytes at the end of a chunk that may begin such a header
-_SHORTEST = len(b"$0\r\n\r\n")
 _FRAMING = 5  # bytes around an argument, but for the digits of its length, which are fewer than ARGUMENT_BYTES
 
 
+_MISSING = object()
+
+
 class LargeArgs(list[bytes]):
-    """The arguments of such a request. size: their bytes. raw: the request as it came, which is what a server takes."""
+    """The arguments of such a request. size: their bytes. raw: the request as it came, which is what a server takes.
 
-    __slots__ = ("raw", "size")
+    slots: those behind the key, once `fold` is done with them.
+    """
 
-    def __init__(self, args: list[bytes], size: int, raw: bytes) -> None:
-        super().__init__(args)
-        self.size = size
-        self.raw = raw
+    __slots__ = ("_folding", "raw", "size", "slots")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.raw = b""
+        self.slots: ManySlots | None = None
+        self._folding: Folding | None = None
+
+    def fold(self) -> bool:
+        """Do one more piece of what makes `slots`. Returns whether they are complete."""
+        if self._folding is None:
+            first = encoded_length(self[:2]) - len(b"*2\r\n") + len(b"*%d\r\n" % len(self))
+            self._folding = Folding(self[2:], memoryview(self.raw)[first:])
+        if self.slots is None and self._folding.step():
+            self.slots = self._folding.slots
+        return self.slots is not None
 
 
 def size_of(args: list[bytes]) -> int:
@@ -41,24 +58,25 @@ def size_of(args: list[bytes]) -> int:
     return args.size if type(args) is LargeArgs else sum(map(len, args))
 
 
-def raw_of(args: list[bytes]) -> bytes | None:
-    """The request as it came, if it was kept."""
-    return args.raw if type(args) is LargeArgs else None
+def slots_of(args: list[bytes]) -> list[bytes]:
+    """The arguments behind the key."""
+    slots = args.slots if type(args) is LargeArgs else None
+    return args[2:] if slots is None else slots
 
 
 class LargeRequest:
     """A request whose header said `count`; limit: bytes of all arguments, each with `ARGUMENT_BYTES` more."""
 
-    __slots__ = ("_chunks", "_held", "_limit", "_raw", "_reader", "_tail", "count", "rest")
+    __slots__ = ("_args", "_chunks", "_limit", "_raw", "_reader", "_tail", "count", "rest")
 
     def __init__(self, count: int, limit: int) -> None:
         self.count = count
         self._limit = limit
         self._chunks: list[bytes] = []
         self._tail = b"\n"
-        self._held: bytearray | None = bytearray(b"*%d\r\n" % count)
-        self._raw = len(self._held)
-        self._reader = hiredis.Reader()
+        self._args = LargeArgs()
+        self._raw = 0
+        self._reader = hiredis.Reader(notEnoughData=_MISSING)
         self.rest = b""
         """What came behind the request, once it is complete."""
 
@@ -76,33 +94,29 @@ class LargeRequest:
         self._chunks.append(chunk)
         self._tail = (self._tail + chunk[-_CARRY:])[-_CARRY:]
         self._raw += len(chunk)
-        if self._held is not None:
-            self._held += chunk
-            if len(self._held) < _SHORTEST * self.count:
-                return None
-            chunk, self._held = bytes(self._held), None
         self._reader.feed(chunk)
+        args = self._args
         try:
-            args = self._reader.gets()
+            more = list(islice(iter(self._reader.gets, _MISSING), self.count - len(args)))
+            args.size += len(b"".join(more))  # a TypeError unless every argument is a string
         except hiredis.ProtocolError as error:
             raise RemoteProtocolError(str(error)) from error
-        if args is False:
+        except TypeError:
+            raise RemoteProtocolError("expected '$' before each argument") from None
+        args += more
+        if args.size + ARGUMENT_BYTES * len(args) > self._limit:
+            raise self._too_large()
+        if len(args) < self.count:
             if self._raw > self._limit + _FRAMING * self.count:
                 raise self._too_large()
             return None
-        assert isinstance(args, list)
-        try:
-            size = len(b"".join(args))  # a TypeError unless every argument is a string
-        except TypeError:
-            raise RemoteProtocolError("expected '$' before each argument") from None
-        if size + ARGUMENT_BYTES * len(args) > self._limit:
-            raise self._too_large()
         raw = b"".join((b"*%d\r\n" % self.count, *self._chunks))
         self._chunks.clear()
         if self._reader.has_data():
             length = encoded_length(args)
             raw, self.rest = raw[:length], raw[length:]
-        return LargeArgs(args, size, raw)
+        args.raw = raw
+        return args
 
     def _too_large(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"request too large: more than {self._limit} bytes")

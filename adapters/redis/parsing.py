@@ -29,7 +29,7 @@ _PROBE = b"*0\r\n"
 _NOTHING: list[object] = []  # what the probe becomes
 _MAX_LINE = 64 * 1024
 _MAX_HEADER = 32
-_READ_ON = 1 << 20
+_READ_ON = 1 << 18
 """Bytes to read at a time while a request of very many arguments comes in."""
 
 

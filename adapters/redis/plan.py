@@ -73,6 +73,12 @@ class Plan:
         self.writes = True
         return self._append_packed(key, expect, packed)
 
+    def metadata_packed(self, packed: bytes) -> int:
+        """A packed command on our own database, which answers an integer. Returns its position."""
+        self._select(self._metadata_db)
+        self.writes = True
+        return self._append_packed(None, Expect.INTEGER, packed)
+
     def metadata(self, expect: Expect | int, *command: bytes) -> int:
         """A command on our own database. Returns its position."""
         self._select(self._metadata_db)

@@ -70,7 +70,7 @@ class Mine:
                 case KillKey(key):
                     parts.append(Removal(key, None, taken.get(place)))
                 case KillSlots(key, _, slots):
-                    parts.append(Removal(key, slots, taken.get(place)))
+                    parts.append(Removal(key, tuple(slots), taken.get(place)))
         return cls(tuple(parts), home)
 
     def encode(self) -> bytes:

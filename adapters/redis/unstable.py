@@ -119,8 +119,8 @@ class KeyLog:
                 if atoms is None:
                     held[member] = alone
                 else:
-                    left = [other for other in atoms if not comes_before(other, tag)]
-                    held[member] = (*left, atom) if left else alone
+                    still = [other for other in atoms if not comes_before(other, tag)]
+                    held[member] = (*still, atom) if still else alone
             return
         added: dict[bytes, Atoms] = dict.fromkeys(members, (atom,))
         if not held.keys().isdisjoint(added.keys()):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
 from crdtcast.adapters.redis.keyspace import Holds
-from crdtcast.adapters.redis.large_request import raw_of
+from crdtcast.adapters.redis.large_request import slots_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -17,25 +17,24 @@ _SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
 
 def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
-    key, members = request.args[1], request.args[2:]
+    key, members = request.args[1], slots_of(request.args)
     if batch.keyspace.known(key) not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
-        packed = raw_of(request.args)
-        batch.plan.answer_from(request, batch.add_members(key, members, packed))
+        batch.plan.answer_from(request, batch.add_members(key, members))
     return True
 
 
 def srem(batch: LocalBatch, request: Request) -> bool:
     """SREM: removes the members as far as this replica has seen them."""
-    key, members = request.args[1], request.args[2:]
+    key, members = request.args[1], slots_of(request.args)
     known = batch.keyspace.known(key)
     if known not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     elif known is Holds.NOTHING:
         batch.plan.answer_with(request, 0)
     else:
-        positions = batch.remove_members(key, members, raw_of(request.args))
+        positions = batch.remove_members(key, members)
         if positions:
             batch.plan.answer_from(request, *positions)
         else:

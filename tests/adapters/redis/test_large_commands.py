@@ -8,10 +8,23 @@ import socket
 import threading
 from collections.abc import Iterator
 
+import msgpack
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
-from crdtcast.adapters.redis.packing import SLICE_WORDS, SlicedCommand
+from crdtcast.adapters.redis.effects import (
+    Decoding,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    UnreadableError,
+    decode,
+    encode,
+)
+from crdtcast.adapters.redis.large_request import MANY as MANY_ARGUMENTS
+from crdtcast.adapters.redis.large_request import LargeArgs
+from crdtcast.adapters.redis.many_slots import PIECE, command_of
 from crdtcast.adapters.redis.rawclient import RawClient, packed
 from crdtcast.adapters.redis.server import pack
 from tests.adapters.redis.regression_support import PATIENCE, until
@@ -73,15 +86,70 @@ def held(region: Region, key: str) -> set[bytes]:
         return set(found)  # type: ignore[arg-type]
 
 
-def test_sliced_packing_is_packing() -> None:
-    for count in (0, 1, SLICE_WORDS - 1, SLICE_WORDS, SLICE_WORDS + 1, 3 * SLICE_WORDS):
-        words = [b"%d" % number for number in range(count)]
-        command = SlicedCommand(b"SADD", b"key", words)
+SIZES = (1, MANY_ARGUMENTS, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE)
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_many_slots_of_a_request_come_back_out_of_a_payload(count: int) -> None:
+    words = members(count)
+    args = LargeArgs()
+    args += [b"sadd", b"a key", *words]
+    args.raw = packed(args)
+    steps = 1
+    while not args.fold():
+        steps += 1
+    assert steps == max(1, -(-count // PIECE))
+    for kind in (One, KillSlots):
+        sent = kind(b"a key", RedisType.SET, args.slots)
+        decoding = Decoding(encode(7, [KillKey(b"k"), sent]))
         steps = 1
-        while not command.step():
+        while not decoding.step():
             steps += 1
-        assert command.packed == pack((b"SADD", b"key", *words))
-        assert steps == max(1, -(-count // SLICE_WORDS))
+        assert steps == max(1, -(-count // PIECE))
+        kill, told = decoding.effects
+        assert kill == KillKey(b"k")
+        assert type(told) is kind
+        assert list(told.slots) == words
+        native = pack((b"SADD", b"other", *words))
+        assert command_of(b"SADD", b"other", args.slots) == native
+        assert command_of(b"SADD", b"other", told.slots) == native
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_slots_of_any_number_come_back_out_of_a_payload(count: int) -> None:
+    words = tuple(members(count))
+    timestamp, (effect,) = decode(encode(7, [One(b"k", RedisType.SET, words)]))
+    assert timestamp == 7
+    assert isinstance(effect, One)
+    assert tuple(effect.slots) == words
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"",
+        msgpack.packb([]),
+        msgpack.packb([b"x", "x"]),
+        msgpack.packb([b"x", 1]),
+        msgpack.packb([[b"x"]]),
+        msgpack.packb(b"x"),
+        msgpack.packb([b"x"])[:-1],
+        msgpack.packb([b"x"]) + b"\xc1",
+        msgpack.packb([b"x"] * (PIECE + 1)),
+        b"\xdd\xff\xff\xff\xff",
+    ],
+    ids=lambda encoded: encoded[:6].hex() or "nothing",
+)
+def test_many_slots_that_are_none_are_refused(encoded: bytes) -> None:
+    payload = msgpack.packb([1, 7, [[1, b"k", RedisType.SET, encoded]]])
+    with pytest.raises(UnreadableError, match="invalid payload"):
+        decode(payload)
+
+
+def test_too_many_slots_in_one_list_are_refused() -> None:
+    payload = msgpack.packb([1, 7, [[1, b"k", RedisType.SET, [b"x"] * (PIECE + 1)]]])
+    with pytest.raises(UnreadableError, match="unknown effect"):
+        decode(payload)
 
 
 def test_others_are_answered_while_a_large_request_comes_in(cluster: LocalCluster) -> None:

@@ -1,0 +1,100 @@
+"""Very many slots of one effect: all that is done to them is done to a piece at a time, so that no other client waits
+for the whole.
+
+There are three forms of them: the slots themselves, the words of a native command, and in a payload one string of
+msgpack lists, each a piece. `Folding` makes the last out of a client's request, which has the others; `Unfolding` makes
+the others out of a payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import hiredis
+import msgpack
+
+PIECE = 32_768
+"""Slots in one turn of the loop: about ten milliseconds."""
+_encode: Callable[[object], bytes] = msgpack.packb
+_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
+class ManySlots(list[bytes]):
+    """All of them. encoded: as in a payload; words: as in a native command, behind its name and key."""
+
+    __slots__ = ("encoded", "words")
+
+    def __init__(
+        self, slots: Iterable[bytes] = (), encoded: bytes = b"", words: bytes | memoryview = b""
+    ) -> None:
+        super().__init__(slots)
+        self.encoded = encoded
+        self.words = words
+
+    @classmethod
+    def of(cls, slots: Sequence[bytes]) -> ManySlots:
+        """In all forms, at one go."""
+        folding = Folding(slots, _words(slots))
+        while not folding.step():
+            pass
+        return folding.slots
+
+
+class Folding:
+    """Slots of a client's request; words: as they came. Once `step` has returned True `slots` are complete."""
+
+    def __init__(self, slots: Sequence[bytes], words: bytes | memoryview) -> None:
+        self.slots = ManySlots(slots, words=words)
+        self._at = 0
+        self._pieces: list[bytes] = []
+
+    def step(self) -> bool:
+        """Encode one more piece. Returns whether it was the last one."""
+        self._pieces.append(_encode(self.slots[self._at : self._at + PIECE]))
+        self._at += PIECE
+        if self._at < len(self.slots):
+            return False
+        self.slots.encoded = b"".join(self._pieces)
+        return True
+
+
+class Unfolding:
+    """Fills slots of which only the encoded form is there."""
+
+    def __init__(self, slots: ManySlots) -> None:
+        self.slots = slots
+        self._lists = msgpack.Unpacker(max_buffer_size=len(slots.encoded), max_array_len=PIECE)
+        self._lists.feed(slots.encoded)
+        self._pieces: list[bytes] = []
+
+    def step(self) -> bool:
+        """Decode one more piece. Returns whether it was the last one. Raises ValueError or TypeError for one that no
+        gateway has encoded.
+        """
+        room = PIECE
+        for piece in self._lists:
+            if type(piece) is not list or not piece or set(map(type, piece)) != {bytes}:
+                raise TypeError("slots that are not strings")
+            self.slots += piece
+            self._pieces.append(_words(piece))
+            room -= len(piece)
+            if room <= 0:
+                break
+        if room <= 0 and self._lists.tell() < len(self.slots.encoded):
+            return False
+        if self._lists.tell() != len(self.slots.encoded) or not self.slots:
+            raise ValueError("slots that break off")
+        self.slots.words = b"".join(self._pieces)
+        return True
+
+
+def command_of(name: bytes, key: bytes, slots: Collection[bytes]) -> bytes:
+    """The native command `name key slot…`, packed."""
+    if type(slots) is not ManySlots:
+        return _pack((name, key, *slots))
+    return b"".join((b"*%d\r\n" % (2 + len(slots)), _words((name, key)), slots.words))
+
+
+def _words(words: Sequence[bytes]) -> bytes:
+    packed = _pack(tuple(words))
+    return packed[packed.index(b"\n") + 1 :]
