@@ -22,6 +22,7 @@ _TRIED: tuple[Words, ...] = (
     ("HSET", _KEY, "f", "v"),
     ("COPY", _KEY, _KEY),
     ("SCAN", "0"),
+    ("SSCAN", _KEY, "0"),
     ("DBSIZE",),
     ("ECHO", "0"),
     ("FLUSHDB",),

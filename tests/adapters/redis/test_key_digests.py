@@ -1,0 +1,90 @@
+"""Digests of keys, read from a real server: they tell values apart, and no reply is large."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import pytest
+
+from crdtcast.adapters.redis.key_digests import (
+    LARGE_SET,
+    NOTHING,
+    Look,
+    look_at_keys,
+    value_digest,
+)
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from tests.servers import borrowed
+
+pytestmark = pytest.mark.process
+
+
+class Reading:
+    """Reads of the digests, in rounds. most: members that one round has brought, at the most."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.client = client
+        self.most = 0
+
+    async def __call__(self, commands: Sequence[Sequence[bytes]]) -> Sequence[object]:
+        replies = self.client.pipeline(commands)
+        lists = [r[1] if c[0] == b"SSCAN" else r for c, r in zip(commands, replies, strict=True)]
+        members = sum(
+            len(reply)
+            for command, reply in zip(commands, lists, strict=True)
+            if command[0] in (b"SMEMBERS", b"SSCAN") and not isinstance(reply, ErrorReply)
+        )
+        self.most = max(self.most, members)
+        return replies
+
+    def looks(self, *keys: bytes) -> list[Look]:
+        reading = look_at_keys(keys, self, deadlines=False)
+        try:
+            reading.send(None)
+        except StopIteration as ended:
+            looks: list[Look] = ended.value
+            return looks
+        raise AssertionError("it waits for something else than the reads")
+
+
+@pytest.fixture
+def reading() -> Iterator[Reading]:
+    with borrowed() as server, RawClient(server.port) as client:
+        yield Reading(client)
+
+
+def add(reading: Reading, key: bytes, members: Sequence[bytes]) -> None:
+    for start in range(0, len(members), 5000):
+        reading.client.call("SADD", key, *members[start : start + 5000])
+
+
+@pytest.mark.parametrize("size", [1, LARGE_SET - 1, LARGE_SET, 3 * LARGE_SET])
+def test_set_of_any_size_has_the_digest_of_its_value(reading: Reading, size: int) -> None:
+    seed = 5
+    print("seed", seed)
+    members = [b"m%d" % n for n in range(size)]
+    add(reading, b"s", members)
+    Random(seed).shuffle(members)
+    add(reading, b"t", members[:-1])
+    (look, other) = reading.looks(b"s", b"t")
+    assert look == Look(b"s", value_digest(b"s", None, members))
+    assert other == Look(b"t", value_digest(b"t", None, members[:-1]))
+    assert (
+        value_digest(b"s", None, members[:-1]) != look.digest != value_digest(b"t", None, members)
+    )
+    assert value_digest(b"s", b"1", members) != look.digest
+
+
+def test_no_round_of_reads_brings_more_than_a_bounded_number(reading: Reading) -> None:
+    sizes = [LARGE_SET // 3] * 5 + [5 * LARGE_SET] + [LARGE_SET - 1] * 3
+    keys = [b"key%d" % n for n in range(len(sizes))]
+    for key, size in zip(keys, sizes, strict=True):
+        add(reading, key, [b"%d" % n for n in range(size)])
+    reading.client.call("RPUSH", "list", "x")
+    reading.client.call("SET", "text", "x")
+    reading.client.call("SET", "number", "7")
+    looks = reading.looks(*keys, b"list", b"text", b"number", b"nothing")
+    assert [look.key for look in looks] == [*keys, b"list", b"text", b"number", b"nothing"]
+    assert len({look.digest for look in looks}) == len(looks)
+    assert looks[-1].digest == NOTHING
+    assert [look.foreign != "" for look in looks[-4:]] == [True, True, False, False]
+    assert reading.most <= LARGE_SET
