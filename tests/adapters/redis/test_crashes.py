@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
 from crdtcast.adapters.redis.faults import POINTS
+from tests.adapters.redis.regression_support import until
 from tests.effort import examples, first_seed
 
 pytestmark = pytest.mark.process
@@ -285,9 +286,8 @@ def test_what_gateway_and_server_lost_together_comes_back_from_a_peer(tmp_path: 
             load.writers["b"].wait_for(200)
         status = region.status()
         told = status["vector"][status["incarnation"]]
-        for peer in ("a", "c"):
-            while cluster[peer].status()["vector"].get(status["incarnation"]) != told:
-                pass  # a peer has all that b has acknowledged
+        for peer in ("a", "c"):  # a peer has all that b has acknowledged
+            until(lambda p=peer: cluster[p].status()["vector"].get(status["incarnation"]) == told)
         region.gateway.kill()
         region.server.kill()
         lose_the_end_of_the_file(region, synced)

@@ -32,7 +32,7 @@ LATER = (str(Path(__file__).with_name("later_program.py")),)
 BROKEN = (*LATER, "broken")
 TODAY = ("-m", "crdtcast")
 TIMEOUT = 60.0
-PAUSE = 0.01
+PAUSE = 0.05
 """Seconds between the writes of a client: a load, not a benchmark."""
 
 
