@@ -234,18 +234,23 @@ def cut_off(group: str) -> Logs:
 
 
 @pytest.mark.usefixtures("spark")
-def test_logs_still_being_written_and_real_ones(
+def test_a_fault_in_logs_still_being_written_is_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_real_logs(tmp_path / "logs" / "nested")
     write_logs(tmp_path / "logs", cut_off("live"))
+    faulty = make_up(Settings(group="faulty", messages=20, seed=1))
+    fault = plant("drop", faulty, 1)
+    write_logs(tmp_path / "logs", faulty)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # it takes the session that is there
     words = [str(tmp_path / "logs"), "--out", str(tmp_path / "out"), "--live", "--json"]
     done = CliRunner().invoke(audit, words)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, done.output
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["clean"] and told["findings"] == []
-    assert (told["torn_lines"], told["live"]) == (1, True)
+    findings = [(f["group"], f["check"], f["replica"]) for f in told["findings"]]
+    assert findings == [("faulty", "order", fault.replica)]
+    assert (told["clean"], told["torn_lines"], told["live"]) == (False, 1, True)
+    assert Path(told["report"]).is_file()
     notes = " ".join(told["notes"])
     assert "1 torn lines" in notes and "no log of absent" in notes and "still being" in notes
 
