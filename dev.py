@@ -111,7 +111,8 @@ def install(log) -> None:
             "dev.py: this Python can make no virtual environment with pip in it "
             "(Debian and Ubuntu: apt install python3-venv)"
         )
-    quiet = ["--disable-pip-version-check", "--no-input"]
+    # Modules are compiled when they are first imported, to a place of ours (see `environment`): pip's would lie idle.
+    quiet = ["--disable-pip-version-check", "--no-input", "--no-compile"]
     step([*pip, "install", *quiet, "-e", target], log)
 
 
@@ -126,7 +127,13 @@ def step(words: list, log) -> None:
     """Run one step of the installation; what it prints goes to the log, shown if it fails."""
     log.write(f"$ {' '.join(words)}\n")
     log.flush()
-    code = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode
+    # PySpark comes as source: a wheel of 400 MB is made of it for this installation alone. Its jars are compressed.
+    settings = DEV / "wheels.cfg"
+    settings.write_text("[bdist_wheel]\ncompression = stored\n")
+    variables = {**os.environ, "DIST_EXTRA_CONFIG": str(settings)}
+    code = subprocess.run(
+        words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables
+    ).returncode
     if code:
         tail = Path(log.name).read_text(errors="replace").splitlines()[-25:]
         sys.stderr.write("\n".join(tail) + "\n")

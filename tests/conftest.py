@@ -2,6 +2,7 @@
 the same worker.
 """
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from crdtcast.adapters.redis.embedded import EmbeddedServer
 from tests import servers
 from tests.effort import EFFORT, Seeds, examples
+from tests.scheduling import ByFile, place_of, workers
 
 # No deadline, since a busy machine is no defect. A failing property prints the blob that repeats it.
 settings.register_profile(
@@ -87,21 +89,21 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave slow tests out unless the effort asks for them. Files that take long begin first: Spark, then processes."""
+    """Leave slow tests out unless the effort asks for them. Files that take long begin first, then processes."""
     slow = [item for item in items if item.get_closest_marker("slow")]
     if slow and not EFFORT.runs_slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
-    marks: dict[Path, set[str]] = {}
-    for item in items:
-        marks.setdefault(item.path, set()).update(mark.name for mark in item.iter_markers())
-    items.sort(
-        key=lambda item: ("spark" not in marks[item.path], "process" not in marks[item.path])
-    )
+    with_processes = {item.path for item in items if item.get_closest_marker("process")}
+    place = {path: place_of(path.as_posix()) for path in {item.path for item in items}}
+    items.sort(key=lambda item: (place[item.path], item.path not in with_processes))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return workers(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    from tests.scheduling import ByFile
-
     return ByFile(config, log)

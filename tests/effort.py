@@ -1,18 +1,21 @@
 """How much the tests try: one dial, `CRDTCAST_EFFORT`, for the examples of Hypothesis and for the seeds of random runs.
 
-`ci`, the default: the same examples and seeds in every run, and no test that is marked `slow`.
-`release`: twenty times as many, and the slow tests.
+`ci`, the default: half of the count that a test names, the same ones in every run, and no test that is marked `slow`.
+`release`: twenty times the count, and the slow tests.
 `fuzz`: as `release`, with seeds and examples that no run had before. The end of the output tells the seed that they
 begin at; `CRDTCAST_SEED` repeats it.
 """
 
+import math
 import os
 import random
 from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
-EFFORTS = {"ci": 1, "release": 20, "fuzz": 20}
+EFFORTS = {"ci": Fraction(1, 2), "release": Fraction(20), "fuzz": Fraction(20)}
+"""How many times the count that a test names is tried."""
 EFFORT_VARIABLE = "CRDTCAST_EFFORT"
 SEED_VARIABLE = "CRDTCAST_SEED"
 
@@ -24,10 +27,9 @@ class Effort:
     name: str
     first_seed: int = 0
 
-    @property
-    def factor(self) -> int:
-        """How many times as many examples and seeds as `ci` has."""
-        return EFFORTS[self.name]
+    def of(self, count: int) -> int:
+        """How many examples or seeds are tried where a test names `count`: one at least."""
+        return math.ceil(count * EFFORTS[self.name])
 
     @property
     def runs_slow(self) -> bool:
@@ -79,13 +81,13 @@ class Seeds(Collection[int]):
 
 
 def seeds(count: int, *, first: int = 0) -> Seeds:
-    """The seeds of a random test: `count` of them in a run for `ci`."""
-    return Seeds(count * EFFORT.factor, first + EFFORT.first_seed)
+    """The seeds of a random test, as many of `count` as the effort asks for."""
+    return Seeds(EFFORT.of(count), first + EFFORT.first_seed)
 
 
 def examples(count: int) -> int:
-    """How many examples Hypothesis tries: `count` in a run for `ci`."""
-    return count * EFFORT.factor
+    """How many of `count` examples the effort asks Hypothesis for."""
+    return EFFORT.of(count)
 
 
 def first_seed() -> int:

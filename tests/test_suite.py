@@ -9,17 +9,19 @@ import pytest
 
 from tests import servers
 from tests.effort import EFFORT, Effort, Seeds, chosen, examples, first_seed, seeds
-from tests.scheduling import ByFile
+from tests.scheduling import LONGEST, ByFile, place_of, workers
 
 
 def test_without_a_wish_the_effort_is_that_of_ci() -> None:
     assert chosen({}) == Effort("ci")
-    assert (Effort("ci").factor, Effort("ci").runs_slow) == (1, False)
+    assert not Effort("ci").runs_slow
+    assert [Effort("ci").of(count) for count in (1, 2, 3, 100)] == [1, 1, 2, 50]
 
 
 def test_a_release_tries_more_of_the_same_seeds() -> None:
     effort = chosen({"CRDTCAST_EFFORT": "release"})
-    assert (effort.factor, effort.first_seed, effort.runs_slow) == (20, 0, True)
+    assert (effort.of(1), effort.of(100)) == (20, 2000)
+    assert (effort.first_seed, effort.runs_slow) == (0, True)
 
 
 def test_fuzzing_begins_at_a_new_seed_and_workers_at_the_same() -> None:
@@ -39,13 +41,13 @@ def test_an_effort_that_cannot_be_is_named(name: str) -> None:
 
 def test_the_seed_that_a_loop_has_taken_is_known() -> None:
     begin = EFFORT.first_seed
-    assert [*seeds(3, first=5)] == [*range(begin + 5, begin + 5 + 3 * EFFORT.factor)]
+    assert [*seeds(3, first=5)] == [*range(begin + 5, begin + 5 + EFFORT.of(3))]
     for seed in seeds(10):
-        if seed == begin + 4:
+        if seed == begin + 3:
             break
-    assert Seeds.taken == begin + 4
+    assert Seeds.taken == begin + 3
     assert first_seed() == Seeds.taken == begin
-    assert examples(7) == 7 * EFFORT.factor
+    assert examples(7) == EFFORT.of(7)
 
 
 def test_without_the_mark_no_test_starts_a_process() -> None:
@@ -66,3 +68,15 @@ def test_a_file_stays_in_one_worker_and_spark_does_as_a_whole() -> None:
     spark = [file for file in files if "pytest.mark.spark" in file.read_text().partition("def ")[0]]
     assert len(spark) >= 3
     assert {group_of(f"{file}::test_x") for file in spark} == {"spark"}
+
+
+def test_files_that_take_long_are_there_and_begin_first() -> None:
+    tests = Path(__file__).parent
+    assert [name for name in LONGEST if not (tests / name).is_file()] == []
+    files = [path.as_posix() for path in tests.rglob("test_*.py")]
+    first = sorted(files, key=place_of)[: len(LONGEST)]
+    assert first == [f"{tests.as_posix()}/{name}" for name in LONGEST]
+
+
+def test_one_more_worker_than_cores_fills_the_waits() -> None:
+    assert [workers(cores) for cores in (1, 2, 8)] == [1, 3, 9]

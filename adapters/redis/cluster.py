@@ -26,7 +26,10 @@ from crdtcast.exceptions import ServerError
 from crdtcast.ports import free_ports
 
 READY_TIMEOUT = 60.0
-POLL_INTERVAL = 0.01
+SHORTEST_PAUSE = 0.01
+LONGEST_PAUSE = 0.1
+"""Seconds between questions to gateways that are waited for: the longer it has taken, the longer, since every answer
+costs them time that they need to come together."""
 
 
 @dataclass(slots=True)
@@ -305,6 +308,7 @@ class LocalCluster:
         """
         names = tuple(names)
         deadline = time.monotonic() + timeout
+        pause = SHORTEST_PAUSE
         while True:
             states = {name: self[name].status() for name in names}
             if holds_same(list(states.values()), quiet):
@@ -314,7 +318,8 @@ class LocalCluster:
                     f"regions {', '.join(names)} did not come together in {timeout:.0f} s: "
                     f"{json.dumps(states)}"
                 )
-            time.sleep(POLL_INTERVAL)
+            time.sleep(pause)
+            pause = min(1.2 * pause, LONGEST_PAUSE)
 
 
 class OpenCluster(LocalCluster):

@@ -127,6 +127,7 @@ def storm(seed: int, steps: int, logs: Path) -> Storm:
 
 def test_storms(tmp_path: Path) -> None:
     storms = [storm(seed, 80, tmp_path / str(seed)) for seed in seeds(12)]
-    assert sum(each.crashes for each in storms) > 20
-    assert sum(each.evictions for each in storms) > 10
-    assert sum(len(each.durable) for each in storms) > 100
+    dozens = len(storms) / 12
+    assert sum(each.crashes for each in storms) > 20 * dozens
+    assert sum(each.evictions for each in storms) > 10 * dozens
+    assert sum(len(each.durable) for each in storms) > 100 * dozens

@@ -22,13 +22,11 @@ NEEDS = (
     *(f"redis=={VERSION}", f"hiredis=={version('hiredis')}", "packaging>=24"),
     *("pytest>=8", "pytest-asyncio>=0.24", "pytest-timeout>=2.3"),
 )
-CORE = (
-    *("tests/test_pipeline.py", "tests/test_encoding.py"),
-    *("tests/test_asyncio/test_pipeline.py", "tests/test_asyncio/test_encoding.py"),
-)
-"""What every run tries."""
+CORE = ("tests/test_pipeline.py", "tests/test_encoding.py")
+"""What every run tries: a gateway is sent the same by the asynchronous client."""
 WHOLE = (
     *CORE,
+    *("tests/test_asyncio/test_pipeline.py", "tests/test_asyncio/test_encoding.py"),
     *("tests/test_connection.py", "tests/test_connection_pool.py", "tests/test_commands.py"),
     *("tests/test_multiprocessing.py", "tests/test_asyncio/test_connection.py"),
     *("tests/test_asyncio/test_connection_pool.py", "tests/test_asyncio/test_commands.py"),

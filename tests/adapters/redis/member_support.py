@@ -150,6 +150,10 @@ class Town:
         assert all(self.status(name)["changed_past_the_gateway"] == 0 for name in names)
 
 
+PAUSE = 0.005
+"""Seconds between the batches of a client: a load, not a benchmark."""
+
+
 class Serving(Protocol):
     """A gateway with clients."""
 
@@ -192,6 +196,7 @@ class Load:
                 replies = client.pipeline(self._batch())
                 self.total += not isinstance(replies[0], ErrorReply)
                 self.refused += [r.text for r in replies if isinstance(r, ErrorReply)]
+                self._stopping.wait(PAUSE)
 
     def stop(self) -> int:
         self._stopping.set()

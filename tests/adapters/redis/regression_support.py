@@ -116,12 +116,14 @@ def options(
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Ask until the answer is true; the pause is short, and no verdict depends on it."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.01)):
+    """Ask until the answer is true, ever less often: no verdict depends on the pause, and an answer may cost much."""
+    waiting = threading.Event()
+    waited, pause = 0.0, 0.01
+    while waited < PATIENCE:
         if condition():
             return
-        pause.wait(0.01)
+        waiting.wait(pause)
+        waited, pause = waited + pause, min(1.2 * pause, 0.1)
     raise AssertionError("did not come true")
 
 

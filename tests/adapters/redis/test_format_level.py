@@ -32,6 +32,8 @@ LATER = (str(Path(__file__).with_name("later_program.py")),)
 BROKEN = (*LATER, "broken")
 TODAY = ("-m", "crdtcast")
 TIMEOUT = 60.0
+PAUSE = 0.05
+"""Seconds between the writes of a client: a load, not a benchmark."""
 
 
 def restart(region: Region, program: tuple[str, ...], *, wait: bool = True) -> None:
@@ -130,6 +132,7 @@ class Writer:
                             self.refused.add(str(replies[2].text))
                         else:
                             self.later.add(member)
+                        self._stopping.wait(PAUSE)
             except (ServerError, OSError):
                 self._stopping.wait(0.05)
 
