@@ -17,12 +17,12 @@ _SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
 
 def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
-    key, members = request.args[1], request.args[2:]
-    if batch.keyspace.known(key) not in _SETS:
+    args = request.args
+    key = args[1]
+    if batch.keyspace.types[key] not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
-        packed = raw_of(request.args)
-        batch.plan.answer_from(request, batch.add_members(key, members, packed))
+        batch.plan.answer_from(request, batch.add_members(key, args[2:], raw_of(args)))
     return True
 
 
