@@ -38,8 +38,7 @@ class Ticking:
                     await self._sleeper.park()
             self._tick()
             engine = self._engine()
-            counters = engine.counters()
-            messages = counters.sent + counters.delivered
+            messages = engine.activity
             pacer.ticked(
                 trio.current_time(),
                 messages=max(0, messages - self._messages),

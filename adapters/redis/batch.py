@@ -2,7 +2,8 @@
 
 A message carries all local operations since the last delivery; it is closed by a cap on operations and bytes, too.
 Operation identity is (dot, index). Effects are compressed as they come: increments of one key are summed, members
-added to one key are listed once, as long as nothing that removes stands between them.
+added to one key are listed once, as long as nothing that removes stands between them. While an effect grows like this
+it is *open*: neither the unstable log nor, for a number, the server has it. It is sealed before anything looks there.
 """
 
 from __future__ import annotations
@@ -10,13 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.many_slots import ManySlots
+from crdtcast.adapters.redis.open_increments import OpenIncrements
 from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.unstable import Atoms
 from crdtcast.tags import Dot, Tag, Vector
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.front import Request
 
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
@@ -39,6 +46,7 @@ class LocalBatch:
     ) -> None:
         self.plan = plan
         self.keyspace = keyspace
+        self.increments = OpenIncrements(plan, keyspace)
         self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
         self.bounded = True
         """Whether a message is closed when it is full; one that is sent again stays one."""
@@ -53,30 +61,31 @@ class LocalBatch:
         next_dot = Dot(self._incarnation, self._vector.get(self._incarnation, 0) + 1)
         self.tag = Tag(next_dot, (), self._vector)
         self._effects: list[Effect | None] = []
-        self._increments: dict[bytes, tuple[int, int]] = {}
         self._additions: dict[bytes, tuple[int, list[Sequence[bytes]]]] = {}
         self._operations = 0
         self._bytes = 0
 
     def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
         """Add members; returns the position of the native command whose reply counts the new ones."""
-        self._count(len(members), _size(members) + len(key))
+        if self.bounded:
+            self._count(len(members), _size(members) + len(key))
         if type(members) is ManySlots:  # an effect of its own
             self._seal(key)
+            place = len(self._effects)
             self._effects.append(One(key, RedisType.SET, members))
-            place = len(self._effects) - 1
             return self.keyspace.add_members(key, members, self.tag, place, self.plan)
-        index, listed = self._additions.get(key, (-1, None))
-        if listed is None:
-            index, listed = len(self._effects), []
-            self._additions[key] = (index, listed)
+        open_ = self._additions.get(key)
+        if open_ is None:
+            self._additions[key] = len(self._effects), [members]
             self._effects.append(None)
-        listed.append(members)
-        return self.keyspace.add_members(key, members, self.tag, index, self.plan)
+        else:
+            open_[1].append(members)
+        return self.keyspace.show_members(key, members, self.plan)
 
     def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
         """Remove members; returns the positions of the native commands whose replies count them."""
-        self._count(len(members), _size(members) + len(key))
+        if self.bounded:
+            self._count(len(members), _size(members) + len(key))
         self._seal(key)
         place = len(self._effects)
         slots = members if type(members) is ManySlots else tuple(members)
@@ -85,17 +94,15 @@ class LocalBatch:
 
     def increment(self, key: bytes, delta: int) -> None:
         """Add to a number."""
-        self._count(1, len(key) + 8)
-        index, total = self._increments.get(key, (-1, 0))
-        if index < 0:
-            index = len(self._effects)
+        if self.bounded:
+            self._count(1, len(key) + 8)
+        if self.increments.add(key, delta, len(self._effects)):
             self._effects.append(None)
-        self._increments[key] = (index, total + delta)
-        self.keyspace.increment(key, delta, self.tag, index, self.plan)
 
     def kill_key(self, key: bytes) -> int:
         """Remove a key; returns the position of the native DEL."""
-        self._count(1, len(key))
+        if self.bounded:
+            self._count(1, len(key))
         self._seal(key)
         place = len(self._effects)
         self._effects.append(KillKey(key))
@@ -105,7 +112,17 @@ class LocalBatch:
         """Whether an operation on this key is in this batch."""
         told = [effect for _, _, closed in self.sent for effect in closed]
         touched = {effect.key for effect in (*told, *self._effects) if effect is not None}
-        return key in touched or key in self._increments or key in self._additions
+        return key in touched or key in self.increments or key in self._additions
+
+    def unstable_members(self, key: bytes) -> dict[bytes, Atoms]:
+        """Presences in the log, this batch's among them."""
+        self._seal(key)
+        return self.keyspace.log.members(key)
+
+    def read(self, request: Request) -> None:
+        """A client's read, behind all that was prepared so far."""
+        self.increments.show(request.command.keys_of(request.args))
+        self.plan.read(request, request.args)
 
     @contextmanager
     def undivided(self, operations: int, size: int) -> Iterator[None]:
@@ -113,16 +130,16 @@ class LocalBatch:
 
         operations, size: about what will come; a message that has no room for it is closed first.
         """
-        self._count(operations, size)
+        bounded = self.bounded
+        if bounded:
+            self._count(operations, size)
         self.bounded = False
         try:
             yield
         finally:
-            self.bounded = True
+            self.bounded = bounded
 
     def _count(self, operations: int, size: int) -> None:
-        if not self.bounded:
-            return
         if self._operations and (
             self._operations + operations > MAX_OPERATIONS or self._bytes + size > MAX_BYTES
         ):
@@ -132,20 +149,22 @@ class LocalBatch:
 
     def _seal(self, key: bytes) -> None:
         """Nothing may be added any more to the key's open effects: a removal comes behind them."""
-        if key in self._increments:
-            index, total = self._increments.pop(key)
+        if (increment := self.increments.take(key)) is not None:
+            index, total = increment
             self._effects[index] = Inc(key, RedisType.STRING, total)
-        if key in self._additions:
-            index, listed = self._additions.pop(key)
+            self.keyspace.log.increment(key, total, self.tag, index)
+        if (addition := self._additions.pop(key, None)) is not None:
+            index, listed = addition
             several = len(listed) > 1
-            members = dict.fromkeys(chain.from_iterable(listed)) if several else listed[0]
-            self._effects[index] = One(key, RedisType.SET, tuple(members))
+            members = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
+            self._effects[index] = One(key, RedisType.SET, members)
+            self.keyspace.log.one(key, members, self.tag, index)
 
     def close(self) -> None:
         """Tag and send what is open, if anything is."""
         if not self._effects:
             return
-        for key in (*self._increments, *self._additions):
+        for key in (*self.increments, *self._additions):
             self._seal(key)
         closed = [effect for effect in self._effects if effect is not None]
         payload = effects.encode(self._timestamp(), closed)

@@ -39,7 +39,7 @@ from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 from crdtcast.wire_questions import Answer, Ask
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.committer import Commit
+    from crdtcast.adapters.redis.commit import Commit
     from crdtcast.adapters.redis.gateway import Gateway
 
 _PROGRESS_SECONDS = 1.0

@@ -323,7 +323,7 @@ class Client:
             command = find(args[0], _UNRESOLVED)
             request = Request(self, args, command)
             append(request)
-            if command.forwarded and command.low <= len(args) <= command.high and self.direct:
+            if len(args) in command.taken and self.direct:
                 command.calls += 1
                 front.submit(request)
             else:

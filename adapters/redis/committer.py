@@ -12,14 +12,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import metadata
-from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
+from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_COMMAND_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
+from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
@@ -32,7 +33,7 @@ from crdtcast.adapters.redis.incoming import Incoming
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import LargeArgs, size_of
 from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.plan import Expect, Plan, as_expected
+from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import elements, pack, parsed
 from crdtcast.adapters.redis.transaction import (
@@ -44,8 +45,8 @@ from crdtcast.adapters.redis.transaction import (
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
-from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Dot, Tag, covers
+from crdtcast.messages import Message
+from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Client, Request
@@ -61,6 +62,7 @@ MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
 MAX_TRIES = 3
 
+_ARGS = attrgetter("args")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
@@ -78,7 +80,6 @@ _ENDING = ReplyError(
 _REPLY_LOST = ReplyError(
     "ERR crdtcast: this write was applied, but the server broke off before its reply came"
 )
-_TYPED = ("set", "counter")
 
 
 def _as_it_is(reply: object) -> object:
@@ -114,32 +115,6 @@ _READS_IN_PLAN: dict[str, Callable[[object], object]] = {
 Any other is relayed as bytes, past the commits."""
 
 
-@dataclass(slots=True)
-class Commit:
-    """One round: what it carries, from the moment it is gathered to the server's answer."""
-
-    plan: Plan
-    requests: list[Request] = field(default_factory=list)
-    transactions: list[Transaction] = field(default_factory=list)
-    """Those of the requests that are an EXEC."""
-    deliveries: list[tuple[Delivery, list[Effect]]] = field(default_factory=list)
-    sent: list[tuple[Tag, bytes, list[Effect]]] = field(default_factory=list)
-    stable: list[Tag] = field(default_factory=list)
-    issued: list[Tag] = field(default_factory=list)
-    """The engine's own operations on the membership."""
-    stored: list[Message] = field(default_factory=list)
-    """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
-    repaired: frozenset[bytes] = frozenset()
-    """Keys that are put right, which somebody had changed past the gateway."""
-    transaction: bool = False
-    size: int = 0
-    """Bytes of the clients' commands."""
-    wrong: set[int] = field(default_factory=set)
-    """Positions of native commands whose reply was not the expected one."""
-    after: list[tuple[list[bytes], Callable[[object], None]]] = field(default_factory=list)
-    """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
-
-
 class Observer(Protocol):
     """Who is told of what was committed: the event log and the durability probe."""
 
@@ -155,8 +130,11 @@ class Observer(Protocol):
 
     def committed(self, commit: Commit) -> None: ...
 
-    def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
-        """Own reads to send behind the next commit, at an instant that the committed vector describes."""
+    def reads(self, *, spare: bool) -> list[tuple[list[bytes], Callable[[object], None]]]:
+        """Own reads to send behind the next commit, at an instant that the committed vector describes.
+
+        spare: also those that can wait.
+        """
         ...
 
 
@@ -178,6 +156,7 @@ class Committer:
         logger: logging.Logger,
     ) -> None:
         self._metadata_db = metadata_db
+        self._guard = _fence_guard(metadata_db)
         self._clock = clock
         self._formats = formats
         self._observer = observer
@@ -204,7 +183,8 @@ class Committer:
         self._last: list[Callable[[Commit], None]] = []
         self._alone: Transaction | None = None
         """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
-        self._ticked = False
+        self._ticked = False  # since the last commit
+        self._rests = False  # and not for the first time
         self.engine: Engine | GroupEngine | None = None
         self.keyspace = Keyspace(metadata_db)
         self.state: StoredState | None = None
@@ -357,7 +337,11 @@ class Committer:
             self._requests.append(request)
 
     def ticked(self) -> None:
-        """A timer's tick: stability alone is now worth a commit."""
+        """A timer's tick, or news from a peer: what can wait goes with the next commit.
+
+        It is worth a commit of its own if none has begun since the last tick: there is no load then.
+        """
+        self._rests = self._ticked and not self._busy
         self._ticked = True
         self.kick()
 
@@ -366,31 +350,28 @@ class Committer:
         if self._busy or self._server is None or self.engine is None:
             return
         engine = self.engine
-        reads = self._observer.reads()
-        work = (
-            self._requests
-            or reads
-            or self._repairs
-            or self._inside
-            or self._last
-            or engine.has_deliverable()
-        )
-        if not work and not (self._ticked and engine.has_stable()) and not self.behind:
+        has_load = bool(self._requests) or engine.has_deliverable()
+        reads = self._observer.reads(spare=self._rests or (self._ticked and has_load))
+        if (
+            not (has_load or reads or self._repairs or self._inside or self._last)
+            and not (self._rests and engine.has_stable())
+            and not self.behind
+        ):
             return
-        self._ticked = False
+        self._ticked = self._rests = False
         self._busy = True
         self._hold_peers(True)
-        commit = Commit(Plan(self._metadata_db), after=reads)
+        commit = Commit(Plan(self._metadata_db), reads)
         self._commit = commit
         self._gather(commit, engine)
         if not self._worthwhile(commit):
             self._commit, self._busy = None, False
             self._hold_peers(False)
             return
-        unknown = self._unknown_keys(commit)
+        self._add_unknown_keys(commit)
         contents = self._unknown_contents()
-        if unknown or contents:
-            self._look_up(unknown, contents, commit)
+        if commit.unknown or contents:
+            self._look_up(list(commit.unknown), contents, commit)
         else:
             self._fold_first(commit)
 
@@ -440,7 +421,9 @@ class Committer:
 
     def _gather_requests(self, commit: Commit) -> None:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
-        requests, taken, relay = self._requests, commit.requests, self._relay
+        requests, take, relay = self._requests, commit.requests.append, self._relay
+        known, unknown = self.keyspace.types, commit.unknown
+        waiting = relay.waiting
         blocked: set[Client] = set()
         inside: set[Client] = set()
         left: list[Request] = []
@@ -449,29 +432,33 @@ class Committer:
             if size > MAX_COMMIT_BYTES:
                 break
             request = requests.popleft()
-            client, command = request.client, request.command
-            if client in blocked:
+            client, command, args = request.client, request.command, request.args
+            if blocked and client in blocked:
                 left.append(request)
                 continue
-            behind_own = client in inside
-            relayed = command.kind is Kind.READ and self._is_relayed(request, behind_own)
-            if relayed and not behind_own:
-                if self.keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+            if command.kind is Kind.READ and self._is_relayed(request, client in inside):
+                if client in inside:
+                    blocked.add(client)
+                    left.append(request)
+                elif self.keyspace.refused and (refusal := self._refusal_by_key(request)):
                     request.answer(refusal)
                 else:
                     relay.send(request)
-            elif relayed or client in relay.waiting or client.output_size > UNREAD_PAUSE:
-                # It must come behind what this commit, or the relay, has of its client, or wait until that has read.
-                blocked.add(client)
-                left.append(request)
-            else:
-                taken.append(request)
+            elif client in inside or not (client in waiting or client.output_size > UNREAD_PAUSE):
+                take(request)
                 inside.add(client)
-                size += size_of(request.args)
-                if not command.forwarded and isinstance(request, Transaction):
+                size += args.size if type(args) is LargeArgs else sum(map(len, args))
+                if command.looks and args[1] not in known:
+                    unknown[args[1]] = None
+                elif not command.forwarded and isinstance(request, Transaction):
                     commit.transactions.append(request)
                     share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
                     size += max(request.size, share)  # its commands count like requests
+                    unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
+            else:
+                # It must come behind what the relay has of its client, or wait until that has read.
+                blocked.add(client)
+                left.append(request)
         requests.extendleft(reversed(left))
         commit.size = size
         relay.go_on()
@@ -491,22 +478,16 @@ class Committer:
         if len(self._large) > _REMEMBERED_LARGE:
             del self._large[next(iter(self._large))]
 
-    def _unknown_keys(self, commit: Commit) -> list[bytes]:
-        known = self.keyspace.known
-        unknown = {key: None for key, _ in self._inside if known(key) is None}
+    def _add_unknown_keys(self, commit: Commit) -> None:
+        """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
+        known, unknown = self.keyspace.types, commit.unknown
+        for key, _ in self._inside:
+            if key not in known:
+                unknown[key] = None
         for _, decoded in commit.deliveries:
             for effect in decoded:
-                if known(effect.key) is None and not isinstance(effect, KillKey):
+                if effect.key not in known and not isinstance(effect, KillKey):
                     unknown[effect.key] = None
-        for request in commit.requests:
-            # DEL alone needs no look at the key.
-            if request.command.type in _TYPED and known(request.args[1]) is None:
-                unknown[request.args[1]] = None
-        for transaction in commit.transactions:
-            for key in transaction.typed_keys():
-                if known(key) is None:
-                    unknown[key] = None
-        return list(unknown)
 
     def _unknown_contents(self) -> dict[bytes, list[bytes]]:
         """Members of sets that the transaction which stands alone has to know, if nothing is done before it."""
@@ -597,6 +578,7 @@ class Committer:
         if not self._is_silent:
             for _, add in inside:
                 add(batch)
+                batch.increments.show(())  # the next one may put the key right
         batch.close()
         commit.repaired |= keyspace.rewritten
         keyspace.rewritten.clear()
@@ -605,19 +587,25 @@ class Committer:
                 keyspace.apply(effect, delivery.tag, index, plan)
                 if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
                     self._note_large(effect.key)
-        transactions = commit.transactions
+        transactions, refused = commit.transactions, keyspace.refused
+        batch.bounded = not self._fits_one_message(commit)
+        level = self._formats.in_force(engine)
+        hindered = self._hinders_writes(commit)
         for place, request in enumerate(commit.requests):
+            command = request.command
             if transactions and isinstance(request, Transaction):
                 if not self._prepare_transaction(batch, request):
                     self._put_back(commit, place)
                     break
-            elif keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+            elif refused and (refusal := self._refusal_by_key(request)) is not None:
                 plan.answer_with(request, refusal)
-            elif request.command.kind is Kind.READ:
-                plan.read(request, request.args)
-            elif (refusal := self._refusal_of(request, commit)) is not None:
+            elif command.kind is Kind.READ:
+                batch.read(request)
+            elif (hindered or command.level > level) and (
+                refusal := self._refusal_of(request)
+            ) is not None:
                 plan.answer_with(request, refusal)
-            elif not request.command.prepare(batch, request):
+            elif not command.prepare(batch, request):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
                 keyspace.forget(request.args[1])
                 self._put_back(commit, place)
@@ -648,7 +636,7 @@ class Committer:
         refusal = self._refusal_of_transaction(transaction)
         if refusal is not None:
             plan.answer_with(transaction, discarded_because(refusal))
-        elif not prepare_transaction(batch, transaction, partial(_add_read, plan)):
+        elif not prepare_transaction(batch, transaction, partial(_add_read, batch)):
             self._alone = transaction  # so that nothing comes between the look and it
             return False
         else:
@@ -682,7 +670,18 @@ class Committer:
     def _refusal_by_key(self, request: Request) -> ReplyError | None:
         return _refused(self.keyspace, request.command.keys_of(request.args))
 
-    def _refusal_of(self, request: Request, commit: Commit) -> ReplyError | None:
+    @staticmethod
+    def _fits_one_message(commit: Commit) -> bool:
+        """Whether the message of this commit needs no look at how full it is."""
+        if commit.transactions or commit.size > MAX_BYTES:
+            return False
+        return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
+
+    def _hinders_writes(self, commit: Commit) -> bool:
+        """Whether some write of this commit may be refused, whatever its key holds, but for its level."""
+        return self._is_silent or self.refuse_growth is not None or commit.size > MAX_COMMAND_BYTES
+
+    def _refusal_of(self, request: Request) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
         if self._is_ending:
             return _ENDING
@@ -692,8 +691,6 @@ class Committer:
             return refusal
         if self.refuse_growth is not None and request.command.name in GROWING:
             return self.refuse_growth
-        if commit.size <= MAX_COMMAND_BYTES:
-            return None
         size = size_of(request.args)
         return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
@@ -770,11 +767,11 @@ class Committer:
         plan = commit.plan
         pieces = plan.pieces
         count = len(pieces)
-        after = b"".join(pack(command) for command, _ in commit.after)
+        after = b"".join([pack(command) for command, _ in commit.after])
         if commit.transaction or plan.atomic:
             # The fence is watched and read right behind every EXEC, so the next MULTI fails, and we learn it now, as
             # soon as another gateway has taken the server.
-            payload = b"".join((_MULTI, *pieces, _EXEC, after, self._fence_guard()))
+            payload = b"".join((_MULTI, *pieces, _EXEC, after, self._guard))
             replies = 1 + count + 1 + len(commit.after) + _GUARD_REPLIES
         else:
             payload = b"".join((*pieces, after))
@@ -789,18 +786,6 @@ class Committer:
             whole=bool(plan.as_they_are),
         )
         crash_point("exec-sent")
-
-    def _fence_guard(self) -> bytes:
-        db = b"%d" % self._metadata_db
-        return b"".join(
-            pack(command)
-            for command in (
-                (b"SELECT", db),
-                (b"WATCH", metadata.FENCE),
-                (b"GET", metadata.FENCE),
-                (b"SELECT", b"0"),
-            )
-        )
 
     def _answered(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
@@ -844,16 +829,13 @@ class Committer:
 
     def _check(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
-        for place, (expect, reply) in enumerate(zip(plan.expected, replies, strict=True)):
-            # An integer, exact or not, is what nearly every command here expects.
-            usual = type(reply) is int and (expect is Expect.INTEGER or reply == expect)
-            if not usual and not as_expected(reply, expect):
-                key = plan.keys[place]
-                if key is None:
-                    self._log.error("the server refused to store metadata: %s", _text(reply))
-                else:
-                    commit.wrong.add(place)
-                    self._repair(key, expect, reply)
+        for place in plan.surprises(replies):
+            key, expect, reply = plan.keys[place], plan.expected[place], replies[place]
+            if key is None:
+                self._log.error("the server refused to store metadata: %s", _text(reply))
+            else:
+                commit.wrong.add(place)
+                self._repair(key, expect, reply)
 
     def _repair(self, key: bytes, expect: object, reply: object) -> None:
         """The key was changed past the gateway: put back what it is worth, and say so."""
@@ -872,16 +854,15 @@ class Committer:
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
         wrong = commit.wrong
         for request, value, places in commit.plan.answers:
-            if wrong and not wrong.isdisjoint(places):
-                value = _KEPT
-            elif places:
-                value = replies[places[0]]
-                if len(places) > 1:
+            if places:
+                if wrong and not wrong.isdisjoint(places):
+                    value = _KEPT
+                elif len(places) > 1:
                     value = sum(replies[place] for place in places)
-                elif (shape := _READS_IN_PLAN.get(request.command.name)) is not None:
-                    if isinstance(value, list | bytes) and _is_large(value):
-                        self._note_large(request.args[1])
-                    value = shape(value)
+                else:
+                    value = replies[places[0]]
+                    if type(value) is not int:
+                        value = self._shaped(request, value)
             request.answer(value)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
@@ -896,6 +877,15 @@ class Committer:
         self._busy = False
         self._hold_peers(False)
         self.kick()
+
+    def _shaped(self, request: Request, value: object) -> object:
+        """What a read has given, as a value of our own."""
+        shape = _READS_IN_PLAN.get(request.command.name)
+        if shape is None:
+            return value
+        if isinstance(value, list | bytes) and _is_large(value):
+            self._note_large(request.args[1])
+        return shape(value)
 
     def _abandon(self, commit: Commit, reason: str) -> None:
         """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
@@ -913,17 +903,29 @@ class Committer:
             self._server.abort(f"it refused a commit: {reason}")
 
 
+def _fence_guard(metadata_db: int) -> bytes:
+    words = (
+        (b"SELECT", b"%d" % metadata_db),
+        (b"WATCH", metadata.FENCE),
+        (b"GET", metadata.FENCE),
+        (b"SELECT", b"0"),
+    )
+    return b"".join(map(pack, words))
+
+
 def _is_large(value: list[object] | bytes) -> bool:
     most = _LARGE_MEMBERS if isinstance(value, list) else _LARGE_BYTES
     return len(value) > most
 
 
-def _add_read(plan: Plan, call: Request) -> None:
+def _add_read(batch: LocalBatch, call: Request) -> None:
+    plan = batch.plan
     plan.atomic = True
     if call.command.name in _READS_IN_PLAN:
         plan.speak(2)
-        plan.read(call, call.args)
+        batch.read(call)
     else:
+        batch.increments.show(call.command.keys_of(call.args))
         plan.read_as_it_is(call, call.args, call.protocol)
 
 

@@ -104,8 +104,8 @@ def encode(timestamp: int, effects: list[Effect]) -> bytes:
 
 def _level(row: list[Any]) -> int:
     """The level that has brought in the effect of this row."""
-    opcode = Opcode(row[0])
-    return LEVELS[opcode, RedisType(row[2]) if opcode in _ON_A_TYPE else None]
+    opcode = row[0]
+    return LEVELS[opcode, row[2] if opcode in _ON_A_TYPE else None]
 
 
 _ON_A_TYPE = frozenset({Opcode.ONE, Opcode.INC, Opcode.KILL_SLOTS})

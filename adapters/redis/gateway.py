@@ -23,7 +23,8 @@ from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.commands import registered_table
-from crdtcast.adapters.redis.committer import Commit, Committer
+from crdtcast.adapters.redis.commit import Commit
+from crdtcast.adapters.redis.committer import Committer
 from crdtcast.adapters.redis.compare_rounds import CompareRounds
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.fixed import FixedMember
@@ -715,12 +716,12 @@ class Gateway:
             self._look_again = now + _LOOK_AGAIN_SECONDS
             self.rounds.look(self.committer.keyspace.damaged)
 
-    def reads(self) -> list[Read]:
+    def reads(self, *, spare: bool) -> list[Read]:
         """(For the committer.)"""
         if self.belonging is not None:
             self.belonging.add_work()
         asked, self._asked = self._asked, []
-        return asked + self.recorder.reads()
+        return asked + self.recorder.reads() if spare else asked
 
     def ask(self, reads: list[Read]) -> None:
         """Own reads of database 0, behind the next commit, all at one instant."""

@@ -26,7 +26,7 @@ from crdtcast.replacing import whose_place
 from crdtcast.wire_groups import Admit, Unable
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.committer import Commit
+    from crdtcast.adapters.redis.commit import Commit
     from crdtcast.adapters.redis.gateway import Gateway
     from crdtcast.adapters.redis.grouped import GroupPeers
 

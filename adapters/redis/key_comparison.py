@@ -43,7 +43,8 @@ from crdtcast.tags import Vector, dominates
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.committer import Commit, Committer
+    from crdtcast.adapters.redis.commit import Commit
+    from crdtcast.adapters.redis.committer import Committer
 
 COVER_SECONDS = 15.0
 """So long this member waits for what an answer rests on."""

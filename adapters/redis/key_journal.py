@@ -17,7 +17,7 @@ from crdtcast.engine import Engine, GroupEngine
 from crdtcast.tags import Dot, Tag
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.committer import Commit
+    from crdtcast.adapters.redis.commit import Commit
 
 
 class KeyJournal:

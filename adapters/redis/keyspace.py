@@ -71,40 +71,41 @@ class Keyspace:
         """How often two types met under one key, since start."""
         self.aside: Aside | None = None
         """Where members come and go: what own removals take away is kept."""
-        self._known: dict[bytes, Known] = {}
+        self.types: dict[bytes, Known] = {}
+        """What keys are known to hold. To be read only."""
 
     # What the server holds
 
     def known(self, key: bytes) -> Known | None:
         """What the key holds, or None when the server must be asked."""
-        return self._known.get(key)
+        return self.types.get(key)
 
     def learn(self, key: bytes, type_name: bytes, text: object) -> None:
         """Take in the server's answers to TYPE and GET."""
         if type_name == b"none":
-            self._known[key] = Holds.NOTHING
+            self.types[key] = Holds.NOTHING
         elif type_name == b"set":
-            self._known[key] = Holds.SET
+            self.types[key] = Holds.SET
         elif type_name == b"string" and isinstance(text, bytes):
             number = integer_of(text)
-            self._known[key] = Holds.TEXT if number is None else number
+            self.types[key] = Holds.TEXT if number is None else number
         else:
-            self._known[key] = Holds.OTHER
+            self.types[key] = Holds.OTHER
 
     def looked_at_set(self, key: bytes, *, is_empty: bool) -> None:
         """A set, or nothing, is there: it has become known which of them."""
-        self._known[key] = Holds.NOTHING if is_empty else Holds.SET
+        self.types[key] = Holds.NOTHING if is_empty else Holds.SET
 
     def forget(self, key: bytes) -> None:
         """Ask the server again before the key is used."""
-        self._known.pop(key, None)
+        self.types.pop(key, None)
 
     def trim(self) -> None:
         """Bound the memory of types; only between batches, since a batch relies on it."""
-        surplus = len(self._known) - _REMEMBERED_KEYS
+        surplus = len(self.types) - _REMEMBERED_KEYS
         if surplus > 0:
-            for key in list(self._known)[:surplus]:
-                del self._known[key]
+            for key in list(self.types)[:surplus]:
+                del self.types[key]
 
     # Effects
 
@@ -123,39 +124,62 @@ class Keyspace:
     def add_members(
         self, key: bytes, members: Collection[bytes], tag: Tag, index: int, plan: Plan
     ) -> int:
-        """Set members become present, natively or, under a string, in the hidden set.
+        """Set members become present, in the log and for the server. Returns the position of the command."""
+        self.log.one(key, members, tag, index)
+        return self.show_members(key, members, plan)
+
+    def show_members(self, key: bytes, members: Collection[bytes], plan: Plan) -> int:
+        """Have the server add members: natively or, under a string, to the hidden set.
 
         Returns the position in the plan of the command that does it.
         """
-        self.log.one(key, members, tag, index)
-        known = self._known[key]
-        if known is Holds.NOTHING or known is Holds.SET or known is Holds.PERHAPS_SET:
-            self._known[key] = Holds.SET
-            return plan.native_packed(key, Expect.INTEGER, command_of(b"SADD", key, members))
-        self._note_conflict(key)
-        return plan.metadata_packed(command_of(b"SADD", hidden_key(RedisType.SET, key), members))
+        known = self.types[key]
+        if known is not Holds.SET:
+            if known is not Holds.NOTHING and known is not Holds.PERHAPS_SET:
+                self._note_conflict(key)
+                hidden = hidden_key(RedisType.SET, key)
+                return plan.metadata_packed(command_of(b"SADD", hidden, members))
+            self.types[key] = Holds.SET
+        return plan.native_packed(key, Expect.INTEGER, command_of(b"SADD", key, members))
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int, plan: Plan) -> None:
-        """A number grows. A set that stood under the key is hidden from now on."""
+        """A number grows: in the log, and for the server."""
         self.log.increment(key, delta, tag, index)
-        known = self._known[key]
+        base = self.count(key, delta, plan)
+        if base is not None:
+            self.show_number(key, base, plan)
+
+    def count(self, key: bytes, delta: int, plan: Plan) -> int | None:
+        """A number is known to grow; the server has to be sent what it grows by. A set that stands there is hidden.
+
+        Returns the number before; None where a text base hides the deltas beside it.
+        """
+        known = self.types[key]
+        if isinstance(known, int):
+            self.types[key] = known + delta
+            return known
+        if known is Holds.TEXT or known is Holds.OTHER:
+            return None
         if known is Holds.SET or known is Holds.PERHAPS_SET:
             self._note_conflict(key)
             self._hide_set(key, plan)
-            known = Holds.NOTHING
-        if known is Holds.TEXT or known is Holds.OTHER:
-            return  # a text base hides the deltas beside it
-        base = known if isinstance(known, int) else 0
-        self.set_number(key, base, base + delta, plan)
+        self.types[key] = delta
+        return 0
+
+    def show_number(self, key: bytes, base: int, plan: Plan) -> None:
+        """Bring the native number from `base` to what it is known to be."""
+        known = self.types[key]
+        assert isinstance(known, int)
+        self.set_number(key, base, known, plan)
 
     def set_number(self, key: bytes, base: int, value: int, plan: Plan) -> None:
         """Bring the native number from `base` to `value`; beyond 64 bits the server keeps it as text."""
         delta = value - base
-        if all(INT64_MIN <= number <= INT64_MAX for number in (base, value, delta)):
+        if min(base, value, delta) >= INT64_MIN and max(base, value, delta) <= INT64_MAX:
             plan.native(key, value, b"INCRBY", key, b"%d" % delta)
         else:
             plan.native(key, Expect.OK, b"SET", key, b"%d" % value)
-        self._known[key] = value
+        self.types[key] = value
 
     def kill_key(self, key: bytes, tag: Tag, plan: Plan, own: int | None = None) -> int:
         """The key is worth what of the log survives: nothing, for a local DEL; `own` is its place in its message.
@@ -169,7 +193,7 @@ class Keyspace:
         if key in self.hidden:
             plan.metadata(Expect.INTEGER, b"DEL", hidden_key(RedisType.SET, key))
             self.hidden.discard(key)
-        self._known[key] = Holds.NOTHING
+        self.types[key] = Holds.NOTHING
         if left.increments:
             self.set_number(key, 0, sum(left.increments.values()), plan)
         if left.members:
@@ -180,7 +204,7 @@ class Keyspace:
                 )
             else:
                 plan.native(key, Expect.INTEGER, b"SADD", key, *left.members)
-                self._known[key] = Holds.SET
+                self.types[key] = Holds.SET
         return position
 
     def kill_members(
@@ -198,7 +222,7 @@ class Keyspace:
         gone = self.log.kill_members(key, members, tag)
         if not gone:
             return ()
-        known = self._known[key]
+        known = self.types[key]
         aside = None if own is None else self.aside
         if key in self.hidden:
             hidden = hidden_key(RedisType.SET, key)
@@ -206,7 +230,7 @@ class Keyspace:
                 return aside.hidden_members(hidden, gone, tag.dot, own, plan)
             return (plan.metadata_packed(command_of(b"SREM", hidden, gone)),)
         if known is Holds.SET or known is Holds.PERHAPS_SET:
-            self._known[key] = Holds.PERHAPS_SET
+            self.types[key] = Holds.PERHAPS_SET
             if aside is not None and own is not None:
                 return aside.members(key, gone, tag.dot, own, plan)
             return (plan.native_packed(key, Expect.INTEGER, command_of(b"SREM", key, gone)),)
@@ -218,7 +242,7 @@ class Keyspace:
         A number is known exactly. Of a set only the unstable members are known here: what stood in its place is kept
         aside, and the key counts as `damaged` until another region has told its members.
         """
-        known = self._known.get(key)
+        known = self.types.get(key)
         if isinstance(known, int):
             plan.native(key, Expect.OK, b"SET", key, b"%d" % known)
             return
@@ -230,7 +254,7 @@ class Keyspace:
         members = self.log.members(key)
         if members:
             plan.native(key, Expect.INTEGER, b"SADD", key, *members)
-        self._known[key] = Holds.SET if members else Holds.NOTHING
+        self.types[key] = Holds.SET if members else Holds.NOTHING
 
     def put(self, key: bytes, number: int | None, members: Iterable[bytes], plan: Plan) -> None:
         """The key becomes worth this, whatever its server holds, which is kept aside. It is in order from here on.
@@ -255,7 +279,7 @@ class Keyspace:
                 plan.metadata(Expect.INTEGER, b"SADD", hidden, *some)
         if number is not None and slots:
             self._note_conflict(key)
-        self._known[key] = number if number is not None else Holds.SET if slots else Holds.NOTHING
+        self.types[key] = number if number is not None else Holds.SET if slots else Holds.NOTHING
         self.rewritten.add(key)
         self.in_order(key, plan)
 

@@ -40,9 +40,11 @@ CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StoredState:
-    """The value of `state`: the instant after the commit that wrote it."""
+    """The value of `state`: the instant after the commit that wrote it. To be read only; not frozen, because making a
+    frozen one takes three times as long, and this is once per commit.
+    """
 
     group: str
     name: str
@@ -66,25 +68,24 @@ class StoredState:
     """Who is in the group, as `pack_membership` gives it; None where the members are fixed."""
 
     def encode(self) -> bytes:
-        coming_and_going = {"founding": self.founding, "membership": self.membership}
-        return _pack(
-            {
-                "format": FORMAT,
-                "level": self.level,
-                "group": self.group,
-                "name": self.name,
-                "incarnation": self.incarnation,
-                "members": self.members,
-                "counter": self.counter,
-                "vector": dict(self.vector),
-                "context": self.context,
-                "stable": dict(self.stable),
-                "clock": self.clock,
-                "reported": self.reported,
-                "order": self.order,
-                **(coming_and_going if self.founding else {}),
-            }
-        )
+        fields: dict[str, object] = {
+            "format": FORMAT,
+            "level": self.level,
+            "group": self.group,
+            "name": self.name,
+            "incarnation": self.incarnation,
+            "members": self.members,
+            "counter": self.counter,
+            "vector": self.vector,
+            "context": self.context,
+            "stable": self.stable,
+            "clock": self.clock,
+            "reported": self.reported,
+            "order": self.order,
+        }
+        if self.founding:
+            fields |= {"founding": self.founding, "membership": self.membership}
+        return _pack(fields)
 
     def group_state(self, unstable: Iterable[Message]) -> GroupState:
         """What a `GroupEngine` goes on from, with the messages of `store`. Raises RemoteProtocolError if it is none."""

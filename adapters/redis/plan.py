@@ -6,8 +6,10 @@ the reply that it must get; another one means that the key was changed past the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import compress, count
+from operator import is_not
 from typing import TYPE_CHECKING
 
 import hiredis
@@ -25,6 +27,18 @@ class Expect(Enum):
     INTEGER = "an integer"
     OK = "OK"
     ANY = "anything, errors included: a client's read"
+
+
+class _Select(dict[int, bytes]):
+    """The command by number of the database."""
+
+    def __missing__(self, db: int) -> bytes:
+        self[db] = packed = _pack((b"SELECT", b"%d" % db))
+        return packed
+
+
+_SELECT = _Select()
+_KINDS: dict[type, Expect] = {int: Expect.INTEGER}
 
 
 class Plan:
@@ -63,32 +77,38 @@ class Plan:
 
         Returns its position: an answer can be made from the reply at it.
         """
-        self._select(0)
+        if self._db:
+            self._select(0)
         self.writes = True
-        return self._append(key, expect, command)
+        return self._append(key, expect, _pack(command))
 
     def native_packed(self, key: bytes, expect: Expect | int, packed: bytes) -> int:
         """The same for a command that is packed already."""
-        self._select(0)
+        if self._db:
+            self._select(0)
         self.writes = True
-        return self._append_packed(key, expect, packed)
+        return self._append(key, expect, packed)
 
     def metadata_packed(self, packed: bytes) -> int:
         """A packed command on our own database, which answers an integer. Returns its position."""
         self._select(self._metadata_db)
         self.writes = True
-        return self._append_packed(None, Expect.INTEGER, packed)
+        return self._append(None, Expect.INTEGER, packed)
 
     def metadata(self, expect: Expect | int, *command: bytes) -> int:
         """A command on our own database. Returns its position."""
-        self._select(self._metadata_db)
+        if self._db != self._metadata_db:
+            self._select(self._metadata_db)
         self.writes = True
-        return self._append(None, expect, command)
+        return self._append(None, expect, _pack(command))
 
     def read(self, request: Request, command: list[bytes]) -> None:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
-        self._select(0)
-        self.answers.append((request, None, (self._append(None, Expect.ANY, tuple(command)),)))
+        if self._db:
+            self._select(0)
+        self.answers.append(
+            (request, None, (self._append(None, Expect.ANY, _pack(tuple(command))),))
+        )
 
     def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
         """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
@@ -100,11 +120,12 @@ class Plan:
         """Have the server answer what follows in this protocol."""
         if self._protocol != protocol:
             self._protocol = protocol
-            self._append(None, Expect.ANY, (b"HELLO", b"%d" % protocol))
+            self._append(None, Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""
-        self._select(0)
+        if self._db:
+            self._select(0)
 
     def answer_from(self, request: Request, *positions: int) -> None:
         """Answer with the sum of these commands' replies."""
@@ -114,19 +135,26 @@ class Plan:
         """Answer with a value known now, when the commit has succeeded."""
         self.answers.append((request, value, ()))
 
+    def surprises(self, replies: Sequence[object]) -> list[int]:
+        """Positions of the commands whose replies are not as expected. ValueError if these are not all."""
+        expected = self.expected
+        if len(replies) != len(expected):
+            raise ValueError(f"{len(replies)} replies to {len(expected)} commands")
+        # Nearly all expect some integer and get one: these cost no look of ours.
+        kinds = map(_KINDS.get, map(type, replies))
+        looked_at = compress(count(), map(is_not, expected, kinds))
+        return [at for at in looked_at if not as_expected(replies[at], expected[at])]
+
     def _select(self, db: int) -> None:
-        if self._db != db:
-            self._db = db
-            self._append(None, Expect.OK, (b"SELECT", b"%d" % db))
+        self._db = db
+        self._append(None, Expect.OK, _SELECT[db])
 
-    def _append(self, key: bytes | None, expect: Expect | int, command: tuple[bytes, ...]) -> int:
-        return self._append_packed(key, expect, _pack(command))
-
-    def _append_packed(self, key: bytes | None, expect: Expect | int, packed: bytes) -> int:
-        self.pieces.append(packed)
+    def _append(self, key: bytes | None, expect: Expect | int, packed: bytes) -> int:
+        pieces = self.pieces
+        pieces.append(packed)
         self.expected.append(expect)
         self.keys.append(key)
-        return len(self.pieces) - 1
+        return len(pieces) - 1
 
 
 def as_expected(reply: object, expect: Expect | int) -> bool:

@@ -22,7 +22,7 @@ from crdtcast.messages import Message
 from crdtcast.tags import Dot, Tag, Vector, covers, merge_into
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.committer import Commit
+    from crdtcast.adapters.redis.commit import Commit
 
 Read = tuple[list[bytes], Callable[[object], None]]
 

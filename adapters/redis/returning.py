@@ -27,7 +27,8 @@ from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
-    from crdtcast.adapters.redis.committer import Commit, Committer
+    from crdtcast.adapters.redis.commit import Commit
+    from crdtcast.adapters.redis.committer import Committer
     from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 
 _AT_ONCE = 64
@@ -257,7 +258,7 @@ def _goes_out(part: One | Inc | Removal, mine: Mine, batch: LocalBatch) -> bool:
             batch.increment(key, delta)
         case Removal(key, _, Taken(number, members)):
             known = batch.keyspace.known(key)
-            unseen = batch.keyspace.log.members(key)
+            unseen = batch.unstable_members(key)
             seen = [
                 member
                 for member in members

@@ -11,6 +11,7 @@ import selectors
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import hiredis
@@ -293,16 +294,15 @@ class ServerConnection:
         try:
             self._reader.feed(chunk)
             while self.error is None and self._waiting:
-                reply = self._reader.gets()
-                if reply is NOT_YET:
+                pipeline, replies = self._waiting[0], self._replies
+                replies += islice(iter(self._reader.gets, NOT_YET), pipeline.replies - len(replies))
+                if len(replies) < pipeline.replies:
                     return
-                self._replies.append(reply)
-                if len(self._replies) == self._waiting[0].replies:
-                    replies, self._replies = self._replies, []
-                    callback = self._waiting.popleft().callback
-                    if not self._waiting:
-                        self._at_boundary()
-                    callback(replies)
+                self._replies = []
+                del self._waiting[0]
+                if not self._waiting:
+                    self._at_boundary()
+                pipeline.callback(replies)
         except (hiredis.ProtocolError, RemoteProtocolError) as error:
             self._lose(f"it sent what is no RESP: {error}")
 

@@ -472,6 +472,11 @@ class Core:
         return [stored.message for stored in found]
 
     @property
+    def activity(self) -> int:
+        """Messages sent and delivered, in all."""
+        return self._sent + self._delivered
+
+    @property
     def quiet(self) -> bool:
         """Nothing waits here and nothing is unstable."""
         return not self._store.size and not self._inbox.size

@@ -18,7 +18,7 @@ _SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
 def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
     key, members = request.args[1], slots_of(request.args)
-    if batch.keyspace.known(key) not in _SETS:
+    if batch.keyspace.types[key] not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
         batch.plan.answer_from(request, batch.add_members(key, members))

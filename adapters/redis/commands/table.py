@@ -29,8 +29,9 @@ class Command:
 
     `arity` counts the name, and is negative for "at least", as in the server's own table. `keys`
     are the first key's position, the last one's (negative: from the end) and the step; all 0
-    without keys. `type` is the data type that a write implies: "set", "counter" or "any". `calls` and
-    `rejected` are counted for INFO.
+    without keys. `type` is the data type that a write implies: "set", "counter" or "any". `taken`
+    holds the numbers of words with which it may go to the core without the session's look. `calls` and `rejected` are
+    counted for INFO.
     """
 
     __slots__ = (
@@ -42,11 +43,13 @@ class Command:
         "keys",
         "kind",
         "level",
+        "looks",
         "low",
         "name",
         "prepare",
         "rejected",
         "subcommands",
+        "taken",
         "type",
     )
 
@@ -66,8 +69,10 @@ class Command:
         self.high = arity if arity > 0 else 1 << 62
         self.keys = keys
         self.type = type
+        self.looks = type in ("set", "counter")  # it has to know what its key holds
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
+        self.taken = range(self.low, self.high + 1) if self.forwarded else range(0)
         self.prepare: Any = None
         self.level = 0  # the format level that the group must have reached
         self.calls = 0  # taken since the start

@@ -1,0 +1,65 @@
+"""One round of the committer: all that goes to the server in one MULTI … EXEC, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.plan import Plan
+from crdtcast.messages import Delivery, Message
+from crdtcast.tags import Tag
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.effects import Effect
+    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.transaction import Transaction
+
+
+class Commit:
+    """One round: what it carries, from the moment it is gathered to the server's answer.
+
+    No dataclass: what that makes takes three times as long, and this is once per commit.
+    """
+
+    __slots__ = (
+        "after",
+        "deliveries",
+        "issued",
+        "plan",
+        "repaired",
+        "requests",
+        "sent",
+        "size",
+        "stable",
+        "stored",
+        "transaction",
+        "transactions",
+        "unknown",
+        "wrong",
+    )
+
+    def __init__(
+        self, plan: Plan, after: list[tuple[list[bytes], Callable[[object], None]]]
+    ) -> None:
+        self.plan = plan
+        self.after = after
+        """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
+        self.requests: list[Request] = []
+        self.transactions: list[Transaction] = []
+        """Those of the requests that are an EXEC."""
+        self.deliveries: list[tuple[Delivery, list[Effect]]] = []
+        self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
+        self.stable: list[Tag] = []
+        self.issued: list[Tag] = []
+        """The engine's own operations on the membership."""
+        self.stored: list[Message] = []
+        """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
+        self.repaired: frozenset[bytes] = frozenset()
+        """Keys that are put right, which somebody had changed past the gateway."""
+        self.transaction = False
+        self.unknown: dict[bytes, None] = {}
+        """Keys whose types the server has to be asked for first."""
+        self.size = 0
+        """Bytes of the clients' commands."""
+        self.wrong: set[int] = set()
+        """Positions of native commands whose reply was not the expected one."""

@@ -1,0 +1,73 @@
+"""Increments of one commit that the server has not been sent yet: it gets one INCRBY a key, however many there are.
+
+The replies need no server: the gateway knows each number, and the one INCRBY is checked to the digit. What is open is
+sent before anything in the commit can see it: a read of its key, a removal, the end of its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Plan
+
+
+class _Increment:
+    """index: place of the effect in its message. total: its delta. base: the number that the server has, if less was
+    sent than is known.
+    """
+
+    __slots__ = ("base", "index", "total")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.total = 0
+        self.base: int | None = None
+
+
+class OpenIncrements:
+    """By key."""
+
+    def __init__(self, plan: Plan, keyspace: Keyspace) -> None:
+        self._plan = plan
+        self._keyspace = keyspace
+        self._open: dict[bytes, _Increment] = {}
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The keys, in the order in which they came."""
+        return iter(self._open)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._open
+
+    def add(self, key: bytes, delta: int, index: int) -> bool:
+        """The number under the key grows. Returns whether that is a new effect, to be at `index`."""
+        increment = self._open.get(key)
+        is_new = increment is None
+        if increment is None:
+            increment = self._open[key] = _Increment(index)
+        increment.total += delta
+        base = self._keyspace.count(key, delta, self._plan)
+        if increment.base is None:
+            increment.base = base
+        return is_new
+
+    def show(self, keys: Collection[bytes]) -> None:
+        """Have the server count what is open under these keys, or under all if none is given."""
+        if self._open:
+            for key in keys or self._open:
+                if (increment := self._open.get(key)) is not None:
+                    self._show(key, increment)
+
+    def take(self, key: bytes) -> tuple[int, int] | None:
+        """End the effect, if one is open: its place and its delta. The server is to count all of it."""
+        increment = self._open.pop(key, None)
+        if increment is None:
+            return None
+        self._show(key, increment)
+        return increment.index, increment.total
+
+    def _show(self, key: bytes, increment: _Increment) -> None:
+        base, increment.base = increment.base, None
+        if base is not None:
+            self._keyspace.show_number(key, base, self._plan)
