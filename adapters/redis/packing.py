@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.server import pack
 
 SLICE_WORDS = 32_768
@@ -24,6 +25,7 @@ class SlicedCommand:
         self._pieces.append(_without_header(self._words[self._at : self._at + SLICE_WORDS]))
         self._at += SLICE_WORDS
         if self._at < len(self._words):
+            crash_point("slice-packed")
             return False
         self.packed = b"".join(self._pieces)
         return True
