@@ -75,7 +75,7 @@ def dying_at(
     process = gateway.process
     assert process is not None
     yield
-    assert process.wait(60) == -9, "the gateway passed the point and lived"
+    assert process.wait(60) == -9, gateway.obituary()
     gateway.forget_process()
     gateway.launch()
     gateway.wait_ready()

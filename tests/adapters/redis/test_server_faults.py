@@ -104,7 +104,7 @@ def test_joiner_killed_at_a_named_point_is_let_in_later(
     region.close()
     process = region.gateway.process
     assert process is not None
-    assert process.wait(60) == 0
+    assert process.wait(60) == 0, region.gateway.obituary()
     region.gateway.forget_process()
     with load(cluster, f"joins-{point}", refilled="c") as running:
         running.clients["a"].wait_for(20)
