@@ -101,7 +101,7 @@ def test_a_gateway_killed_at_random_moments_loses_and_doubles_nothing(
 ) -> None:
     rng = Random(first_seed())
     with load(cluster, "random") as running:
-        for _ in range(examples(5)):
+        for _ in range(examples(3)):
             name = rng.choice(NAMES)
             gateway = cluster[name].gateway
             running.clients[name].wait_for(rng.randint(1, 90))
