@@ -26,7 +26,8 @@ class Kind(enum.StrEnum):
     """What a line tells. FROZEN is reserved.
 
     An operation on the membership is a message like any other, with a SEND or DELIVER line. JOIN,
-    LEAVE and EVICT come behind the line of the message that brought them about.
+    LEAVE, EVICT and RAISE come behind the line of the message that brought them about, LEVEL
+    behind the STABLE of its raise.
     """
 
     SEND = "SEND"
@@ -40,6 +41,8 @@ class Kind(enum.StrEnum):
     JOIN = "JOIN"
     LEAVE = "LEAVE"
     EVICT = "EVICT"
+    RAISE = "RAISE"
+    LEVEL = "LEVEL"
     FROZEN = "FROZEN"
 
 
@@ -57,7 +60,9 @@ class Event:
     JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the
     incarnations whose place it takes, if any. LEAVE: `origin` has left, with its message `counter`. EVICT:
     `origin` is evicted, its messages up to `counter` count; `op` is "forced" if that was done without
-    a majority. A SEND with `reissues` sends again
+    a majority. RAISE: the operation `origin`, `counter` asks for the format level `level`; LEVEL: it
+    has brought that level into force at this member. `level` of a START or VIEW: the one in force
+    there, if the group has one. A SEND with `reissues` sends again
     what an earlier incarnation had sent as that message, and the group has not.
     """
 
@@ -81,10 +86,11 @@ class Event:
     member: str | None = None
     replaces: tuple[str, ...] | None = None
     reissues: Dot | None = None
+    level: int | None = None
 
     @property
     def dot(self) -> Dot:
-        """The message of a SEND, DELIVER, STABLE, JOIN or LEAVE; of an EVICT the last that counts."""
+        """The message of a SEND, DELIVER, STABLE, JOIN, LEAVE, RAISE or LEVEL; of an EVICT the last that counts."""
         assert self.origin is not None and self.counter is not None
         return Dot(self.origin, self.counter)
 

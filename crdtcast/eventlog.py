@@ -12,7 +12,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,7 +53,8 @@ class LogTail:
     log yet.
 
     `vector` covers what was logged as sent or delivered (and what START began from), `stable`
-    what was logged as stable, `members` who was said to be one. A node that restarts compares them with
+    what was logged as stable, `members` who was said to be one, `level` the format level that was said to be
+    in force, `raised` the raises that were told. A node that restarts compares them with
     its own state and logs again what its last commit had not logged. `torn` is the number of lines cut off.
     """
 
@@ -63,6 +64,8 @@ class LogTail:
     stable: dict[str, int] = field(default_factory=dict)
     torn: int = 0
     members: tuple[str, ...] = ()
+    level: int | None = None
+    raised: frozenset[Dot] = frozenset()
 
 
 class EventLog:
@@ -120,6 +123,8 @@ class EventLog:
         self._vector = dict(tail.vector)
         self._stable = dict(tail.stable)
         self._members = list(tail.members)
+        self._level = tail.level
+        self._raised = set(tail.raised)
         self._heads: dict[str, str] = {}
         self._line_head = (
             f'{{"version":{SCHEMA_VERSION},"group":{json.dumps(group)},'
@@ -156,18 +161,35 @@ class EventLog:
         """Whom this log has told to be members."""
         return self._members
 
+    @property
+    def level(self) -> int | None:
+        """The format level that this log has told to be in force."""
+        return self._level
+
+    @property
+    def raised(self) -> Collection[Dot]:
+        """The raises of the format level that this log has told; since the last rotation before a restart."""
+        return self._raised
+
     # --- events ---------------------------------------------------------------------------------
 
-    def start(self, vector: Vector, members: Iterable[str], stable: Vector | None = None) -> None:
+    def start(
+        self,
+        vector: Vector,
+        members: Iterable[str],
+        stable: Vector | None = None,
+        level: int | None = None,
+    ) -> None:
         """The replica begins, or goes on after a restart, with everything under `vector` delivered.
 
         `members` are the names of the group; where members come and go, the incarnation ids of
         all that are members in the state begun from, its own included. A member that joins begins
         with the vector of the snapshot it was given. `stable`, if known, is what had been told as
         stable before: only with it can the audit see that a message from before the start never
-        becomes stable.
+        becomes stable. `level` is the format level in force, where the group has one.
         """
         self._members = sorted(members)
+        self._level = level
         told = "" if stable is None else f'"deps":{self._dots(stable.items())},'
         self._append(f'"kind":"START",{told}{self._vector_and_members(vector)}')
         merge_into(self._vector, vector)
@@ -237,6 +259,16 @@ class EventLog:
         self._change(Kind.EVICT, Dot(incarnation, cut), ',"op":"forced"' if forced else "")
         self._members = [member for member in self._members if member != incarnation]
 
+    def asked_to_raise(self, level: int, dot: Dot) -> None:
+        """The operation `dot`, just delivered or sent here, asks for a higher format level."""
+        self._change(Kind.RAISE, dot, f',"level":{level}')
+        self._raised.add(dot)
+
+    def level_in_force(self, level: int, dot: Dot) -> None:
+        """The raise `dot`, just told stable here, has brought this format level into force."""
+        self._change(Kind.LEVEL, dot, f',"level":{level}')
+        self._level = level
+
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
         """All operations of `object` under the cut `vector`, and none beyond, give a value with
         this `digest`.
@@ -302,7 +334,9 @@ class EventLog:
         return json.dumps({o: counter for o, counter in vector.items() if counter})
 
     def _vector_and_members(self, vector: Vector) -> str:
-        return f'"vector":{self._map(vector)},"op":{json.dumps(json.dumps(self._members))}'
+        level = "" if self._level is None else f',"level":{self._level}'
+        members = json.dumps(json.dumps(self._members))
+        return f'"vector":{self._map(vector)},"op":{members}{level}'
 
     def _view(self, vector: Vector) -> str:
         told = self._dots(self._stable.items())
@@ -452,6 +486,8 @@ class EventLog:
         vector: dict[str, int] = {}
         stable: dict[str, int] = {}
         members: set[str] = set()
+        level: int | None = None
+        raised: set[Dot] = set()
         for event in _events(max(segments[wanted])):
             seq = max(seq, event.seq)
             if event.kind in (Kind.SEND, Kind.DELIVER):
@@ -462,11 +498,18 @@ class EventLog:
                 merge_into(vector, event.vector or {})
                 merge_into(stable, dict(event.deps or ()))
                 members = set(json.loads(event.op or "[]"))
+                level = event.level
             elif event.kind == Kind.JOIN and event.member is not None:
                 members.add(event.member)
             elif event.kind in (Kind.LEAVE, Kind.EVICT):
                 members.discard(event.dot.origin)
-        return LogTail(wanted, seq, vector, stable, torn, tuple(sorted(members)))
+            elif event.kind == Kind.RAISE:
+                raised.add(event.dot)
+            elif event.kind == Kind.LEVEL:
+                level = event.level
+        return LogTail(
+            wanted, seq, vector, stable, torn, tuple(sorted(members)), level, frozenset(raised)
+        )
 
 
 def check_directory(directory: Path) -> None:

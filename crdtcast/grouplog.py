@@ -29,6 +29,8 @@ class GroupLog:
         self._log = log
         self._members = set(engine.members if told is None else told)
         self._ended = set(engine.ended).difference(told or ())
+        self._raised = set(log.raised)
+        self._level = log.level or 0
 
     def start(self, own: int | None = None) -> None:
         """The engine was founded, has joined, or goes on after a restart. own: how many messages this
@@ -36,7 +38,14 @@ class GroupLog:
         """
         engine = self._engine
         vector = engine.vector if own is None else {**engine.vector, engine.me: own}
-        self._log.start(vector, engine.members, engine.stable)
+        level = engine.level
+        self._log.start(vector, engine.members, engine.stable, level)
+        self.started_at(level)
+
+    def started_at(self, level: int) -> None:
+        """A START line has told that this format level is in force."""
+        self._level = level
+        self._levels()
 
     def polled(self, delivery: Delivery, issued: Iterable[Tag] = ()) -> None:
         """`poll` has returned this."""
@@ -57,6 +66,7 @@ class GroupLog:
         """`poll_stable` has returned these."""
         for tag in tags:
             self._log.stable(tag.dot)
+        self._levels()
 
     def issued(self, tags: Iterable[Tag]) -> None:
         """The engine has sent these membership operations, if any, and may know other members now."""
@@ -64,6 +74,7 @@ class GroupLog:
             self._log.send(tag)
         self._joins()
         self._ends()
+        self._levels()
 
     def operation(self, message: Message) -> None:
         """The line of this membership operation was written just now, and the engine may be far ahead: by now it may
@@ -99,6 +110,17 @@ class GroupLog:
         for that, so they are told of before, if all that counts of them is told already.
         """
         self._told_to_have_ended(sorted(self._engine.tombs.items()))
+
+    def _levels(self) -> None:
+        """A raise counts as stable from its own STABLE on; the engine may be ahead of that."""
+        log = self._log
+        for raised in self._engine.raises:
+            if raised.dot not in self._raised and covers(log.vector, raised.dot):
+                self._raised.add(raised.dot)
+                log.asked_to_raise(raised.level, raised.dot)
+            if raised.level > self._level and covers(log.told_stable, raised.dot):
+                self._level = raised.level
+                log.level_in_force(raised.level, raised.dot)
 
     def _joins(self, told: Vector | None = None) -> None:
         engine = self._engine

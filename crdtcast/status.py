@@ -72,13 +72,31 @@ class RepairStatus:
 
 @dataclass(frozen=True, slots=True)
 class FormatStatus:
-    """Of a group whose members come and go. level: that may be used. agreed: that this member has agreed to read.
-    outdated: one that was asked for and that this program does not read: it takes no writes until it is upgraded.
+    """level: that may be used. agreed: that this member has agreed to read. outdated: one that was asked for and that
+    this program does not read: it takes no writes until it is upgraded. Of gateways with fixed members level and
+    agreed are the operator's.
     """
 
     level: int
     agreed: int
     outdated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonStatus:
+    """Of a gateway, which compares its keys with other members'. found, put_right: keys that were changed past a
+    gateway, since start. differing: keys that differ now. disputed: keys that are refused, since nothing tells who is
+    right. rounds: whole ones. since: the end of the last one; keys, left_out: compared in it, and left out of it.
+    """
+
+    found: int
+    put_right: int
+    differing: int
+    disputed: int
+    rounds: int
+    since: float | None
+    keys: int
+    left_out: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +111,7 @@ class Status:
     those who are gone.
     stability_lag: age of the oldest message that is not stable here. vector: what is
     delivered, by incarnation. clock_drift_refused: time stamps of others that were too far ahead.
-    journal: what the journal says of itself; None in memory.
+    journal: what the journal says of itself; None in memory. comparison: None but at gateways.
     """
 
     node: str
@@ -121,6 +139,7 @@ class Status:
     vector: Mapping[str, int]
     clock_drift_refused: int
     journal: Mapping[str, Any] | None
+    comparison: ComparisonStatus | None = None
 
 
 def status(
@@ -129,8 +148,13 @@ def status(
     clock_drift_refused: int = 0,
     journal: Mapping[str, Any] | None = None,
     most_bytes: int | None = None,
+    level: int | None = None,
+    comparison: ComparisonStatus | None = None,
 ) -> Status:
-    """Of the member that runs there. Looks at all members, and copies the vector."""
+    """Of the member that runs there. Looks at all members, and copies the vector.
+
+    level: the operator's format level, where the members are fixed.
+    """
     engine = runtime.driven()
     endpoint, group = _place(runtime)
     watching = endpoint.watching()
@@ -147,7 +171,7 @@ def status(
         standing=_standing(engine).value,
         address=format_address(endpoint.address) if endpoint.listening else "",
         caught_up=is_caught_up(engine, suspects),
-        format=_format(engine),
+        format=_format(engine, level),
         members=members,
         suspects=tuple(
             SuspectStatus(name, suspect.level, suspect.since, suspect.silence)
@@ -179,6 +203,7 @@ def status(
         vector=dict(engine.vector),
         clock_drift_refused=clock_drift_refused,
         journal=journal,
+        comparison=comparison,
     )
 
 
@@ -233,10 +258,10 @@ def _standing(engine: Core) -> Standing:
     return engine.standing if isinstance(engine, GroupEngine) else Standing.MEMBER
 
 
-def _format(engine: Core) -> FormatStatus | None:
+def _format(engine: Core, level: int | None) -> FormatStatus | None:
     if isinstance(engine, GroupEngine):
         return FormatStatus(engine.level, engine.agreed, engine.outdated)
-    return None
+    return None if level is None else FormatStatus(level, level, None)
 
 
 def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatus, ...]:

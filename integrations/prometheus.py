@@ -30,6 +30,17 @@ _COUNTERS = {
     "delivered": "Messages of others that are delivered",
     "clock_drift_refused": "Time stamps of others that were too far ahead",
 }
+_COMPARISON_GAUGES = {
+    "differing": "Keys that differ from other members'",
+    "disputed": "Keys that are refused, since nothing tells which member is right",
+    "keys": "Keys compared in the last whole round",
+    "left_out": "Keys that the last whole round had to leave out",
+}
+_COMPARISON_COUNTERS = {
+    "found": "Keys that were found changed past a gateway",
+    "put_right": "Keys that were put right",
+    "rounds": "Whole rounds of comparing keys",
+}
 _REPAIRS = {
     "repeated": "Messages sent again",
     "duplicates": "Messages that came again",
@@ -81,6 +92,8 @@ class StatusCollector:
             if each.most_bytes is not None:
                 most.add_metric([each.node, each.group], each.most_bytes)
         yield most
+        yield from self._of_formats()
+        yield from self._of_comparison()
         yield from self._of_peers()
         refused = CounterMetricFamily(
             "crdtcast_connections_refused", "Connections refused", labels=[*labels, "reason"]
@@ -93,6 +106,45 @@ class StatusCollector:
             gauge = GaugeMetricFamily(f"crdtcast_{key}", about, labels=labels)
             gauge.add_metric(self._labels, value)
             yield gauge
+
+    def _of_formats(self) -> Iterator[Metric]:
+        labels = ["node", "group"]
+        level = GaugeMetricFamily(
+            "crdtcast_format_level", "The format level that may be used", labels=labels
+        )
+        outdated = GaugeMetricFamily(
+            "crdtcast_outdated", "Whether its program is too old for its group", labels=labels
+        )
+        for each in self._statuses:
+            if each.format is not None:
+                level.add_metric([each.node, each.group], each.format.level)
+                outdated.add_metric([each.node, each.group], each.format.outdated is not None)
+        yield from (level, outdated)
+
+    def _of_comparison(self) -> Iterator[Metric]:
+        labels = ["node", "group"]
+        compared = [
+            ([each.node, each.group], each.comparison)
+            for each in self._statuses
+            if each.comparison is not None
+        ]
+        for key, about in _COMPARISON_GAUGES.items():
+            gauge = GaugeMetricFamily(f"crdtcast_compare_{key}", about, labels=labels)
+            for label, found in compared:
+                gauge.add_metric(label, getattr(found, key))
+            yield gauge
+        for key, about in _COMPARISON_COUNTERS.items():
+            counter = CounterMetricFamily(f"crdtcast_compare_{key}", about, labels=labels)
+            for label, found in compared:
+                counter.add_metric(label, getattr(found, key))
+            yield counter
+        age = GaugeMetricFamily(
+            "crdtcast_compare_round_age_seconds", "Since the last whole round", labels=labels
+        )
+        for label, found in compared:
+            if found.since is not None:
+                age.add_metric(label, found.since)
+        yield age
 
     def _of_peers(self) -> Iterator[Metric]:
         labels = ["node", "group", "peer"]

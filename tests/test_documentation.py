@@ -1,5 +1,6 @@
 """What the documentation says is there is there: examples, links, commands."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from crdtcast.cli import SUBCOMMANDS
 
+CITING = ("crdtcast.adapters.redis", "crdtcast.datatypes", "crdtcast.conformance")
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
 
@@ -30,6 +32,19 @@ def test_the_readme_shows_the_embedding_example_as_it_is() -> None:
     readme = (ROOT / "README.md").read_text()
     example = (ROOT / "examples" / "embedding.py").read_text()
     assert f"<!-- examples/embedding.py -->\n```python\n{example}```" in readme
+
+
+def test_every_house_rule_that_the_code_cites_is_explained() -> None:
+    rules = (ROOT / "docs" / "redis-rules.md").read_text()
+    explained = set(re.findall(r"^\| \*\*(H\d+)\*\* \| \S", rules, flags=re.MULTILINE))
+    folders = [Path(importlib.import_module(name).__file__ or "").parent for name in CITING]
+    cited = {
+        rule
+        for folder in folders
+        for file in folder.rglob("*.py")
+        for rule in re.findall(r"\bH\d+\b", file.read_text())
+    }
+    assert cited and cited <= explained, cited - explained
 
 
 def test_the_subcommands_that_the_pages_show_exist() -> None:

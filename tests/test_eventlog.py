@@ -82,7 +82,7 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     assert (view.kind, json.loads(view.op or "")) == (Kind.VIEW, ["a", "b", "c"])
     assert (stop.kind, stop.entries) == (Kind.STOP, 2)
     assert names(tmp_path) == [f"g--a--{ME}--000000000001.jsonl"]
-    assert len(COLUMNS) == 20
+    assert len(COLUMNS) == 21
 
 
 def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path) -> None:
@@ -112,6 +112,27 @@ def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path
     assert json.loads(view.op or "") == [ME], "a segment begins with the members of that time"
     assert (again.member, again.replaces) == (third, None)
     assert EventLog.recover(tmp_path, "a").vector == {OTHER: 4, ME: 1}
+
+
+def test_the_format_level_is_told_and_found_again(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.start({}, [ME, OTHER], level=1)
+    log.deliver(Dot(OTHER, 1))
+    log.asked_to_raise(2, Dot(OTHER, 1))
+    log.stable(Dot(OTHER, 1))
+    log.flush()
+    pending = EventLog.recover(tmp_path, "a")
+    assert (pending.level, pending.raised) == (1, {Dot(OTHER, 1)})
+    log.close()
+    log.level_in_force(2, Dot(OTHER, 1))
+    log.deliver(Dot(OTHER, 2))
+    log.close()
+
+    _, start, _, raised, _, view, level, _ = events(tmp_path)
+    assert (start.level, view.level) == (1, 1)
+    assert (raised.kind, raised.dot, raised.level) == (Kind.RAISE, Dot(OTHER, 1), 2)
+    assert (level.kind, level.dot, level.level) == (Kind.LEVEL, Dot(OTHER, 1), 2)
+    assert EventLog.recover(tmp_path, "a").level == 2
 
 
 @pytest.mark.parametrize(

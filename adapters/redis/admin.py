@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.durability import PROMISES
+from crdtcast.adapters.redis.probes import member_status
 from crdtcast.adapters.redis.resp import OK, ReplyError
 from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.service.policy import level_to_raise
 from crdtcast.status import as_json
-from crdtcast.status import status as status_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.belonging import Belonging
@@ -210,10 +210,8 @@ class Admin:
             status["yielded"] = gateway.belonging.yielded if gateway.belonging else 0
         if node is not None:
             status["links"] = {name: asdict(link) for name, link in node.status().items()}
-        if (runtime := gateway.runtime) is not None:
-            # What every member tells, whatever it runs: see docs/operations.md.
-            drift = gateway.hlc.refused
-            status["member"] = as_json(status_of(runtime, clock_drift_refused=drift))
+        if gateway.runtime is not None:
+            status["member"] = as_json(member_status(gateway))
         return status
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.census import described
+from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
@@ -79,6 +80,7 @@ class Writer:
                 ("SELECT", 0),
             ]
         )
+        crash_point("copy-begun")
 
     async def _named(self, prefix: bytes) -> list[bytes]:
         names: list[bytes] = []
@@ -94,11 +96,13 @@ class Writer:
     async def asking(self, base: str) -> None:
         """We are about to ask to be let in under this id; whoever goes on after a crash has to replace it."""
         await self._call_there([("SADD", metadata.JOINING, base)])
+        crash_point("join-about-to-be-asked")
 
     async def write(self, rows: Iterable[Row]) -> None:
         """Take in some keys."""
         for some in _some(commands_for(rows, self._db, self._hiding)):
             await self._call(some)
+        crash_point("copy-slice-written")
 
     async def finish(self, ending: Ending, state: StoredState, entry: Entry) -> None:
         """The last keys, and everything that a restart needs, at once."""
@@ -123,6 +127,7 @@ class Writer:
                 ("SELECT", 0),
             ]
         )
+        crash_point("join-finished")
 
     async def _call_there(self, commands: list[Words]) -> Replies:
         replies = await self._call([("SELECT", self._db), *commands, ("SELECT", 0)])

@@ -17,6 +17,7 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.arriving import Arriving, Writer, stored_state
 from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.durability import Mark
+from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.giving import Giver
 from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.inspection import Inspection, inspect
@@ -276,6 +277,7 @@ class Belonging:
         gateway.write_file(
             state, found
         )  # first: it has said nothing yet, should this end in between
+        crash_point("join-noted-in-file")
         await writer.finish(ending, state, entry)
 
     def _tell_progress(self, received: int, total: int) -> None:

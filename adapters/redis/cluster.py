@@ -32,6 +32,9 @@ LONGEST_PAUSE = 0.1
 costs them time that they need to come together."""
 
 
+PROGRAM = ("-m", "crdtcast")
+
+
 @dataclass(slots=True)
 class GatewayProcess:
     """One `crdtcast gateway` as a child process. `arguments` are its command-line words."""
@@ -41,7 +44,7 @@ class GatewayProcess:
     peer_port: int
     directory: Path
     arguments: list[str]
-    program: tuple[str, ...] = ("-m", "crdtcast")
+    program: tuple[str, ...] = PROGRAM
     """What Python runs: another one stands for another version."""
     process: subprocess.Popen[bytes] | None = None
     incarnation: str = ""
@@ -346,9 +349,14 @@ class OpenCluster(LocalCluster):
         return region
 
     def begin(
-        self, name: str, *, through: str | None = None, arguments: Iterable[str] = ()
+        self,
+        name: str,
+        *,
+        through: str | None = None,
+        arguments: Iterable[str] = (),
+        program: tuple[str, ...] = PROGRAM,
     ) -> Region:
-        """As `add`, without waiting for the join."""
+        """As `add`, without waiting for the join. program: see `GatewayProcess`."""
         port, peer_port = free_ports(2)
         server = self.server_of(name)
         words = self.own_arguments(name, server, port, peer_port)
@@ -360,7 +368,7 @@ class OpenCluster(LocalCluster):
         if self.log_directory is not None:
             words += ["--log-dir", str(self.log_directory)]
         words += [*self.arguments, *arguments]
-        gateway = GatewayProcess(name, port, peer_port, self.directory, words)
+        gateway = GatewayProcess(name, port, peer_port, self.directory, words, program)
         region = self.regions[name] = Region(name, server, gateway)
         self.names = (*self.names, name)
         gateway.launch()

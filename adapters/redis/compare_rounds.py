@@ -25,6 +25,7 @@ from crdtcast.adapters.redis.key_comparison import (
 )
 from crdtcast.adapters.redis.key_digests import Look
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, NotReadyError
+from crdtcast.status import ComparisonStatus
 
 BASIS_KEYS = 1_000_000
 """So many keys, or fewer, take one period; more take longer, in proportion."""
@@ -94,6 +95,7 @@ class CompareRounds:
         self.rounds = 0
         self.put_right = 0
         """Keys, since start."""
+        self._ended_at: float | None = None
         self.current, self.last = Round(), Round()
 
     # In the background
@@ -160,6 +162,7 @@ class CompareRounds:
     def _end_round(self) -> None:
         self.last = self.current
         self.rounds += 1
+        self._ended_at = trio.current_time()
         kinds = ", ".join(f"{n} ({kind})" for kind, n in sorted(self.last.not_replicated.items()))
         if kinds and self.rounds == 1:
             self._log.warning(
@@ -263,6 +266,20 @@ class CompareRounds:
                 "found": dict(last.found),
             },
         }
+
+    def outline(self) -> ComparisonStatus:
+        """For the status of the member."""
+        ended, last = self._ended_at, self.last
+        return ComparisonStatus(
+            found=self._comparison.changed,
+            put_right=self.put_right,
+            differing=len(self._differing),
+            disputed=self._comparison.disputed,
+            rounds=self.rounds,
+            since=None if ended is None else trio.current_time() - ended,
+            keys=last.keys - last.left_out,
+            left_out=last.left_out,
+        )
 
     # At once
 

@@ -444,9 +444,10 @@ class Gateway:
         executed = replies[2 + len(identity)]
         if executed is None:
             raise ServerError("another gateway is taking this server at this moment")
-        failed = [reply for reply in (executed, *replies) if isinstance(reply, Exception)]
-        if failed:
-            raise ServerReadOnlyError(f"the server refuses to store metadata: {failed[-1]}")
+        # What could not be queued says why; the error of EXEC only says that there was such a one.
+        failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if failed is not None:
+            raise ServerReadOnlyError(f"the server refuses to store metadata: {failed}")
 
     def _resume(
         self,
@@ -572,6 +573,7 @@ class Gateway:
             stable=state.stable,
             unstable=unstable,
             reported=[dot for dot in state.reported if not covers(told_stable, dot)],
+            level=self.formats.in_force(engine),
             group=group,
         )
 

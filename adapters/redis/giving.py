@@ -8,14 +8,11 @@ holds the join. Nothing of an admission leaves before that commit is synced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import trio
-
 from crdtcast.adapters.redis.census import take_census
-from crdtcast.adapters.redis.recorder import Read
+from crdtcast.adapters.redis.own_reads import Pending, read_together, replies_to
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, reads_of
 from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
@@ -35,30 +32,6 @@ _FEW_KEYS = 500
 """So many keys may be left for the admission itself."""
 _ROUNDS = 5
 """Rounds over the keys that change while they are copied; if there are still many then, the admission takes longer."""
-
-
-class Pending:
-    """Reads at one instant: `done` when all are answered, or `lost` with the connection."""
-
-    def __init__(self, reads: Iterable[Read]) -> None:
-        self.lost = False
-        self.done = trio.Event()
-        self.reads: list[Read] = [
-            (command, partial(self._take, callback)) for command, callback in reads
-        ]
-        self._left = len(self.reads)
-        if not self._left:
-            self.done.set()
-
-    def _take(self, callback: object, reply: object) -> None:
-        self._left -= 1
-        if isinstance(reply, ServerError):
-            self.lost = True
-        elif not self.lost:
-            assert callable(callback)
-            callback(reply)
-        if not self._left:
-            self.done.set()
 
 
 class _Guest(Guest):
@@ -166,11 +139,8 @@ class Giver(Hosting[_Guest]):
         rows: list[Row] = []
         gateway = self._gateway
         hidden = gateway.committer.keyspace.hidden
-        pending = Pending(reads_of(names, hidden, gateway.options.metadata_db, rows.append))
-        gateway.ask(pending.reads)
-        await pending.done.wait()
-        if pending.lost:
-            raise ServerError("the connection with the server broke while keys were read")
+        reads = reads_of(names, hidden, gateway.options.metadata_db, rows.append)
+        await read_together(gateway.ask, reads)
         slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
         guest.place += 1
         return slice_
@@ -182,11 +152,8 @@ class Giver(Hosting[_Guest]):
         return len(guest.dirty) <= _FEW_KEYS or guest.rounds >= _ROUNDS
 
     async def _ask(self, commands: list[list[bytes]]) -> list[object]:
-        replies: list[object] = []
-        pending = Pending((command, replies.append) for command in commands)
-        self._gateway.ask(pending.reads)
-        await pending.done.wait()
-        if pending.lost or any(isinstance(reply, Exception) for reply in replies):
+        replies = await replies_to(self._gateway.ask, commands)
+        if any(isinstance(reply, Exception) for reply in replies):
             raise ServerError(f"the server does not answer: {replies!r:.200}")
         return replies
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from crdtcast.eventlog import EventLog
-from crdtcast.tags import Dot, Tag, Vector
+from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 
 class HeldLog(EventLog):
@@ -21,6 +21,7 @@ class HeldLog(EventLog):
         self.number = 0
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._known = dict(super().vector)
+        self._known_stable = dict(super().told_stable)
 
     def synced(self, number: int) -> None:
         """Nothing can take back the commits up to this one."""
@@ -38,13 +39,25 @@ class HeldLog(EventLog):
         """With what waits to be written."""
         return self._known
 
+    @property
+    def told_stable(self) -> Vector:
+        """With what waits to be written."""
+        return self._known_stable
+
     def _hold(self, line: Callable[[], None]) -> None:
         self._held.append((self.number, line))
 
-    def start(self, vector: Vector, members: Iterable[str], stable: Vector | None = None) -> None:
-        kept = dict(vector)
+    def start(
+        self,
+        vector: Vector,
+        members: Iterable[str],
+        stable: Vector | None = None,
+        level: int | None = None,
+    ) -> None:
+        kept, kept_stable = dict(vector), dict(stable or {})
         self._known |= kept
-        self._hold(partial(super().start, kept, sorted(members), dict(stable or {})))
+        merge_into(self._known_stable, kept_stable)
+        self._hold(partial(super().start, kept, sorted(members), kept_stable, level))
 
     def send(
         self,
@@ -61,6 +74,7 @@ class HeldLog(EventLog):
         self._hold(partial(super().deliver, dot))
 
     def stable(self, dot: Dot) -> None:
+        self._known_stable[dot.origin] = dot.counter
         self._hold(partial(super().stable, dot))
 
     def joined(self, member: str, dot: Dot, *, replaces: Iterable[str] = ()) -> None:
@@ -71,6 +85,12 @@ class HeldLog(EventLog):
 
     def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
         self._hold(partial(super().evicted, incarnation, cut, forced=forced))
+
+    def asked_to_raise(self, level: int, dot: Dot) -> None:
+        self._hold(partial(super().asked_to_raise, level, dot))
+
+    def level_in_force(self, level: int, dot: Dot) -> None:
+        self._hold(partial(super().level_in_force, level, dot))
 
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
         self._hold(partial(super().state, object, dict(vector), digest))

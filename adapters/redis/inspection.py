@@ -11,7 +11,7 @@ import msgpack
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Durability, Found
-from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.adapters.redis.server_monitor import parse_sections
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.messages import Message
@@ -45,89 +45,65 @@ class Inspection:
 
 async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     """Ask everything. Raises ServerError if the server fails, ConfigurationError if it cannot be used as it is."""
-    (
-        info_reply,
-        config,
-        commands,
-        keys,
-        selected,
-        size,
-        state,
-        store,
-        fence,
-        damaged,
-        disputed,
-        joining,
-        parked,
-    ) = await server.call(
-        [
-            ("INFO",),
-            ("CONFIG", "GET", "*append*"),
-            ("COMMAND",),
-            ("DBSIZE",),
-            ("SELECT", metadata_db),
-            ("DBSIZE",),
-            ("GET", metadata.STATE),
-            ("HGETALL", metadata.STORE),
-            ("GET", metadata.FENCE),
-            ("SMEMBERS", metadata.DAMAGED),
-            ("SMEMBERS", metadata.DISPUTED),
-            ("SMEMBERS", metadata.JOINING),
-            ("GET", metadata.PARKED),
-        ]
-    )
-    if isinstance(selected, Exception):
+    questions: dict[str, Words] = {
+        "info": ("INFO",),
+        "config": ("CONFIG", "GET", "*append*"),
+        "commands": ("COMMAND",),
+        "keys": ("DBSIZE",),
+        "selected": ("SELECT", metadata_db),
+        "size": ("DBSIZE",),
+        "state": ("GET", metadata.STATE),
+        "store": ("HGETALL", metadata.STORE),
+        "fence": ("GET", metadata.FENCE),
+        "damaged": ("SMEMBERS", metadata.DAMAGED),
+        "disputed": ("SMEMBERS", metadata.DISPUTED),
+        "joining": ("SMEMBERS", metadata.JOINING),
+        "parked": ("GET", metadata.PARKED),
+    }
+    replies = await server.call(list(questions.values()))
+    told: dict[str, Any] = dict(zip(questions, replies, strict=True))
+    if isinstance(told["selected"], Exception):
         raise ConfigurationError(
-            f"the server has no database {metadata_db} for the metadata ({selected}): choose one "
-            "with --metadata-db"
+            f"the server has no database {metadata_db} for the metadata ({told['selected']}): choose "
+            "one with --metadata-db"
         )
-    for reply in (
-        info_reply,
-        commands,
-        keys,
-        size,
-        state,
-        store,
-        fence,
-        damaged,
-        disputed,
-        joining,
-        parked,
-    ):
-        if isinstance(reply, Exception):
+    for question, reply in told.items():
+        if isinstance(reply, Exception) and question != "config":  # some hosts do not allow that
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
             )
     info = dict(
-        chain.from_iterable(fields.items() for fields in parse_sections(info_reply).values())
+        chain.from_iterable(fields.items() for fields in parse_sections(told["info"]).values())
     )
     refuse_unusable(info)
     hidden = await _hidden_keys(server)
     await server.call([("SELECT", 0)])
     version = _version(info.get("redis_version", "0"))
-    rows = dict(zip(store[::2], store[1::2], strict=True))
+    rows = dict(zip(told["store"][::2], told["store"][1::2], strict=True))
+    joining = frozenset(i.decode() for i in told["joining"] if i) if told["joining"] else None
     return Inspection(
         found=Found(
             run_id=info.get("run_id", ""),
             role=info.get("role", "master"),
-            durability=durability(info, config, version),
-            state=StoredState.decode(state) if state is not None else None,
-            keys=keys,
+            durability=durability(info, told["config"], version),
+            state=None if told["state"] is None else StoredState.decode(told["state"]),
+            keys=told["keys"],
             address=str(server.address),
-            metadata_keys=size - (fence is not None),  # a first start may have got no further
-            unsettled=len(rows) + len(damaged) + len(disputed),
-            joining=None if not joining else frozenset(i.decode() for i in joining if i),
+            metadata_keys=told["size"]
+            - (told["fence"] is not None),  # a first start may have got no further
+            unsettled=len(rows) + len(told["damaged"]) + len(told["disputed"]),
+            joining=joining,
         ),
         unstable=_decoded(rows),
         hidden=hidden,
-        damaged=set(damaged),
-        disputed=set(disputed),
-        parked=parked,
-        fence=_number(fence),
+        damaged=set(told["damaged"]),
+        disputed=set(told["disputed"]),
+        parked=told["parked"],
+        fence=_number(told["fence"]),
         product=info.get("server_name", "redis"),
         version=info.get("valkey_version", info.get("redis_version", "")),
         redis_version=info.get("redis_version", ""),
-        commands=commands,
+        commands=told["commands"],
     )
 
 

@@ -19,7 +19,6 @@ import trio
 
 from crdtcast.adapters.redis.census import has_deadlines
 from crdtcast.adapters.redis.effects import RedisType
-from crdtcast.adapters.redis.giving import Pending
 from crdtcast.adapters.redis.key_digests import (
     DIGEST_BYTES,
     NOTHING,
@@ -37,6 +36,7 @@ from crdtcast.adapters.redis.key_states import (
     read_state,
 )
 from crdtcast.adapters.redis.keyspace import hidden_key
+from crdtcast.adapters.redis.own_reads import read_together
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
 from crdtcast.tags import Vector, dominates
@@ -167,11 +167,7 @@ class KeyComparison:
 
         reads = self._reads_of(keys, hidden, replies)
         last, _ = reads[-1]
-        pending = Pending([*reads[:-1], (last, finish)])
-        self._read(pending.reads)
-        await pending.done.wait()
-        if pending.lost:
-            raise NotReadyError("the connection with the server broke while keys were read")
+        await self._read_together([*reads[:-1], (last, finish)])
         return taken
 
     def _reads_of(
@@ -241,19 +237,14 @@ class KeyComparison:
 
     async def _replies(self, commands: Sequence[Sequence[bytes]]) -> list[object]:
         replies: list[object] = []
-        done = trio.Event()
-
-        def finish(reply: object) -> None:
-            replies.append(reply)
-            done.set()
-
-        reads: list[Read] = [(list(command), replies.append) for command in commands]
-        last, _ = reads.pop()
-        self._read([*reads, (last, finish)])
-        await done.wait()
-        if any(isinstance(reply, ServerError) for reply in replies):
-            raise NotReadyError("the connection with the server broke while keys were read")
+        await self._read_together([(list(command), replies.append) for command in commands])
         return replies
+
+    async def _read_together(self, reads: list[Read]) -> None:
+        try:
+            await read_together(self._read, reads)
+        except ServerError as error:
+            raise NotReadyError(str(error)) from error
 
     async def looks(self, keys: Sequence[bytes], *, deadlines: bool = False) -> list[Look]:
         """Digests of own keys, in their order, not all of one instant. Raises NotReadyError."""
@@ -298,6 +289,16 @@ class KeyComparison:
         return cursor, dict(zip(names, _digests(digests, len(names)), strict=True))
 
     # The comparison
+
+    @property
+    def changed(self) -> int:
+        """Keys that were found changed past a gateway, since start."""
+        return self._committer.changed_behind
+
+    @property
+    def disputed(self) -> int:
+        """Keys of which nothing tells who is right."""
+        return len(self._committer.keyspace.disputed)
 
     async def tell(self, peer: str, keys: Sequence[bytes]) -> None:
         """Have a peer look at these keys itself. Raises NotReadyError."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import hiredis
 import msgpack
 
+from crdtcast.adapters.redis.faults import crash_point
+
 PIECE = 32_768
 """Slots in one turn of the loop: about ten milliseconds."""
 _encode: Callable[[object], bytes] = msgpack.packb
@@ -53,6 +55,7 @@ class Folding:
         self._pieces.append(_encode(self.slots[self._at : self._at + PIECE]))
         self._at += PIECE
         if self._at < len(self.slots):
+            crash_point("piece-encoded")
             return False
         self.slots.encoded = b"".join(self._pieces)
         return True
@@ -81,6 +84,7 @@ class Unfolding:
             if room <= 0:
                 break
         if room <= 0 and self._lists.tell() < len(self.slots.encoded):
+            crash_point("piece-decoded")
             return False
         if self._lists.tell() != len(self.slots.encoded) or not self.slots:
             raise ValueError("slots that break off")

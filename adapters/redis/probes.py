@@ -44,15 +44,28 @@ class GatewayProbes:
         return "not caught up yet"
 
     def status(self) -> Status:
-        """(For `Probes`.) Its journal is its server."""
-        gateway = self._gateway
-        if gateway.runtime is None:
-            raise NotReadyError(not_in(gateway))
-        journal = {
+        """(For `Probes`.)"""
+        return member_status(self._gateway)
+
+
+def member_status(gateway: Gateway) -> Status:
+    """What every member tells, whatever it runs (docs/operations.md). Its journal is its server.
+
+    Raises NotReadyError until it is a member.
+    """
+    engine = gateway.committer.engine
+    if gateway.runtime is None or engine is None:
+        raise NotReadyError(not_in(gateway))
+    return status(
+        gateway.runtime,
+        clock_drift_refused=gateway.hlc.refused,
+        journal={
             "server": str(gateway.options.server),
             "durability": gateway.durability.level.value,
-        }
-        return status(gateway.runtime, clock_drift_refused=gateway.hlc.refused, journal=journal)
+        },
+        level=gateway.formats.in_force(engine),
+        comparison=gateway.rounds.outline(),
+    )
 
 
 def not_in(gateway: Gateway) -> str:

@@ -77,11 +77,13 @@ class Recorder:
         stable: Vector,
         unstable: Sequence[Message],
         reported: Iterable[Dot],
+        level: int,
         group: GroupLog | None = None,
     ) -> None:
         """Go on from what the server holds: write what the last commit had not written, then START.
 
-        `reported` is what the last commit reported stable and the log has not. group: where members come and go.
+        `reported` is what the last commit reported stable and the log has not. level: the format level in force.
+        group: where members come and go.
         """
         self.log, self.keyspace, self.group = log, keyspace, group
         self._floor = dict(vector)
@@ -100,7 +102,9 @@ class Recorder:
                     self._tell(message, incarnation)
             if group is not None:
                 group.issued(())
-        log.start(vector, members, stable)
+        log.start(vector, members, stable, level)
+        if group is not None:
+            group.started_at(level)
         log.flush()
 
     def _tell(self, message: Message, me: str) -> None:

@@ -7,13 +7,12 @@ equal vectors must answer with equal digests.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import trio
 
 from crdtcast.adapters.redis.census import REPLICATED
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
-from crdtcast.exceptions import ServerError
+from crdtcast.adapters.redis.own_reads import replies_to
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
@@ -28,13 +27,14 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
     The vector is the one before the first slice. Keys of types that are not replicated count by their presence.
     """
     recorder = gateway.recorder
+    read = partial(replies_to, gateway.ask)
     vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
     total = keys = 0
     foreign: Counter[str] = Counter()
     cursor = b"0"
     while True:
-        ((cursor, names),) = await _ask(gateway, [[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
-        types = await _ask(gateway, [[b"TYPE", name] for name in names])
+        ((cursor, names),) = await read([[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
+        types = await read([[b"TYPE", name] for name in names])
         for name, kind in zip(names, types, strict=True):
             if isinstance(kind, bytes) and kind not in REPLICATED:
                 foreign[kind.decode(errors="replace")] += 1
@@ -46,7 +46,7 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
             if kind in REPLICATED
         ]
         hidden = gateway.committer.keyspace.hidden
-        for (verb, name), value in zip(reads, await _ask(gateway, reads), strict=True):
+        for (verb, name), value in zip(reads, await read(reads), strict=True):
             if name in hidden or isinstance(value, Exception) or value is None:
                 recorder.touch_again(name)  # told when it has been read with what it hides
                 continue
@@ -64,23 +64,3 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
         "vector": vector,
         "not_replicated": dict(foreign),
     }
-
-
-async def _ask(gateway: Gateway, commands: list[list[bytes]]) -> list[Any]:
-    """Own reads behind the next commit; all of them at one instant."""
-    if not commands:
-        return []
-    replies: list[Any] = []
-    done = trio.Event()
-
-    def take(reply: object) -> None:
-        replies.append(reply)
-        if len(replies) == len(commands):
-            done.set()
-
-    gateway.ask([(command, take) for command in commands])
-    await done.wait()
-    for reply in replies:
-        if isinstance(reply, ServerError):
-            raise reply
-    return replies

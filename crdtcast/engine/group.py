@@ -16,7 +16,7 @@ from crdtcast.engine.admission import (
     check_reader,
 )
 from crdtcast.engine.changes import MembershipChanges
-from crdtcast.engine.level import PROGRAM, Span
+from crdtcast.engine.level import PROGRAM, Raised, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
 from crdtcast.engine.operations import (
     Cut,
@@ -114,6 +114,11 @@ class GroupEngine(MembershipChanges):
     def agreed(self) -> int:
         """The greatest level that this member has agreed to read; it may be in force elsewhere already."""
         return self._levels.agreed
+
+    @property
+    def raises(self) -> tuple[Raised, ...]:
+        """Raises of the level that are delivered here, since the start; those in force included."""
+        return self._levels.heard
 
     @property
     def reads(self) -> Span:

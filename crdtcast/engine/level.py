@@ -41,17 +41,20 @@ class Raised(NamedTuple):
 class Levels:
     """The level of the group, as one member knows it. reads: what its program reads."""
 
-    __slots__ = ("_in_force", "raised", "reads")
+    __slots__ = ("_in_force", "heard", "raised", "reads")
 
     def __init__(self, reads: Span, in_force: int, raised: tuple[Raised, ...]) -> None:
         self.reads = reads
         self.raised = raised
+        self.heard = raised
+        """All raises since this member began, or began again, those in force included: for its event log."""
         self._in_force = in_force
 
     def add(self, level: int, dot: Dot) -> None:
         """A raise was delivered."""
         if level > self._in_force:
             self.raised = (*self.raised, Raised(level, dot))
+            self.heard = (*self.heard, Raised(level, dot))
 
     def in_force(self, stable: Vector) -> int:
         """The level that may be used, now that this much is stable here."""

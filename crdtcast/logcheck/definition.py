@@ -76,6 +76,8 @@ class Definition:
             Kind.JOIN: self.roll.joined,
             Kind.LEAVE: self.roll.left,
             Kind.EVICT: self.roll.evicted,
+            Kind.RAISE: self.roll.asked_to_raise,
+            Kind.LEVEL: self.roll.level_in_force,
         }
         self._since_collection = 0
 
@@ -304,7 +306,7 @@ class Definition:
     def _started(self, me: Member, event: Event, place: Place) -> None:
         self._beginnings.started(me, event, place)
         self._begin(me)
-        self.roll.started(me, event)
+        self.roll.started(me, event, place)
 
     def _claimed(self, me: Member, event: Event, place: Place) -> None:
         if event.entries == 0:

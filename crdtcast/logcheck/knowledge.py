@@ -46,6 +46,7 @@ class Member:
         "exhausted",
         "incarnation",
         "left",
+        "level",
         "log",
         "members",
         "named",
@@ -67,6 +68,8 @@ class Member:
         self.start_stable: Vector = self.base if start is None else told_stable(start, self.base)
         self.named = {*self.base, *listed_members(start)}
         """Origins that its beginning knew; a vector in a log leaves zeros out."""
+        self.level: int | None = None
+        """The format level in force there, as far as its log tells."""
         self.members: set[str] | None = None
         """Incarnation ids, or None: everybody who has a log."""
         self.vector: dict[str, int] = {}

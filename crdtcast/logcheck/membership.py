@@ -32,7 +32,8 @@ class Roll:
         self._gave_up: set[str] = set()
         self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
-        self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
+        self._raised: dict[Dot, int] = {}  # the level that each raise asks for
+        self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "raises": 0, "reissues": 0}
 
     # --- what a member counts as having ---------------------------------------------------------
 
@@ -72,13 +73,15 @@ class Roll:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def started(self, me: Member, event: Event) -> None:
+    def started(self, me: Member, event: Event, place: Place) -> None:
         """Members are listed as ids where they come and go, as names where they are fixed."""
         listed = listed_members(event)
         self.names.update(one.partition(".")[0] for one in listed)
         ids = {one for one in listed if name_of(one)}
         if ids:
             me.members = {*ids, me.incarnation}
+            if event.level is not None:
+                self._set_level(me, event.level, place)
 
     def joined(self, me: Member, event: Event, place: Place) -> None:
         """A line JOIN."""
@@ -160,6 +163,45 @@ class Roll:
             )
             self._report(Problem.AFTER_END, place, text, dot, peers=(me.incarnation,))
 
+    # --- the format level ------------------------------------------------------------------------
+
+    def asked_to_raise(self, me: Member, event: Event, place: Place) -> None:
+        """A line RAISE."""
+        dot = event.dot
+        self._note_raise(event, place)
+        if not covers(me.vector, dot):
+            text = f"{dot} raises the format level, but {me.incarnation} has not delivered it"
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
+
+    def level_in_force(self, me: Member, event: Event, place: Place) -> None:
+        """A line LEVEL: all members have its raise then, so it has to be stable there, and no level ever falls."""
+        dot, level = event.dot, event.level
+        assert level is not None
+        self._note_raise(event, place)
+        if not covers(me.stable, dot):
+            text = (
+                f"{me.incarnation} uses format level {level} before {dot}, which raises it, is "
+                "stable there: a member may not read it"
+            )
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
+        self._set_level(me, level, place)
+
+    def _note_raise(self, event: Event, place: Place) -> None:
+        dot, level = event.dot, event.level
+        assert level is not None
+        if dot not in self._raised:
+            self._raised[dot] = level
+            self.counts["raises"] += 1
+        elif self._raised[dot] != level:
+            text = f"{dot} raises the format level to {level}, but elsewhere to {self._raised[dot]}"
+            self._report(Problem.MEMBERSHIP, place, text, dot)
+
+    def _set_level(self, me: Member, level: int, place: Place) -> None:
+        if me.level is not None and level < me.level:
+            text = f"the format level of {me.incarnation} falls from {me.level} to {level}"
+            self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
+        me.level = level
+
     # --- operations sent again ------------------------------------------------------------------
 
     def reissued(self, me: Member, dot: Dot, old: Dot, place: Place) -> None:
@@ -219,6 +261,13 @@ class Roll:
                 text = (
                     f"at rest, {member.incarnation} and {quiet[0].incarnation} differ on whether "
                     f"these are members: {differ}"
+                )
+                self._report(Problem.MEMBERSHIP, member.claim, text, peers=(quiet[0].incarnation,))
+            elif None not in (levels := {member.level, quiet[0].level}) and len(levels) > 1:
+                assert member.claim is not None
+                text = (
+                    f"at rest, {member.incarnation} uses format level {member.level} and "
+                    f"{quiet[0].incarnation} {quiet[0].level}"
                 )
                 self._report(Problem.MEMBERSHIP, member.claim, text, peers=(quiet[0].incarnation,))
 

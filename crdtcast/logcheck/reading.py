@@ -9,7 +9,10 @@ from crdtcast.eventfiles import SCHEMA_VERSION, Event, Kind, parse_line
 from crdtcast.exceptions import UnusableInputError
 
 GZIP = ".gz"
-_OF_MESSAGES = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEAVE, Kind.EVICT})
+_OF_LEVELS = frozenset({Kind.RAISE, Kind.LEVEL})
+_OF_MESSAGES = _OF_LEVELS | {
+    *(Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEAVE, Kind.EVICT)
+}
 
 
 def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
@@ -45,5 +48,7 @@ def _event(path: Path, number: int, line: bytes) -> Event | None:
     if event.kind in _OF_MESSAGES and not (
         type(event.counter) is int and isinstance(event.origin, str)
     ):
+        return None
+    if event.kind in _OF_LEVELS and type(event.level) is not int:
         return None
     return event

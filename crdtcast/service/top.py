@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crdtcast.service.asking import operator
-from crdtcast.service.views import seconds, size
+from crdtcast.service.views import comparison, seconds, size
 
 
 async def watch(
@@ -50,7 +50,11 @@ def view(found: dict[str, Any], before: dict[str, Any] | None, elapsed: float) -
         return f"{(found[key] - before[key]) / elapsed:,.0f}/s"
 
     state = "ready" if found["ready"] else "not ready"
-    head = Text(f"{found['node']}  group {found['group']}  {found['standing']}, {state}", "bold")
+    level = f", format level {found['format']['level']}" if found["format"] else ""
+    title = f"{found['node']}  group {found['group']}  {found['standing']}, {state}{level}"
+    head = [Text(title, "bold")]
+    if found["comparison"] is not None:
+        head.append(Text(comparison(found["comparison"])))
     counts = Table(box=None, pad_edge=False)
     for title in ("sent", "delivered", "pending", "unstable", "lag", "store", "repairs"):
         counts.add_column(title, justify="right")
@@ -90,4 +94,4 @@ def view(found: dict[str, Any], before: dict[str, Any] | None, elapsed: float) -
             ", ".join(remarks),
             style="red" if name in suspects or name in holders else "",
         )
-    return Group(head, counts, Text(""), peers)
+    return Group(*head, counts, Text(""), peers)

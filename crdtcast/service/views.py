@@ -57,6 +57,8 @@ def status(found: Answer) -> str:
     ]
     if found.get("format") is not None:
         lines.append(format_level(found))
+    if found.get("comparison") is not None:
+        lines.append(comparison(found["comparison"]))
     if "objects" in found:
         lines.append(f"objects {found['objects']:,}")
     if found["journal"] is None:
@@ -83,6 +85,23 @@ def status(found: Answer) -> str:
         refused = ", ".join(f"{reason} {n}" for reason, n in sorted(found["refused"].items()))
         lines.append(f"refused connections: {refused}")
     return "\n".join(lines)
+
+
+def comparison(found: Answer) -> str:
+    """What a gateway has found by comparing its keys with other members'."""
+    if found["since"] is None:
+        line = "keys compared: no whole round yet"
+    else:
+        line = f"keys compared: {found['keys']:,} in the last round, {seconds(found['since'])} ago"
+    if found["left_out"]:
+        line += f", {found['left_out']:,} left out"
+    if found["found"] or found["put_right"]:
+        line += f"; changed past a gateway {found['found']:,}, put right {found['put_right']:,}"
+    if found["differing"]:
+        line += f"; {found['differing']:,} DIFFER"
+    if found["disputed"]:
+        line += f"; {found['disputed']:,} DISPUTED: `crdtcast repair KEY --from NAME`"
+    return line
 
 
 def format_level(found: Answer) -> str:

@@ -39,6 +39,7 @@ EVENT = columns(
     bytes_before=LongType(),
     bytes_after=LongType(),
     entries=LongType(),
+    level=LongType(),
 )
 
 LINE = StructType([*EVENT.fields, StructField(TORN, StringType())])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from crdtcast.eventfiles import Kind
+from crdtcast.eventfiles import Event, Kind
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Dot, Tag
@@ -117,6 +117,26 @@ def hasty(seed: int) -> Logs:
     return logs
 
 
+def raised(group: str) -> Logs:
+    """Clean logs in which somebody raises the format level: with its first message, as far as the audit can tell."""
+    logs = make_up(Settings(group=group, replicas=3, messages=40, seed=9))
+    first = next(event for event in next(iter(logs.values())) if event.kind == Kind.SEND)
+    for incarnation, log in logs.items():
+        told: list[Event] = []
+        for event in log:
+            level = 1 if event.kind in (Kind.START, Kind.VIEW) else None
+            told.append(replace(event, level=level))
+            about = (event.origin, event.counter) == (first.origin, first.counter)
+            if about and event.kind in (Kind.SEND, Kind.DELIVER):
+                told.append(
+                    replace(event, kind=Kind.RAISE, deps=None, object=None, op=None, level=2)
+                )
+            elif about and event.kind == Kind.STABLE:
+                told.append(replace(event, kind=Kind.LEVEL, level=2))
+        logs[incarnation] = [replace(event, seq=seq) for seq, event in enumerate(told, 1)]
+    return logs
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("audit")
@@ -133,6 +153,7 @@ def everything(spark: Any, directory: Path) -> tuple[Result, dict[str, Planted]]
         groups.append(logs)
     groups += [hasty(seed) for seed in HASTY]
     groups.append(cut_off("cut-off"))
+    groups.append(raised("raised"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "MOST_GROUPS", 2)  # a figure takes as long as the checks of a group
         result = audited(spark, directory, groups)
@@ -143,6 +164,12 @@ def everything(spark: Any, directory: Path) -> tuple[Result, dict[str, Planted]]
 def test_clean_logs_stay_silent(everything: Any, settings: Settings) -> None:
     result, _ = everything
     assert found(result, settings.group) == [], settings
+
+
+def test_lines_of_the_format_level_stay_silent(everything: Any) -> None:
+    kinds = [event.kind for log in raised("raised").values() for event in log]
+    assert kinds.count(Kind.RAISE) == kinds.count(Kind.LEVEL) == 3
+    assert found(everything[0], "raised") == []
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -38,6 +38,18 @@ def test_logs_of_simulated_groups_pass(tmp_path: Path, seed: int) -> None:
     assert check_logs([tmp_path]).violations == ()
 
 
+def test_logs_of_groups_that_raise_their_level_pass(tmp_path: Path) -> None:
+    raises = 0
+    for seed in seeds(6):
+        logs = tmp_path / str(seed)
+        outcome = run_group_seed(seed, campaign("levels"), range(3, 7), logs=logs)
+        assert outcome.failure is None
+        result = check_logs([logs])
+        assert result.violations == ()
+        raises += result.counts["raises"]
+    assert raises
+
+
 # --- a small group, by hand ---------------------------------------------------------------------
 
 A, B, X = "a.01", "b.01", "x.01"
@@ -61,9 +73,11 @@ class Hand:
         event = Event(**fixed, seq=len(log) + 1, ts=self._ts, kind=kind, **where, **columns)  # type: ignore[arg-type]
         log.append(event)
 
-    def start(self, at: str, members: list[str], vector: dict[str, int], stable: str = "") -> None:
+    def start(
+        self, at: str, members: list[str], vector: dict[str, int], stable: str = "", level: int = 1
+    ) -> None:
         listed = "[" + ",".join(f'"{member}"' for member in members) + "]"
-        self.tell(at, Kind.START, vector=vector, op=listed, deps=dots(stable))
+        self.tell(at, Kind.START, vector=vector, op=listed, deps=dots(stable), level=level)
 
     def send(self, at: str, dot: str, after: str = "", **columns: object) -> None:
         self.tell(at, Kind.SEND, dot, deps=dots(after), **columns)
@@ -324,3 +338,78 @@ def test_who_joins_after_a_member_and_its_contact_are_forgotten_has_all_of_both(
     hand.tell(A, Kind.JOIN, f"{A}:1", member=late)
     hand.start(late, [A, late], {A: 1})
     assert checked(tmp_path, hand.logs).violations == ()
+
+
+# --- the format level ---------------------------------------------------------------------------
+
+
+def raised_level() -> Logs:
+    """b raises the level to 2, n joins in the middle."""
+    hand = Hand()
+    for founder in (A, B):
+        hand.start(founder, [A, B], {})
+    hand.send(B, f"{B}:1")
+    hand.tell(B, Kind.JOIN, f"{B}:1", member=N)
+    hand.deliver(f"{B}:1", A)
+    hand.tell(A, Kind.JOIN, f"{B}:1", member=N)
+    hand.start(N, [A, B, N], {B: 1})
+    hand.send(A, f"{A}:1", f"{B}:1")
+    hand.tell(A, Kind.RAISE, f"{A}:1", level=2)
+    hand.deliver(f"{A}:1", B, N)
+    for at in (B, N):
+        hand.tell(at, Kind.RAISE, f"{A}:1", level=2)
+    for at in (A, B, N):
+        hand.stable(f"{B}:1 {A}:1", at)
+        hand.tell(at, Kind.LEVEL, f"{A}:1", level=2)
+        hand.tell(at, Kind.STOP, entries=0)
+    return hand.logs
+
+
+def test_a_raised_level_is_right_and_counted(tmp_path: Path) -> None:
+    result = checked(tmp_path, raised_level())
+    assert result.violations == ()
+    assert result.counts["raises"] == 1
+
+
+def used_before_it_is_stable(logs: Logs) -> None:
+    at = place(logs, B, Kind.LEVEL)
+    logs[B].insert(place(logs, B, Kind.STABLE), logs[B].pop(at))
+
+
+def not_used_at_rest(logs: Logs) -> None:
+    del logs[B][place(logs, B, Kind.LEVEL)]
+
+
+def another_level_elsewhere(logs: Logs) -> None:
+    change(logs, B, Kind.RAISE, level=3)
+
+
+def raise_that_is_not_delivered(logs: Logs) -> None:
+    at = place(logs, B, Kind.RAISE)
+    logs[B].insert(place(logs, B, Kind.DELIVER), logs[B].pop(at))
+
+
+def level_that_falls(logs: Logs) -> None:
+    change(logs, A, Kind.START, level=3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "at", "about"),
+    [
+        (used_before_it_is_stable, B, f"{A}:1"),
+        (not_used_at_rest, B, "None"),
+        (another_level_elsewhere, B, f"{A}:1"),
+        (raise_that_is_not_delivered, B, f"{A}:1"),
+        (level_that_falls, A, "None"),
+    ],
+)
+def test_level_that_does_not_fit_is_named(
+    tmp_path: Path, fault: Callable[[Logs], None], at: str, about: str
+) -> None:
+    logs = raised_level()
+    fault(logs)
+    found = {
+        (each.problem, each.place.incarnation, str(each.dot))
+        for each in checked(tmp_path, logs).violations
+    }
+    assert (Problem.MEMBERSHIP, at, about) in found, found

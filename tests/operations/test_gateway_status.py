@@ -30,7 +30,10 @@ def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(tmp_path: P
         with urllib.request.urlopen(f"http://{probes}/ready", timeout=10) as answer:
             assert answer.read() == b"ready\n"
         with urllib.request.urlopen(f"http://{probes}/metrics", timeout=10) as answer:
-            assert b'crdtcast_sent_total{group="shop",node="a"}' in answer.read()
+            page = answer.read()
+        assert b'crdtcast_sent_total{group="shop",node="a"}' in page
+        assert b'crdtcast_format_level{group="shop",node="a"} 1.0' in page
+        assert b'crdtcast_compare_rounds_total{group="shop",node="a"} 0.0' in page
         region.server.kill()
         code = 200
         while code == 200:

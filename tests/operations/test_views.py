@@ -5,19 +5,22 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
 
 from crdtcast import jsonlog
 from crdtcast.cli import main
 from crdtcast.integrations.prometheus import page
 from crdtcast.jsonlog import JsonFormatter, log_to_stderr
 from crdtcast.peers import LinkStatus
-from crdtcast.service import views
+from crdtcast.service import top, views
 from crdtcast.service.views import seconds, size
 from crdtcast.status import (
+    ComparisonStatus,
     FormatStatus,
     HolderStatus,
     MemberStatus,
@@ -53,6 +56,7 @@ STATUS = Status(
     vector={"eu.1": 5},
     clock_drift_refused=3,
     journal=None,
+    comparison=ComparisonStatus(21, 22, 23, 24, 25, 26.5, 2700, 28),
 )
 
 
@@ -81,6 +85,16 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         ("crdtcast_repair_digests_received_total", None): 4,
         ("crdtcast_repair_asked_total", None): 5,
         ("crdtcast_connections_refused_total", "secret"): 2,
+        ("crdtcast_format_level", None): 1,
+        ("crdtcast_outdated", None): 0,
+        ("crdtcast_compare_found_total", None): 21,
+        ("crdtcast_compare_put_right_total", None): 22,
+        ("crdtcast_compare_differing", None): 23,
+        ("crdtcast_compare_disputed", None): 24,
+        ("crdtcast_compare_rounds_total", None): 25,
+        ("crdtcast_compare_round_age_seconds", None): 26.5,
+        ("crdtcast_compare_keys", None): 2700,
+        ("crdtcast_compare_left_out", None): 28,
         ("crdtcast_link_up", "us"): 0,
         ("crdtcast_link_queued_bytes", "us"): 0,
         ("crdtcast_link_sent_bytes_total", "us"): 10,
@@ -98,6 +112,34 @@ def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     assert "901 B on disk, 47 % of the most" in text and "in memory only" in text
     assert "DISPUTED" in text and "`crdtcast surrender`" in text
     assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
+
+
+def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
+    bare = page([replace(STATUS, comparison=None, format=None)]).decode()
+    assert "crdtcast_compare_keys{" not in bare
+    assert "crdtcast_format_level{" not in bare
+    young = replace(STATUS, comparison=ComparisonStatus(0, 0, 0, 0, 0, None, 0, 0))
+    assert "crdtcast_compare_round_age_seconds{" not in page([young]).decode()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ((0, 0, 0, 0, 0, None, 0, 0), "keys compared: no whole round yet"),
+        ((0, 0, 0, 0, 3, 61.4, 2700, 0), "keys compared: 2,700 in the last round, 1 min 1 s ago"),
+        ((0, 0, 0, 0, 3, 5, 9, 7), "9 in the last round, 5.0 s ago, 7 left out"),
+        ((2, 1, 1, 0, 3, 5, 9, 0), "; changed past a gateway 2, put right 1; 1 DIFFER"),
+        ((2, 0, 1, 1, 3, 5, 9, 0), "1 DISPUTED: `crdtcast repair KEY --from NAME`"),
+    ],
+)
+def test_status_and_top_say_what_comparing_has_found(found: tuple[Any, ...], said: str) -> None:
+    shown = as_json(replace(STATUS, comparison=ComparisonStatus(*found))) | {"ready": True}
+    assert said in views.status(shown)
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(top.view(shown, None, 1.0))
+    assert isinstance(screen.file, io.StringIO)
+    text = screen.file.getvalue()
+    assert said in text and "format level 1" in text
 
 
 def test_a_journal_is_told_with_what_it_has_grown_by() -> None:

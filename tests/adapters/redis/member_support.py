@@ -162,7 +162,9 @@ class Serving(Protocol):
 
 
 class Load:
-    """Clients of one gateway that write until `stop`: sets, removals, deletions, and increments that are counted."""
+    """A client of one gateway that writes until `stop`: sets, removals, deletions, and transactions, which are counted:
+    each increments `total` and `twin`.
+    """
 
     def __init__(self, running: Serving, seed: int, keys: int) -> None:
         self.total = 0
@@ -176,7 +178,7 @@ class Load:
         self._thread.start()
 
     def _batch(self) -> list[tuple[str, ...]]:
-        batch: list[tuple[str, ...]] = [("INCR", "total")]
+        batch: list[tuple[str, ...]] = [("MULTI",), ("INCR", "total"), ("INCR", "twin"), ("EXEC",)]
         for _ in range(15):
             key = self._random.randrange(self._keys)
             match self._random.randrange(8):
@@ -194,7 +196,7 @@ class Load:
         with RawClient(self._running.port, PATIENCE) as client:
             while not self._stopping.is_set():
                 replies = client.pipeline(self._batch())
-                self.total += not isinstance(replies[0], ErrorReply)
+                self.total += not isinstance(replies[3], ErrorReply)
                 self.refused += [r.text for r in replies if isinstance(r, ErrorReply)]
                 self._stopping.wait(PAUSE)
 

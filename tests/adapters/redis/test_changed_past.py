@@ -24,9 +24,15 @@ class Regions(Town):
     """A town whose servers the tests write to, and whose gateways compare their keys all the time."""
 
     def __init__(
-        self, directory: Path, *names: str, compare_seconds: float = ROUND_SECONDS
+        self,
+        directory: Path,
+        *names: str,
+        compare_seconds: float = ROUND_SECONDS,
+        own_servers: str | None = None,
     ) -> None:
-        super().__init__(directory, compare_seconds=compare_seconds, logs=False)
+        super().__init__(
+            directory, compare_seconds=compare_seconds, own_servers=own_servers, logs=False
+        )
         self.names = names
 
     def __enter__(self) -> "Regions":
@@ -302,6 +308,55 @@ def test_number_waits_while_a_member_that_decides_is_away(tmp_path: Path) -> Non
         assert town.status("us")["changed_past_the_gateway"] == 1
         town.start("ap", "us")
         until(lambda: town.agree("n", b"5"))
+
+
+def test_nothing_is_put_right_where_there_is_no_room(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", "ap", compare_seconds=0, own_servers="always") as town:
+        town.call("us", "SADD", "s", "x", "y")
+        town.settle()
+        with RawClient(town.servers["eu"].port, PATIENCE) as server:
+            server.call("SELECT", "9")
+            server.call("SET", "ballast", "x" * (20 << 20))
+            info = server.call("INFO", "memory")
+            assert isinstance(info, bytes)
+            used = int(info.split(b"used_memory:")[1].split()[0])
+            server.call("CONFIG", "SET", "maxmemory", str(int(used * 1.03)))
+            until(lambda: "remove data" in str(town.call("eu", "INCR", "n")))
+            town.past("eu", "DEL", "s")
+            asked = town.call("eu", "CRDTCAST", "REPAIR", "s")
+            assert isinstance(asked, ErrorReply) and "has no room" in asked.text
+            assert town.past("eu", "EXISTS", "s") == 0
+            assert town.status("eu")["put_right"] == 0
+            assert town.status("eu")["differing"]["first"] == ["s"]
+            server.call("CONFIG", "SET", "maxmemory", "0")
+        until(lambda: not isinstance(town.call("eu", "INCR", "n"), ErrorReply))
+        town.call("eu", "CRDTCAST", "REPAIR", "s")
+        until(lambda: town.agree("s", SEEN))
+
+
+def test_keys_of_first_use_are_compared_at_most_200_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+    page = KeyComparison.page
+
+    async def counted(self: KeyComparison, peer: str, looks: Any) -> list[bytes]:
+        compared.append(len(looks))
+        return await page(self, peer, looks)
+
+    with regions(tmp_path, "eu", "us", compare_seconds=600) as town:
+        keys = [f"n{number}" for number in range(600)]
+        with RawClient(town.running["us"].port, PATIENCE) as client:
+            client.pipeline([("INCR", key) for key in keys])
+        town.settle()
+        town.running["eu"].stop()
+        town.start("eu", "us")  # so that it has to look up what these keys are
+        until(lambda: all(town.status(name)["compared"]["rounds"] for name in town.names))
+        monkeypatch.setattr(KeyComparison, "page", counted)
+        with RawClient(town.running["eu"].port, PATIENCE) as client:
+            client.pipeline([("INCR", key) for key in keys])
+        until(lambda: compared)
+        assert max(compared) == 200
 
 
 def test_lone_member_keeps_an_overwritten_key_on_request(tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
 """A server that was emptied past its gateway is filled from the group; one that takes no writes still answers reads."""
 
-import contextlib
 import logging
-import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from tests.adapters.redis.disk_support import fill, small_disk
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import gateway, until
 
@@ -71,42 +67,6 @@ def test_a_founder_whose_server_is_found_empty_starts_again(tmp_path: Path) -> N
         assert town.members("b") == ["a", "b"]
 
 
-def test_increments_while_the_server_is_emptied_count_once(tmp_path: Path) -> None:
-    with Town(tmp_path) as town:
-        town.start("a")
-        town.start("b", "a")
-        town.call("a", "INCR", "n")
-        town.wait_equal("a", "b")
-        answered: list[int] = []
-        unsure: list[str] = []
-        stop = threading.Event()
-
-        def write() -> None:
-            with RawClient(town.running["a"].port) as client:
-                while not stop.is_set():
-                    reply = client.call("INCR", "n")
-                    if isinstance(reply, int):
-                        answered.append(reply)
-                    elif "read, when it is back" in str(reply):
-                        unsure.append(str(reply))
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            for _ in range(3):
-                before = len(answered)
-                until(lambda before=before: len(answered) > before + 50)
-                at_server(town, "a", [["FLUSHALL"]])
-            before = len(answered)
-            until(lambda: len(answered) > before + 50)
-        finally:
-            stop.set()
-            writer.join()
-        town.wait_equal("a", "b")
-        value = int(town.call("b", "GET", "n"))
-        assert len(answered) + 1 <= value <= len(answered) + 1 + len(unsure)
-
-
 def test_a_lone_member_goes_on_with_an_emptied_server(tmp_path: Path) -> None:
     with Town(tmp_path) as town:
         town.start("a")
@@ -136,32 +96,18 @@ def test_fixed_members_tell_the_true_cause(
         assert "the server has lost its data" in caplog.text
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place)], capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 @pytest.mark.parametrize("read", [("GET", "n"), ("SMEMBERS", "s"), ("STRLEN", "n")])
-def test_reads_are_answered_while_the_disk_is_full(
-    tmp_path: Path, small_disk: Path, read: tuple[str, ...]
-) -> None:
+def test_reads_are_answered_while_the_disk_is_full(tmp_path: Path, read: tuple[str, ...]) -> None:
     with (
-        start_server(small_disk, appendfsync="everysec") as server,
+        small_disk(tmp_path / "small") as disk,
+        start_server(disk, appendfsync="everysec") as server,
         gateway(tmp_path, server.port) as running,
         running.client() as client,
     ):
         assert client.call("INCR", "n") == 1
         assert client.call("SADD", "s", "1") == 1
         expected = client.call(*read)
-        ballast = small_disk / "ballast"
+        ballast = disk / "ballast"
         with open(ballast, "wb", buffering=0) as file:
             fill(file)
         until(lambda: isinstance(client.call("SADD", "t", "x" * 5000), ErrorReply))
@@ -173,9 +119,23 @@ def test_reads_are_answered_while_the_disk_is_full(
         until(lambda: client.call("INCR", "n") == 2)
 
 
-def fill(file: BinaryIO) -> None:
-    """Write until not one byte more has room."""
-    for size in (1 << 16, 1 << 10, 1):
-        with contextlib.suppress(OSError):
-            while True:
-                file.write(b"x" * size)
+@pytest.mark.parametrize("read", [("GET", "n"), ("SMEMBERS", "s")])
+def test_reads_are_answered_while_a_needed_replica_is_away(
+    tmp_path: Path, read: tuple[str, ...]
+) -> None:
+    with (
+        start_server(tmp_path / "server") as server,
+        gateway(tmp_path, server.port) as running,
+        running.client() as client,
+        RawClient(server.port) as direct,
+    ):
+        assert client.call("INCR", "n") == 1
+        assert client.call("SADD", "s", "1") == 1
+        expected = client.call(*read)
+        assert direct.call("CONFIG", "SET", "min-replicas-to-write", "1") == b"OK"
+        for _ in range(20):
+            first, refused, last = client.pipeline([read, ("SADD", "t", "x"), read])
+            assert isinstance(refused, ErrorReply) and "NOREPLICAS" in refused.text, refused
+            assert first == last == expected
+        assert direct.call("CONFIG", "SET", "min-replicas-to-write", "0") == b"OK"
+        until(lambda: client.call("INCR", "n") == 2)

@@ -1,6 +1,8 @@
 """Programs of two versions in one group of gateways: upgrades lose nothing, and what cannot be read is not sent."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +26,10 @@ from crdtcast.adapters.redis.effects import (
 )
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.eventfiles import Kind, LogReader
 from crdtcast.exceptions import ConfigurationError, ServerError
+from crdtcast.incarnation import name_of
+from crdtcast.logcheck import check_logs
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
 
@@ -270,6 +275,124 @@ def test_payload_of_a_broken_member_is_refused_by_name(
         until(lambda: call(cluster["a"], "GET", "n") == b"2")
         verify(cluster, "abc")
         assert not format_of(cluster["a"])["unreadable"]
+
+
+class LaterCluster(OpenCluster):
+    """A group of the later program, which begins at the level of the older one."""
+
+    def begin(self, name: str, *, program: tuple[str, ...] = LATER, **options: Any) -> Region:
+        return super().begin(name, program=program, **options)
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Iterator[LaterCluster]:
+    """Three members with keys for five slices of a copy; their event logs are checked."""
+    logs = tmp_path / "logs"
+    with LaterCluster(
+        tmp_path, "abc", group="g", appendfsync="always", log_directory=logs
+    ) as cluster:
+        with RawClient(cluster["a"].gateway.port, TIMEOUT) as client:
+            client.pipeline([("SADD", f"s{number}", "x") for number in range(5000)])
+        verify(cluster, "abc")
+        until(lambda: format_of(cluster["a"])["raisable"] == 2)
+        yield cluster
+    assert not check_logs([logs]).violations
+
+
+def in_force(cluster: OpenCluster, names: Iterable[str]) -> None:
+    for name in names:
+        until(lambda name=name: format_of(cluster[name])["level"] == 2)
+    assert call(cluster["c"], "SADDLATER", f"later-{len(cluster.names)}", "x") == 1
+    verify(cluster, names)
+
+
+def level_lines(cluster: OpenCluster, kind: Kind) -> set[tuple[str, str, int | None]]:
+    """Which member tells that who has raised the level to what."""
+    assert cluster.log_directory is not None
+    return {
+        (event.replica, name_of(event.dot.origin), event.level)
+        for event in LogReader(cluster.log_directory)
+        if event.kind == kind
+    }
+
+
+@pytest.mark.process
+def test_event_logs_tell_who_raised_the_level_and_when_it_rose(later: LaterCluster) -> None:
+    later["b"].command("RAISE", "2")
+    in_force(later, "abc")
+    told = {(name, "b", 2) for name in "abc"}
+    until(lambda: level_lines(later, Kind.RAISE) == told)
+    until(lambda: level_lines(later, Kind.LEVEL) == told)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("program", [LATER, TODAY], ids=["later", "older"])
+def test_level_that_rises_in_the_middle_of_a_copy(
+    later: LaterCluster, program: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The joiner stops by itself behind its second slice; the raise is decided meanwhile."""
+    monkeypatch.setenv("CRDTCAST_CRASH_AT", "copy-slice-written:2:STOP")
+    joiner = later.begin("d", through="b", program=program)
+    monkeypatch.delenv("CRDTCAST_CRASH_AT")
+    assert joiner.gateway.process is not None
+    pid = joiner.gateway.process.pid
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    later["a"].command("RAISE", "2")
+    for name in "abc":
+        until(lambda name=name: format_of(later[name])["level"] == 2)
+    os.kill(pid, signal.SIGCONT)
+    if program is TODAY:
+        assert "the program of d reads level 1" in ends_with(joiner)
+        joiner.gateway.program = LATER
+        joiner.gateway.launch()
+    joiner.gateway.wait_ready()
+    in_force(later, "abcd")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("crashed", ["a", "b"], ids=["raiser", "another"])
+def test_crash_between_a_raise_and_its_stability(later: LaterCluster, crashed: str) -> None:
+    later.isolate("c")  # so that the raise is not stable anywhere
+    later["a"].command("RAISE", "2")
+    until(lambda: format_of(later["b"])["agreed"] == 2)
+    for kill in (later[crashed].gateway.kill, later[crashed].server.kill):
+        kill()
+    later[crashed].close()
+    later[crashed].server.restart()
+    later[crashed].gateway.launch()
+    later[crashed].gateway.wait_ready()
+    assert {name: format_of(later[name])["level"] for name in "abc"} == dict.fromkeys("abc", 1)
+    assert format_of(later[crashed])["agreed"] == 2
+    assert "raised when all members have acknowledged" in refusal(
+        later[crashed], "SADDLATER", "later", "y"
+    )
+    for other in "ab":
+        later[other].command("HEAL", "c")
+        later["c"].command("HEAL", other)
+    in_force(later, "abc")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("point", ["join-about-to-be-asked", "join-finished"])
+def test_joiner_that_crashes_while_a_raise_is_pending(
+    later: LaterCluster, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later.isolate("c")
+    later["a"].command("RAISE", "2")
+    until(lambda: format_of(later["b"])["agreed"] == 2)
+    monkeypatch.setenv("CRDTCAST_CRASH_AT", point)
+    joiner = later.begin("d", through="b", program=LATER)
+    monkeypatch.delenv("CRDTCAST_CRASH_AT")
+    assert joiner.gateway.process is not None
+    assert joiner.gateway.process.wait(TIMEOUT) == -9
+    joiner.gateway.forget_process()
+    joiner.gateway.launch()
+    joiner.gateway.wait_ready()
+    assert (format_of(joiner)["level"], format_of(joiner)["agreed"]) == (1, 2)
+    for other in "ab":
+        later[other].command("HEAL", "c")
+        later["c"].command("HEAL", other)
+    in_force(later, "abcd")
 
 
 @pytest.mark.process

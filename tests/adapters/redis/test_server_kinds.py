@@ -24,22 +24,13 @@ from crdtcast.adapters.redis.server_address import (
     parse_server,
 )
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
-from crdtcast.children import end_child, start_child
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.ports import free_ports
 from tests.adapters.redis.member_support import Town, error_of
 from tests.adapters.redis.regression_support import Running, options, until
+from tests.adapters.redis.sentinel_support import redis_server, sentinel
 
 pytestmark = pytest.mark.process
-
-
-def redis_server() -> Path:
-    """Debian's: the packaged server has no TLS and no Sentinel."""
-    found = shutil.which("redis-server")
-    if found is None:
-        assert not os.environ.get("CI"), "CI installs redis-server"
-        pytest.skip("no redis-server: apt-get install redis-server")
-    return Path(found)
 
 
 @contextmanager
@@ -348,36 +339,6 @@ def test_certificates_are_renewed_while_clients_are_served(tmp_path: Path, files
 
 
 # Sentinel
-
-
-@contextmanager
-def sentinel(directory: Path, primary: int) -> Iterator[int]:
-    directory.mkdir()
-    (port,) = free_ports(1)
-    file = directory / "sentinel.conf"
-    file.write_text(
-        f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
-        f"sentinel monitor shop 127.0.0.1 {primary} 1\n"
-        "sentinel down-after-milliseconds shop 500\nsentinel failover-timeout shop 3000\n"
-    )
-    with open(directory / "log", "wb") as log:
-        process = start_child(
-            [os.fspath(redis_server()), os.fspath(file), "--sentinel"], stdout=log
-        )
-    try:
-        with redis.Redis(port=port) as client:
-            until(lambda: _answers(client))
-            until(lambda: client.sentinel_master("shop")["num-slaves"] == 1)
-        yield port
-    finally:
-        end_child(process, 10)
-
-
-def _answers(client: redis.Redis) -> bool:
-    try:
-        return bool(client.ping())
-    except redis.ConnectionError:
-        return False
 
 
 def test_the_primary_that_sentinel_names_is_used_after_a_failover(tmp_path: Path) -> None:

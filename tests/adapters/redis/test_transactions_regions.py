@@ -12,7 +12,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
-from crdtcast.adapters.redis.faults import POINTS
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import until
@@ -121,47 +120,6 @@ def test_5000_operations_are_seen_whole_behind_a_partition(cluster: LocalCluster
     for region in cluster:
         with client_of(region) as client:
             assert (client.scard("many"), client.get("first")) == (5000, "1")
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_gateway_killed_in_a_transaction_does_all_or_nothing(
-    cluster: LocalCluster, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gateway = cluster["b"].gateway
-    gateway.stop()
-    monkeypatch.setenv("CRDTCAST_CRASH_AT", f"{point}:9")
-    gateway.launch()
-    gateway.wait_ready()
-    process = gateway.process
-    assert process is not None
-    monkeypatch.delenv("CRDTCAST_CRASH_AT")
-    done: list[int] = []
-    last = -1
-    with (
-        client_of(cluster["a"]) as other,
-        client_of(cluster["b"]) as client,
-        contextlib.suppress(redis.ConnectionError),
-    ):
-        for last in range(1000):
-            other.incr(f"{point}:other")  # what arrives is a point of the way, too
-            with client.pipeline() as pipe:
-                pipe.incr(f"{point}:one:{last}").sadd(f"{point}:set", last)
-                pipe.get(f"{point}:one:{last}").strlen(f"{point}:one:{last}")
-                pipe.incr(f"{point}:two:{last}")
-                assert pipe.execute() == [1, 1, "1", 1, 1]
-            done.append(last)
-    assert process.wait(60) == -9, "the gateway passed the point and lived"
-    gateway.forget_process()
-    gateway.launch()
-    gateway.wait_ready()
-    settle(cluster)
-    for region in cluster:
-        with client_of(region) as client:
-            for number in range(last + 1):
-                one, two = client.mget(f"{point}:one:{number}", f"{point}:two:{number}")
-                assert one == two
-                assert client.sismember(f"{point}:set", number) == (one is not None)
-                assert one in (("1",) if number in done else (None, "1")), number
 
 
 def test_a_transaction_sent_again_after_an_eviction_stays_whole(tmp_path: Path) -> None:
