@@ -45,7 +45,7 @@ from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress
-from crdtcast.adapters.redis.server_monitor import Sections, ServerMonitor
+from crdtcast.adapters.redis.server_monitor import PATIENCE_SECONDS, Sections, ServerMonitor
 from crdtcast.adapters.redis.session import ServerIdentity, Session
 from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
@@ -105,6 +105,8 @@ class GatewayOptions:
     """Where members come and go; None: the group's members are fixed, and all of them are named in `node`."""
     compare_seconds: float = 600.0
     """How long a round over all keys takes, in which they are compared with another member's; 0: only on request."""
+    server_patience: float = PATIENCE_SECONDS
+    """Seconds without an answer of the server after which the connections to it are given up."""
     admin_commands: bool = False
     """Whether clients may cut links and move the clock: for tests and demonstrations."""
 
@@ -583,7 +585,11 @@ class Gateway:
     def _monitor(self, connection: ServerConnection) -> ServerMonitor:
         """Refuses writes before the server would fail them inside EXEC, or evict keys in this region only."""
         return ServerMonitor(
-            self._poller, connection.address, told=self._look_at_memory, dead=connection.abort
+            self._poller,
+            connection.address,
+            told=self._look_at_memory,
+            dead=connection.abort,
+            patience=self.options.server_patience,
         )
 
     def _look_at_memory(self, sections: Sections) -> None:

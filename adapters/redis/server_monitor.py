@@ -48,7 +48,7 @@ class ServerMonitor:
         *,
         told: Callable[[Sections], None],
         dead: Callable[[str], None],
-        patience: float = PATIENCE_SECONDS,
+        patience: float,
     ) -> None:
         self._poller = poller
         self._address = address

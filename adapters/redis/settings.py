@@ -10,6 +10,7 @@ from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
+from crdtcast.adapters.redis.server_monitor import PATIENCE_SECONDS
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
@@ -116,6 +117,11 @@ class GatewaySettings(MemberSettings):
         "How long a round over a million keys takes (of fewer, too), in which they are compared with another member's; "
         "0: only on request.",
         600.0,
+    )
+    server_patience: float = option(
+        Kind.SECONDS,
+        "Give the connections to the server up when it has not answered for so long.",
+        PATIENCE_SECONDS,
     )
     cut: tuple[str, ...] = option(Kind.NAMES, "Start with the link to this peer cut.", ())
     clock_offset: int = option(Kind.NUMBER, "Milliseconds added to the clock, for tests.", 0)
@@ -243,6 +249,7 @@ class GatewaySettings(MemberSettings):
             member=member,
             admin_commands=self.admin_commands,
             compare_seconds=self.compare_seconds,
+            server_patience=self.server_patience,
             limits=Limits(
                 timeout=self.timeout,
                 keepalive=self.tcp_keepalive,

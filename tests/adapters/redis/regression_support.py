@@ -161,13 +161,18 @@ class Proxy:
         self.receiving: Callable[[Pair, bytes], bytes] = lambda pair, data: data
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._target))
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._target))
+                except OSError:
+                    near.close()
+                    continue
                 pair = Pair(len(self.pairs), near, far)
                 self.pairs.append(pair)
                 for one, other, outward in ((near, far, True), (far, near, False)):
@@ -192,6 +197,7 @@ class Proxy:
     def __exit__(self, *exc_info: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._accepting.join(PATIENCE)
         for pair in self.pairs:
             pair.cut()
             pair.near.close()

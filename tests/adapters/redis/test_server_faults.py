@@ -30,7 +30,10 @@ OFTEN = ("copy-slice-written", "join-finished")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
     directory = tmp_path_factory.mktemp("faults")
-    with OpenCluster(directory, NAMES, group="faults", appendfsync="always") as running:
+    arguments = ("--server-patience", "2")
+    with OpenCluster(
+        directory, NAMES, group="faults", appendfsync="always", arguments=arguments
+    ) as running:
         yield running
 
 
