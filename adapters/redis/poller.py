@@ -48,8 +48,11 @@ class _Epoll:
         self._epoll.unregister(descriptor)
 
     def ready(self) -> list[tuple[int, int]]:
+        found = self._epoll.poll(0, 1024)
+        if not found:
+            return found
         events = self._EVENTS
-        return [(descriptor, events[mask & 63]) for descriptor, mask in self._epoll.poll(0, 1024)]
+        return [(descriptor, events[mask & 63]) for descriptor, mask in found]
 
 
 class _Portable:
