@@ -452,26 +452,28 @@ class Committer:
                     request.answer(refusal)
                 else:
                     relay.send(request)
-            elif client in inside or not (client in waiting or client.output_size > UNREAD_PAUSE):
-                take(request)
+                continue
+            if client not in inside:
+                if client in waiting or client.output_size > UNREAD_PAUSE:
+                    # It must come behind what the relay has of its client, or wait until that has read.
+                    blocked.add(client)
+                    left.append(request)
+                    continue
                 inside.add(client)
-                if type(args) is LargeArgs:
-                    size += args.size
-                    commit.has_large = True
-                else:
-                    size += sum(map(len, args))
-                if command.looks:
-                    if args[1] not in known:
-                        unknown[args[1]] = None
-                elif not command.forwarded and isinstance(request, Transaction):
-                    commit.transactions.append(request)
-                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
-                    size += max(request.size, share)  # its commands count like requests
-                    unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
+            take(request)
+            if type(args) is LargeArgs:
+                size += args.size
+                commit.has_large = True
             else:
-                # It must come behind what the relay has of its client, or wait until that has read.
-                blocked.add(client)
-                left.append(request)
+                size += sum(map(len, args))
+            if command.looks:
+                if args[1] not in known:
+                    unknown[args[1]] = None
+            elif not command.forwarded and isinstance(request, Transaction):
+                commit.transactions.append(request)
+                share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
+                size += max(request.size, share)  # its commands count like requests
+                unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
         if left:
             requests.extendleft(reversed(left))
         commit.size = size
@@ -623,8 +625,9 @@ class Committer:
                 self._put_back(commit, place)
                 break
         commit.sent = batch.end()
-        for _, _, decoded in commit.sent:
-            self._note_large_sets(decoded)
+        if commit.size > _LARGE_MEMBERS:  # a member has a byte at least, but for the empty one
+            for _, _, decoded in commit.sent:
+                self._note_large_sets(decoded)
         if self._last:
             last, self._last = self._last, []
             for end in last:
@@ -636,13 +639,15 @@ class Committer:
         self._transmit(commit)
 
     def _prepare_own(self, batch: LocalBatch) -> None:
-        """The operations that are `inside`. They rest on what the last commit left, so nothing was delivered for this."""
+        """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
         inside, self._inside = self._inside, []
         if not self._is_silent:
             for _, add in inside:
                 add(batch)
                 batch.increments.show(())  # the next one may put the key right
         batch.close()
+        for _, _, decoded in batch.sent:
+            self._note_large_sets(decoded)
 
     def _note_large_sets(self, decoded: list[Effect]) -> None:
         for effect in decoded:
