@@ -7,6 +7,8 @@ the highest counter of a downward-closed set of dots. A *tag* is what the applic
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import ge
 from typing import NamedTuple
 
 Vector = Mapping[str, int]
@@ -45,7 +47,7 @@ def merged(vectors: Iterable[Vector]) -> dict[str, int]:
 
 def dominates(larger: Vector, smaller: Vector) -> bool:
     """Whether every dot under `smaller` lies under `larger`, too."""
-    return all(larger.get(origin, 0) >= counter for origin, counter in smaller.items())
+    return all(map(ge, map(larger.get, smaller, repeat(0)), smaller.values()))
 
 
 @dataclass(slots=True, eq=False)

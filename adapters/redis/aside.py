@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots
 from crdtcast.adapters.redis.many_slots import command_of
-from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.tags import Dot
 
 NOT_KEPT = b"?"
@@ -47,7 +47,7 @@ class Aside:
             command = b"COPY", key, name, b"DB", self._db, b"REPLACE"
             plan.native(key, Expect.INTEGER, *command)
         else:
-            plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+            plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
 
     def members(
         self, key: bytes, members: Collection[bytes], dot: Dot, place: int, plan: Plan
@@ -55,7 +55,7 @@ class Aside:
         """Take members out of a set of the clients. Positions of the commands whose replies count them."""
         name = self._name(dot, place)
         if not self.has_room or len(members) > MOST_MEMBERS:
-            plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+            plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
             return (plan.native_packed(key, Expect.INTEGER, command_of(b"SREM", key, members)),)
         places = [plan.native(key, Expect.INTEGER, b"SMOVE", key, name, m) for m in members]
         plan.native(key, Expect.INTEGER, b"MOVE", name, self._db)
@@ -67,7 +67,7 @@ class Aside:
         """The same for a set that another type hides, at that key of the metadata database."""
         name = self._name(dot, place)
         if len(members) > MOST_MEMBERS:
-            plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+            plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
             return (plan.metadata_packed(command_of(b"SREM", hidden, members)),)
         return tuple(
             plan.metadata(Expect.INTEGER, b"SMOVE", hidden, name, member) for member in members
@@ -84,7 +84,7 @@ class Aside:
         self.has_room = False
         for names in self._names.values():
             for name in names:
-                plan.metadata(Expect.OK, b"SET", name, NOT_KEPT)
+                plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
 
     def _name(self, dot: Dot, place: int) -> bytes:
         name = taken_name(dot, place)

@@ -149,30 +149,46 @@ class LocalBatch:
 
     def _seal(self, key: bytes) -> None:
         """Nothing may be added any more to the key's open effects: a removal comes behind them."""
-        if (increment := self.increments.take(key)) is not None:
-            index, total = increment
-            self._effects[index] = Inc(key, RedisType.STRING, total)
-            self.keyspace.log.increment(key, total, self.tag, index)
-        if (addition := self._additions.pop(key, None)) is not None:
-            index, listed = addition
-            several = len(listed) > 1
-            members = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
-            self._effects[index] = One(key, RedisType.SET, members)
-            self.keyspace.log.one(key, members, self.tag, index)
+        if key in self.increments:
+            self._seal_increment(key)
+        if key in self._additions:
+            self._seal_addition(key)
+
+    def _seal_increment(self, key: bytes) -> None:
+        index, total = self.increments.take(key)
+        self._effects[index] = Inc(key, RedisType.STRING, total)
+        self.keyspace.log.increment(key, total, self.tag, index)
+
+    def _seal_addition(self, key: bytes) -> None:
+        index, listed = self._additions.pop(key)
+        several = len(listed) > 1
+        members = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
+        self._effects[index] = One(key, RedisType.SET, members)
+        self.keyspace.log.one(key, members, self.tag, index)
 
     def close(self) -> None:
-        """Tag and send what is open, if anything is."""
-        if not self._effects:
-            return
-        for key in (*self.increments, *self._additions):
-            self._seal(key)
+        """Tag and send what is open, if anything is; then the next message is."""
+        if self._effects:
+            self._close()
+            self._open()
+
+    def end(self) -> list[tuple[Tag, bytes, list[Effect]]]:
+        """Tag and send what is open, if anything is. Returns all that was sent; nothing may be added any more."""
+        if self._effects:
+            self._close()
+        return self.sent
+
+    def _close(self) -> None:
+        for key in list(self.increments):
+            self._seal_increment(key)
+        for key in list(self._additions):
+            self._seal_addition(key)
         closed = [effect for effect in self._effects if effect is not None]
         payload = effects.encode(self._timestamp(), closed)
         tag = self._send(payload)
         if tag.dot != self.tag.dot:
             raise AssertionError(f"prepared for {self.tag.dot}, tagged {tag.dot}")
         self.sent.append((tag, payload, closed))
-        self._open()
 
 
 def _size(members: Sequence[bytes]) -> int:

@@ -275,7 +275,7 @@ class Client:
         self.close()
 
     def _read(self) -> None:
-        parser = self._parser
+        parser, front = self._parser, self._front
         missing = parser.missing
         try:
             chunk = self._recv(min(missing, _READ_LARGE) if missing > _READ_SIZE else _READ_SIZE)
@@ -293,10 +293,10 @@ class Client:
         if self._ending:
             return
         size = len(chunk)
-        self.heard_at = self._front.now
+        self.heard_at = front.now
         self._received += size
-        self._front.received += size
-        self._front.bytes_in += size
+        front.received += size
+        front.bytes_in += size
         if self.authenticated:
             self._take(parser.feed(chunk))
         else:
@@ -305,11 +305,11 @@ class Client:
         if parser.error is not None and not self._ending:
             self._refuse(parser.error)
         if pending:
-            limits = self._front.limits
+            limits = front.limits
             if (
                 len(pending) > limits.unanswered
                 or self._received > limits.unanswered_bytes
-                or self._front.received > limits.total_bytes
+                or front.received > limits.total_bytes
             ):
                 self._paused = True
                 self._update()
@@ -370,13 +370,16 @@ class Client:
                 parts.append(encode(value, request.protocol))
         if self._closed or not parts:
             return
-        reply = parts[0] if len(parts) == 1 else b"".join(parts)
-        self._front.bytes_out += len(reply)
+        reply = b"".join(parts)
+        size = len(reply)
+        front = self._front
+        front.bytes_out += size
         if not pending:
-            self._front.received -= self._received
+            front.received -= self._received
             self._received = 0
         if self._backlog:
             self._backlog += reply
+            self._look_at_backlog()
         else:
             try:
                 sent = self._send(reply)
@@ -385,19 +388,21 @@ class Client:
             except OSError:
                 self.close()
                 return
-            if sent < len(reply):
+            if sent < size:
                 self._backlog += memoryview(reply)[sent:]
                 self._update()
-        if self._backlog:
-            limits = self._front.limits
-            size = len(self._backlog)
-            if size > limits.output > 0:
-                self.close_as_slow(f"the limit is {limits.output}")
-                return
-            if size > limits.output_soft > 0 and self.over_since is None:
-                self.over_since = time.monotonic()
-        if self._paused or self._ending:
+                self._look_at_backlog()
+        if (self._paused or self._ending) and not self._closed:
             self._settle()
+
+    def _look_at_backlog(self) -> None:
+        """It has grown: close the client, or note when that began, if it is too much by now."""
+        limits = self._front.limits
+        size = len(self._backlog)
+        if size > limits.output > 0:
+            self.close_as_slow(f"the limit is {limits.output}")
+        elif size > limits.output_soft > 0 and self.over_since is None:
+            self.over_since = time.monotonic()
 
     def _drain(self) -> None:
         backlog = self._backlog

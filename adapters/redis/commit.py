@@ -24,6 +24,7 @@ class Commit:
     __slots__ = (
         "after",
         "deliveries",
+        "has_large",
         "issued",
         "plan",
         "repaired",
@@ -54,9 +55,11 @@ class Commit:
         """The engine's own operations on the membership."""
         self.stored: list[Message] = []
         """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
-        self.repaired: frozenset[bytes] = frozenset()
+        self.repaired: set[bytes] = set()
         """Keys that are put right, which somebody had changed past the gateway."""
         self.transaction = False
+        self.has_large = False
+        """Whether one of the requests has very many arguments."""
         self.unknown: dict[bytes, None] = {}
         """Keys whose types the server has to be asked for first."""
         self.size = 0

@@ -33,7 +33,7 @@ from crdtcast.adapters.redis.incoming import Incoming
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import LargeArgs, size_of
 from crdtcast.adapters.redis.metadata import StoredState
-from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import elements, pack, parsed
 from crdtcast.adapters.redis.transaction import (
@@ -186,6 +186,8 @@ class Committer:
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self.engine: Engine | GroupEngine | None = None
+        self._group: GroupEngine | None = None
+        """The engine, where members come and go."""
         self.keyspace = Keyspace(metadata_db)
         self.state: StoredState | None = None
         self.refuse_growth: ReplyError | None = None
@@ -208,6 +210,7 @@ class Committer:
     ) -> None:
         """Go on with what was read from the server; settle what was under way when the connection died."""
         self._server, self.engine, self.keyspace, self.state = server, engine, keyspace, state
+        self._group = engine if isinstance(engine, GroupEngine) else None
         self._epoch, self._refusal, self._busy = epoch, None, False
         self._repairs.clear()
         self._inside.clear()
@@ -317,8 +320,8 @@ class Committer:
 
         It issues membership operations at ticks, and draws conclusions. Nothing of that may leave before it is stored.
         """
-        engine, state = self.engine, self.state
-        if not isinstance(engine, GroupEngine) or state is None:
+        engine, state = self._group, self.state
+        if engine is None or state is None:
             return False
         if engine.vector != state.vector:
             return True
@@ -347,15 +350,19 @@ class Committer:
 
     def kick(self) -> None:
         """Start a commit if there is work and none is under way."""
-        if self._busy or self._server is None or self.engine is None:
-            return
         engine = self.engine
+        if self._busy or self._server is None or engine is None:
+            return
         has_load = bool(self._requests) or engine.has_deliverable()
         reads = self._observer.reads(spare=self._rests or (self._ticked and has_load))
-        if (
-            not (has_load or reads or self._repairs or self._inside or self._last)
-            and not (self._rests and engine.has_stable())
-            and not self.behind
+        if not (
+            has_load
+            or reads
+            or self._repairs
+            or self._inside
+            or self._last
+            or (self._rests and engine.has_stable())
+            or (self._group is not None and self.behind)
         ):
             return
         self._ticked = self._rests = False
@@ -368,8 +375,9 @@ class Committer:
             self._commit, self._busy = None, False
             self._hold_peers(False)
             return
-        self._add_unknown_keys(commit)
-        contents = self._unknown_contents()
+        if commit.deliveries or self._inside:
+            self._add_unknown_keys(commit)
+        contents = self._unknown_contents() if self._alone is not None else {}
         if commit.unknown or contents:
             self._look_up(list(commit.unknown), contents, commit)
         else:
@@ -391,8 +399,8 @@ class Committer:
 
     def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         commit.stable = engine.poll_stable(MAX_STABLE)
-        if isinstance(engine, GroupEngine):
-            commit.issued = engine.take_issued()
+        if self._group is not None:
+            commit.issued = self._group.take_issued()
             self._observer.gathering(commit, self.commits + 1)
         delivered = 0
         while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
@@ -444,22 +452,30 @@ class Committer:
                     request.answer(refusal)
                 else:
                     relay.send(request)
-            elif client in inside or not (client in waiting or client.output_size > UNREAD_PAUSE):
-                take(request)
+                continue
+            if client not in inside:
+                if client in waiting or client.output_size > UNREAD_PAUSE:
+                    # It must come behind what the relay has of its client, or wait until that has read.
+                    blocked.add(client)
+                    left.append(request)
+                    continue
                 inside.add(client)
-                size += args.size if type(args) is LargeArgs else sum(map(len, args))
-                if command.looks and args[1] not in known:
-                    unknown[args[1]] = None
-                elif not command.forwarded and isinstance(request, Transaction):
-                    commit.transactions.append(request)
-                    share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
-                    size += max(request.size, share)  # its commands count like requests
-                    unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
+            take(request)
+            if type(args) is LargeArgs:
+                size += args.size
+                commit.has_large = True
             else:
-                # It must come behind what the relay has of its client, or wait until that has read.
-                blocked.add(client)
-                left.append(request)
-        requests.extendleft(reversed(left))
+                size += sum(map(len, args))
+            if command.looks:
+                if args[1] not in known:
+                    unknown[args[1]] = None
+            elif not command.forwarded and isinstance(request, Transaction):
+                commit.transactions.append(request)
+                share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
+                size += max(request.size, share)  # its commands count like requests
+                unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
+        if left:
+            requests.extendleft(reversed(left))
         commit.size = size
         relay.go_on()
 
@@ -530,12 +546,14 @@ class Committer:
 
     def _fold_first(self, commit: Commit) -> None:
         """Prepare it when the large requests in it are encoded, a piece in each turn of the loop."""
-        calls = (call for transaction in commit.transactions for call in transaction.calls)
-        work = [
-            call.args
-            for call in (*commit.requests, *calls)
-            if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
-        ]
+        work: list[LargeArgs] = []
+        if commit.has_large or commit.transactions:
+            calls = (call for transaction in commit.transactions for call in transaction.calls)
+            work = [
+                call.args
+                for call in (*commit.requests, *calls)
+                if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
+            ]
         if work:
             self._later(partial(self._fold_on, commit, work))
         else:
@@ -559,8 +577,11 @@ class Committer:
     def _prepare(self, commit: Commit) -> None:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
         assert engine is not None and state is not None
-        for key in self._repairs:
-            keyspace.restore(key, plan)  # with what becomes stable now: it may be nowhere else
+        if self._repairs:
+            commit.repaired = set(self._repairs)
+            self._repairs.clear()
+            for key in commit.repaired:
+                keyspace.restore(key, plan)  # with what becomes stable now: it may be nowhere else
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
         batch = LocalBatch(
@@ -571,22 +592,15 @@ class Committer:
             timestamp=self._clock.now,
             send=engine.send,
         )
-        commit.repaired = frozenset(self._repairs)
-        self._repairs.clear()
-        # They rest on what the last commit left, so nothing was delivered for this one.
-        inside, self._inside = self._inside, []
-        if not self._is_silent:
-            for _, add in inside:
-                add(batch)
-                batch.increments.show(())  # the next one may put the key right
-        batch.close()
-        commit.repaired |= keyspace.rewritten
-        keyspace.rewritten.clear()
+        if self._inside:
+            self._prepare_own(batch)
+        if keyspace.rewritten:
+            commit.repaired |= keyspace.rewritten
+            keyspace.rewritten.clear()
         for delivery, decoded in commit.deliveries:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
-                if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
-                    self._note_large(effect.key)
+            self._note_large_sets(decoded)
         transactions, refused = commit.transactions, keyspace.refused
         batch.bounded = not self._fits_one_message(commit)
         level = self._formats.in_force(engine)
@@ -610,20 +624,35 @@ class Committer:
                 keyspace.forget(request.args[1])
                 self._put_back(commit, place)
                 break
-        batch.close()
-        commit.sent = batch.sent
-        for _, _, decoded in commit.sent:
-            for effect in decoded:
-                if isinstance(effect, One) and len(effect.slots) > _LARGE_MEMBERS:
-                    self._note_large(effect.key)
-        last, self._last = self._last, []
-        for end in last:
-            end(commit)
+        commit.sent = batch.end()
+        if commit.size > _LARGE_MEMBERS:  # a member has a byte at least, but for the empty one
+            for _, _, decoded in commit.sent:
+                self._note_large_sets(decoded)
+        if self._last:
+            last, self._last = self._last, []
+            for end in last:
+                end(commit)
         self._add_metadata(commit, engine, state)
         plan.finish()
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
+
+    def _prepare_own(self, batch: LocalBatch) -> None:
+        """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
+        inside, self._inside = self._inside, []
+        if not self._is_silent:
+            for _, add in inside:
+                add(batch)
+                batch.increments.show(())  # the next one may put the key right
+        batch.close()
+        for _, _, decoded in batch.sent:
+            self._note_large_sets(decoded)
+
+    def _note_large_sets(self, decoded: list[Effect]) -> None:
+        for effect in decoded:
+            if type(effect) is One and len(effect.slots) > _LARGE_MEMBERS:
+                self._note_large(effect.key)
 
     def _put_back(self, commit: Commit, place: int) -> None:
         """The requests from this place on are for the next commit."""
@@ -679,7 +708,7 @@ class Committer:
 
     def _hinders_writes(self, commit: Commit) -> bool:
         """Whether some write of this commit may be refused, whatever its key holds, but for its level."""
-        return self._is_silent or self.refuse_growth is not None or commit.size > MAX_COMMAND_BYTES
+        return self.refuse_growth is not None or commit.size > MAX_COMMAND_BYTES or self._is_silent
 
     def _refusal_of(self, request: Request) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
@@ -697,34 +726,32 @@ class Committer:
     @property
     def _is_ending(self) -> bool:
         """Whether the engine sends nothing any more."""
-        return isinstance(self.engine, GroupEngine) and not self.engine.standing.can_send
+        return self._group is not None and not self._group.standing.can_send
 
     @property
     def _is_silent(self) -> bool:
         """Whether the engine sends nothing of the application's: it ends, or its program is too old for its group."""
-        engine = self.engine
-        return self._is_ending or (isinstance(engine, GroupEngine) and engine.outdated is not None)
+        group = self._group
+        return group is not None and (self._is_ending or group.outdated is not None)
 
     def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
-        messages = []
+        messages = commit.stored
         for delivery, _ in commit.deliveries:
             tag = delivery.tag
             messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
-        if isinstance(engine, GroupEngine):
-            commit.issued += engine.take_issued()
+        if self._group is not None:
+            commit.issued += self._group.take_issued()
             if commit.issued:
                 # The engine's own stand between the others; what became stable at once is not needed any more.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
-                messages = engine.messages(dots)
-        commit.stored = messages
+                commit.stored = engine.messages(dots)
 
     def _add_metadata(
         self, commit: Commit, engine: Engine | GroupEngine, state: StoredState
     ) -> None:
         plan = commit.plan
-        worth = plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind
-        if not worth:
+        if not (plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind):
             return
         order = state.order
         entries: list[bytes] = []
@@ -734,9 +761,9 @@ class Committer:
             entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
-        if commit.stable:
-            dots = [tag.dot for tag in commit.stable]
-            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *metadata.forget_fields(dots))
+        dots = [tag.dot for tag in commit.stable]
+        if dots:
+            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *map(metadata.store_field, dots))
             if self.keyspace.aside is not None:
                 self.keyspace.aside.stable(dots, plan)
         self.state = StoredState(
@@ -749,17 +776,15 @@ class Committer:
             context=engine.context,
             stable=dict(engine.stable),
             clock=self._clock.latest,
-            reported=tuple(tag.dot for tag in commit.stable),
+            reported=tuple(dots),
             order=order,
             level=self._formats.agreed(engine),
             founding=state.founding,
             membership=(
-                metadata.pack_membership(engine.outline())
-                if isinstance(engine, GroupEngine)
-                else None
+                metadata.pack_membership(self._group.outline()) if self._group is not None else None
             ),
         )
-        plan.metadata(Expect.OK, b"SET", metadata.STATE, self.state.encode())
+        plan.metadata(SAYS_OK, b"SET", metadata.STATE, self.state.encode())
         self._observer.prepared(commit, self.commits + 1)
 
     def _transmit(self, commit: Commit) -> None:
@@ -767,17 +792,19 @@ class Committer:
         plan = commit.plan
         pieces = plan.pieces
         count = len(pieces)
-        after = b"".join([pack(command) for command, _ in commit.after])
+        reads = commit.after
+        after = b"".join([pack(command) for command, _ in reads]) if reads else b""
         if commit.transaction or plan.atomic:
             # The fence is watched and read right behind every EXEC, so the next MULTI fails, and we learn it now, as
             # soon as another gateway has taken the server.
             payload = b"".join((_MULTI, *pieces, _EXEC, after, self._guard))
-            replies = 1 + count + 1 + len(commit.after) + _GUARD_REPLIES
+            replies = count + 2 + len(reads) + _GUARD_REPLIES
         else:
             payload = b"".join((*pieces, after))
-            replies = count + len(commit.after)
+            replies = count + len(reads)
         if not replies:
             self._finish(commit, [], [])
+            self.kick()
             return
         self._server.send(
             payload,
@@ -796,7 +823,7 @@ class Committer:
             self._finish(commit, replies[:own], replies[own:])
             return
         count = len(plan.pieces)
-        executed = replies[1 + count]
+        executed = replies[count + 1]
         fence = replies[-2]
         if executed is None or fence != self._epoch:
             self._lost_fence(fence)
@@ -811,7 +838,7 @@ class Committer:
         crash_point("exec-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
-        self._finish(commit, executed, replies[2 + count : 2 + count + len(commit.after)])
+        self._finish(commit, executed, replies[count + 2 : -_GUARD_REPLIES])
 
     def _lost_fence(self, fence: object) -> None:
         """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it."""
@@ -830,7 +857,7 @@ class Committer:
     def _check(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
         for place in plan.surprises(replies):
-            key, expect, reply = plan.keys[place], plan.expected[place], replies[place]
+            key, expect, reply = plan.keys.get(place), plan.expected[place], replies[place]
             if key is None:
                 self._log.error("the server refused to store metadata: %s", _text(reply))
             else:
@@ -867,8 +894,9 @@ class Committer:
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
         self._observer.committed(commit)
-        for (_, callback), reply in zip(commit.after, own, strict=True):
-            callback(reply)
+        if commit.after:
+            for (_, callback), reply in zip(commit.after, own, strict=True):
+                callback(reply)
         if commit.sent:
             crash_point("client-answered")
         if commit.deliveries:
@@ -876,7 +904,8 @@ class Committer:
         self.keyspace.trim()
         self._busy = False
         self._hold_peers(False)
-        self.kick()
+        if self._requests:  # whatever else waits has time until the poller's round is over
+            self.kick()
 
     def _shaped(self, request: Request, value: object) -> object:
         """What a read has given, as a value of our own."""

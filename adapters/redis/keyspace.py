@@ -12,7 +12,7 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.many_slots import command_of
-from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.tags import Tag
 
@@ -178,7 +178,7 @@ class Keyspace:
         if min(base, value, delta) >= INT64_MIN and max(base, value, delta) <= INT64_MAX:
             plan.native(key, value, b"INCRBY", key, b"%d" % delta)
         else:
-            plan.native(key, Expect.OK, b"SET", key, b"%d" % value)
+            plan.native(key, SAYS_OK, b"SET", key, b"%d" % value)
         self.types[key] = value
 
     def kill_key(self, key: bytes, tag: Tag, plan: Plan, own: int | None = None) -> int:
@@ -244,7 +244,7 @@ class Keyspace:
         """
         known = self.types.get(key)
         if isinstance(known, int):
-            plan.native(key, Expect.OK, b"SET", key, b"%d" % known)
+            plan.native(key, SAYS_OK, b"SET", key, b"%d" % known)
             return
         self.damaged.add(key)
         self.refused.add(key)
@@ -269,7 +269,7 @@ class Keyspace:
             plan.metadata(Expect.INTEGER, b"DEL", hidden)
             self.hidden.discard(key)
         if number is not None:
-            plan.native(key, Expect.OK, b"SET", key, b"%d" % number)
+            plan.native(key, SAYS_OK, b"SET", key, b"%d" % number)
         slots = list(members)
         for start in range(0, len(slots), _SLOTS_AT_ONCE):
             some = slots[start : start + _SLOTS_AT_ONCE]

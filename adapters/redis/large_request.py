@@ -60,8 +60,9 @@ def size_of(args: list[bytes]) -> int:
 
 def slots_of(args: list[bytes]) -> list[bytes]:
     """The arguments behind the key."""
-    slots = args.slots if type(args) is LargeArgs else None
-    return args[2:] if slots is None else slots
+    if type(args) is LargeArgs and args.slots is not None:
+        return args.slots
+    return args[2:]
 
 
 class LargeRequest:

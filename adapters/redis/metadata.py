@@ -152,8 +152,3 @@ def decode_store(rows: dict[bytes, bytes]) -> list[Message]:
         entries.append((order, Message(Dot(origin, int(counter)), dots, payload, kind)))
     entries.sort(key=lambda entry: entry[0])
     return [message for _, message in entries]
-
-
-def forget_fields(dots: Iterable[Dot]) -> list[bytes]:
-    """Fields of stable messages, for HDEL."""
-    return [store_field(dot) for dot in dots]

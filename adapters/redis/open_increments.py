@@ -59,11 +59,9 @@ class OpenIncrements:
                 if (increment := self._open.get(key)) is not None:
                     self._show(key, increment)
 
-    def take(self, key: bytes) -> tuple[int, int] | None:
-        """End the effect, if one is open: its place and its delta. The server is to count all of it."""
-        increment = self._open.pop(key, None)
-        if increment is None:
-            return None
+    def take(self, key: bytes) -> tuple[int, int]:
+        """End the effect that is open: its place and its delta. The server is to count all of it."""
+        increment = self._open.pop(key)
         self._show(key, increment)
         return increment.index, increment.total
 

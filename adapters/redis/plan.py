@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import compress, count
-from operator import is_not
+from operator import ne
 from typing import TYPE_CHECKING
 
 import hiredis
@@ -25,8 +25,11 @@ class Expect(Enum):
     """The kind of reply a command must get, where the exact one is not known beforehand."""
 
     INTEGER = "an integer"
-    OK = "OK"
     ANY = "anything, errors included: a client's read"
+
+
+SAYS_OK = b"OK"
+"""The reply that a SET must get."""
 
 
 class _Select(dict[int, bytes]):
@@ -61,8 +64,9 @@ class Plan:
         self._metadata_db = metadata_db
         self._db = 0
         self.pieces: list[bytes] = []
-        self.expected: list[Expect | int] = []
-        self.keys: list[bytes | None] = []
+        self.expected: list[Expect | int | bytes] = []
+        self.keys: dict[int, bytes] = {}
+        """Position of a command on the clients' database -> the key that is blamed if its reply is not as expected."""
         self.answers: list[tuple[Request, object, tuple[int, ...]]] = []
         """Request, value, positions: the sum of the replies at the positions if there are any, else the value."""
         self.writes = False
@@ -72,43 +76,47 @@ class Plan:
         """Positions of reads whose replies go to the client byte for byte."""
         self._protocol = 2
 
-    def native(self, key: bytes, expect: Expect | int, *command: bytes) -> int:
+    def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:
         """A command on the clients' database; `key` is blamed if its reply is not the expected one.
 
         Returns its position: an answer can be made from the reply at it.
         """
-        if self._db:
-            self._select(0)
-        self.writes = True
-        return self._append(key, expect, _pack(command))
+        return self.native_packed(key, expect, _pack(command))
 
-    def native_packed(self, key: bytes, expect: Expect | int, packed: bytes) -> int:
+    def native_packed(self, key: bytes, expect: Expect | int | bytes, packed: bytes) -> int:
         """The same for a command that is packed already."""
         if self._db:
             self._select(0)
         self.writes = True
-        return self._append(key, expect, packed)
+        pieces = self.pieces
+        place = len(pieces)
+        pieces.append(packed)
+        self.expected.append(expect)
+        self.keys[place] = key
+        return place
 
     def metadata_packed(self, packed: bytes) -> int:
         """A packed command on our own database, which answers an integer. Returns its position."""
-        self._select(self._metadata_db)
+        if self._db != self._metadata_db:
+            self._select(self._metadata_db)
         self.writes = True
-        return self._append(None, Expect.INTEGER, packed)
+        return self._append(Expect.INTEGER, packed)
 
-    def metadata(self, expect: Expect | int, *command: bytes) -> int:
+    def metadata(self, expect: Expect | int | bytes, *command: bytes) -> int:
         """A command on our own database. Returns its position."""
         if self._db != self._metadata_db:
             self._select(self._metadata_db)
         self.writes = True
-        return self._append(None, expect, _pack(command))
+        pieces = self.pieces
+        pieces.append(_pack(command))
+        self.expected.append(expect)
+        return len(pieces) - 1
 
     def read(self, request: Request, command: list[bytes]) -> None:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
         if self._db:
             self._select(0)
-        self.answers.append(
-            (request, None, (self._append(None, Expect.ANY, _pack(tuple(command))),))
-        )
+        self.answers.append((request, None, (self._append(Expect.ANY, _pack(tuple(command))),)))
 
     def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
         """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
@@ -120,7 +128,7 @@ class Plan:
         """Have the server answer what follows in this protocol."""
         if self._protocol != protocol:
             self._protocol = protocol
-            self._append(None, Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
+            self._append(Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""
@@ -140,29 +148,27 @@ class Plan:
         expected = self.expected
         if len(replies) != len(expected):
             raise ValueError(f"{len(replies)} replies to {len(expected)} commands")
-        # Nearly all expect some integer and get one: these cost no look of ours.
-        kinds = map(_KINDS.get, map(type, replies))
-        looked_at = compress(count(), map(is_not, expected, kinds))
+        # Nearly all expect OK, or some integer, and get that: these cost no look of ours.
+        found = map(_KINDS.get, map(type, replies), replies)
+        looked_at = compress(count(), map(ne, expected, found))
         return [at for at in looked_at if not as_expected(replies[at], expected[at])]
 
     def _select(self, db: int) -> None:
         self._db = db
-        self._append(None, Expect.OK, _SELECT[db])
+        self.pieces.append(_SELECT[db])
+        self.expected.append(SAYS_OK)
 
-    def _append(self, key: bytes | None, expect: Expect | int, packed: bytes) -> int:
+    def _append(self, expect: Expect | int | bytes, packed: bytes) -> int:
         pieces = self.pieces
         pieces.append(packed)
         self.expected.append(expect)
-        self.keys.append(key)
         return len(pieces) - 1
 
 
-def as_expected(reply: object, expect: Expect | int) -> bool:
+def as_expected(reply: object, expect: Expect | int | bytes) -> bool:
     """Whether a reply inside EXEC is what the plan relied on."""
     if expect is Expect.ANY:
         return True
-    if expect is Expect.OK:
-        return reply == b"OK"
     if expect is Expect.INTEGER:
         return isinstance(reply, int)
-    return reply == expect and isinstance(reply, int)
+    return reply == expect and type(reply) is type(expect)

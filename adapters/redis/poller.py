@@ -10,6 +10,7 @@ import select
 import selectors
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -27,12 +28,14 @@ class _Epoll:
 
     # As in `selectors`: an error or a hang-up wakes up both directions, so that the next call
     # reports it.
-    _EVENTS = tuple((WRITE if mask & ~1 else 0) | (READ if mask & ~4 else 0) for mask in range(64))
+    events = tuple((WRITE if mask & ~1 else 0) | (READ if mask & ~4 else 0) for mask in range(64))
+    """What the lower bits of a mask that `ready` has given stand for."""
 
     def __init__(self) -> None:
-        self._epoll = select.epoll()
-        self.fileno = self._epoll.fileno
-        self.close = self._epoll.close
+        self._epoll = epoll = select.epoll()
+        self.fileno = epoll.fileno
+        self.close = epoll.close
+        self.ready = partial(epoll.poll, 0, 1024)
 
     @staticmethod
     def _mask(events: int) -> int:
@@ -47,10 +50,6 @@ class _Epoll:
     def unregister(self, descriptor: int) -> None:
         self._epoll.unregister(descriptor)
 
-    def ready(self) -> list[tuple[int, int]]:
-        events = self._EVENTS
-        return [(descriptor, events[mask & 63]) for descriptor, mask in self._epoll.poll(0, 1024)]
-
 
 class _Portable:
     """The same over `selectors`, for systems without epoll. A socket without interest is not in the
@@ -58,6 +57,7 @@ class _Portable:
     """
 
     def __init__(self) -> None:
+        self.events = tuple(range(64))
         self._selector = selectors.DefaultSelector()
         self.close = self._selector.close
 
@@ -139,20 +139,20 @@ class Poller:
         end the loop.
         """
         descriptor = self._backend.fileno()
-        ready = self._backend.ready
+        ready, masks = self._backend.ready, self._backend.events
         registered = self._registered
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             for _ in range(_ROUNDS):
-                events = ready()
-                if not events:
+                found = ready()
+                if not found:
                     break
-                for key, mask in events:
+                for key, mask in found:
                     entry = registered.get(key)
                     if entry is None:  # closed by an earlier callback of this round
                         continue
                     try:
-                        entry.callback(mask)
+                        entry.callback(masks[mask & 63])
                     except Exception as error:
                         self._fail(key, entry, error)
                 after_events()

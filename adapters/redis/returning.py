@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.aside import NOT_KEPT, taken_name
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.effects import Inc, KillKey, KillSlots, One
 from crdtcast.adapters.redis.keyspace import Holds
-from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
@@ -219,7 +219,7 @@ class Returning:
         else:
             parked = parked.reissued(operation, dot)
         self.parked = parked
-        batch.plan.metadata(Expect.OK, b"SET", metadata.PARKED, self._pack(parked))
+        batch.plan.metadata(SAYS_OK, b"SET", metadata.PARKED, self._pack(parked))
 
     def _tell_yielding(self, yielding: Iterable[object]) -> None:
         shown = [str(part) for part in yielding]
@@ -246,7 +246,7 @@ class Returning:
 
     def _save(self, commit: Commit, parked: Parked) -> None:
         self.parked = parked
-        commit.plan.metadata(Expect.OK, b"SET", metadata.PARKED, self._pack(parked))
+        commit.plan.metadata(SAYS_OK, b"SET", metadata.PARKED, self._pack(parked))
 
 
 def _goes_out(part: One | Inc | Removal, mine: Mine, batch: LocalBatch) -> bool:

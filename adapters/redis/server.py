@@ -300,7 +300,7 @@ class ServerConnection:
                     return
                 self._replies = []
                 del self._waiting[0]
-                if not self._waiting:
+                if not self._waiting and (self._held or self._reader is not self._usual):
                     self._at_boundary()
                 pipeline.callback(replies)
         except (hiredis.ProtocolError, RemoteProtocolError) as error:

@@ -8,8 +8,8 @@ life at once. `Engine` adds a fixed set of names, `GroupEngine` members that com
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from itertools import islice
-from operator import or_
+from itertools import chain, islice
+from operator import itemgetter, or_
 from typing import ClassVar
 
 from crdtcast.engine.delivery import Inbox
@@ -24,6 +24,8 @@ from crdtcast.engine.store import Store, Stored
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.tags import Dot, Tag, Vector, merge_into
+
+_TAG = itemgetter(Stored._fields.index("tag"))
 
 
 class Core:
@@ -390,7 +392,8 @@ class Core:
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
-        return self._inbox.has_deliverable()
+        inbox = self._inbox
+        return bool(inbox.ready) and inbox.has_deliverable()
 
     def upcoming(self) -> Message | None:
         """The message that `poll` would deliver next. It is not delivered by that."""
@@ -433,20 +436,23 @@ class Core:
         """
         if self._evaluate_now:
             self._evaluate()
+        left = min(limit, self._ready_count)
+        if not left:
+            return []
         ready, stable = self._ready_stable, self.stable
         taken: list[Stored] = []
-        left = min(limit, self._ready_count)
+        if left == self._ready_count:  # as nearly always
+            taken += chain.from_iterable(ready)
+            ready.clear()
         while len(taken) < left:
             taken += islice(ready[0], left - len(taken))
             if len(taken) < left:
                 ready.popleft()
-        for stored in taken:
-            origin, counter = stored[2].dot
-            stable[origin] = counter
+        stable.update([stored[2].dot for stored in taken])
         self._store.remove(taken)
         self._ready_count -= left
         self._reported += left
-        return [stored.tag for stored in taken]
+        return list(map(_TAG, taken))
 
     # Looking in
 

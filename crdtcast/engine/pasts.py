@@ -112,6 +112,7 @@ class Pasts:
     """
 
     __slots__ = (
+        "_context",
         "_delivered",
         "_forgotten",
         "_forgotten_at",
@@ -141,6 +142,7 @@ class Pasts:
         self.covers: dict[Dot, int | None] = {}
         self.full = self.stable = self.heads = 0
         self.old_heads: dict[Dot, None] = {}  # from before the window
+        self._context: tuple[Dot, ...] | None = None  # as long as no heads come or go
         self.limit = 0  # size of the window at which it moves
         self.truncated = False  # whether something before the window may be unstable
         # Dropped origins are in every past, though `stable` names them no more. What is stored may still lack them.
@@ -153,6 +155,7 @@ class Pasts:
         """A message was delivered (or sent) and stored just now, with a past that knows these bits. What it covers."""
         message = stored[2]
         dot = message.dot
+        self._context = None
         segment = self._segment
         if len(segment.dots) >= SEGMENT:
             segment = self._segment = Segment(
@@ -190,6 +193,7 @@ class Pasts:
         """After a restart: what was saved of the reduced context, which need not be in the window."""
         self.heads = 0
         self.old_heads.clear()
+        self._context = None
         for dot in context:
             stored = self._store.get(*dot)
             if stored is not None and stored.sequence >= self.base:
@@ -199,13 +203,16 @@ class Pasts:
 
     def context(self) -> tuple[Dot, ...]:
         """The reduced context: the maximal dots, in the order of delivery."""
+        if self._context is not None:
+            return self._context
         heads, window = self.heads, self.window
         dots = []
         while heads:  # mostly few, and at the end of a long window
             place = heads.bit_length() - 1
             heads ^= 1 << place
             dots.append(window[place][2].dot)
-        return (*self.old_heads, *dots[::-1])
+        context = self._context = (*self.old_heads, *dots[::-1])
+        return context
 
     def of_bits(self, bits: int) -> Iterable[Stored]:
         """The messages of these bits, in the order of delivery."""

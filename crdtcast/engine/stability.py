@@ -197,16 +197,14 @@ class Stability:
         left = reduce(and_, [peer.covers for peer in peers if peer.told is None], left)
         if left:
             left = self._told_by_all([p for p in peers if p.told is not None], left, pasts)
-        if left and own is not self._vector:
+        if left and own is not self._vector and own != self._vector:
             left ^= _lost(own, pasts.places(left))
         if not left:
             return None
         pasts.stable |= left
         stable = self.stable
         risen = list(pasts.of_bits(left))
-        for stored in risen:
-            origin, counter = stored[2].dot
-            stable[origin] = counter
+        stable.update([stored[2].dot for stored in risen])
         return len(risen), iter(risen)
 
     def _told_by_all(self, peers: list[Peer], left: int, pasts: Pasts) -> int:

@@ -62,12 +62,12 @@ class Told:
         """See `Engine.mark_durable`."""
         if self._durability is not Durability.DECLARED:
             raise LocalProtocolError("mark_durable is for engines with Durability.DECLARED")
-        if not dominates(self._vector, vector):
+        if vector != self._vector and not dominates(self._vector, vector):
             raise LocalProtocolError("a vector beyond what is delivered was declared durable")
         declared = self._declared
-        if dominates(declared, vector) and len(vector) <= len(declared):
-            return
         if not dominates(vector, declared):
+            if dominates(declared, vector) and len(vector) <= len(declared):
+                return
             raise LocalProtocolError(
                 "a vector was declared durable that is no point of this engine's history"
             )
