@@ -8,12 +8,11 @@ each chunk costs what it holds.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import islice
 
 import hiredis
 
-from crdtcast.adapters.redis.many_slots import Folding, ManySlots
+from crdtcast.adapters.redis.many_slots import Folding, ManySlots, words_of
 from crdtcast.exceptions import RemoteProtocolError
 
 MANY = 1000
@@ -46,7 +45,7 @@ class LargeArgs(list[bytes]):
     def fold(self) -> bool:
         """Do one more piece of what makes `slots`. Returns whether they are complete."""
         if self._folding is None:
-            first = encoded_length(self[:2]) - len(b"*2\r\n") + len(b"*%d\r\n" % len(self))
+            first = len(b"*%d\r\n" % len(self)) + len(words_of(self[:2]))
             self._folding = Folding(self[2:], memoryview(self.raw)[first:])
         if self.slots is None and self._folding.step():
             self.slots = self._folding.slots
@@ -68,13 +67,25 @@ def slots_of(args: list[bytes]) -> list[bytes]:
 class LargeRequest:
     """A request whose header said `count`; limit: bytes of all arguments, each with `ARGUMENT_BYTES` more."""
 
-    __slots__ = ("_args", "_chunks", "_limit", "_raw", "_reader", "_tail", "count", "rest")
+    __slots__ = (
+        "_args",
+        "_chunks",
+        "_limit",
+        "_raw",
+        "_reader",
+        "_tail",
+        "_unread",
+        "count",
+        "rest",
+    )
 
     def __init__(self, count: int, limit: int) -> None:
         self.count = count
         self._limit = limit
         self._chunks: list[bytes] = []
         self._tail = b"\n"
+        self._unread: list[bytes] = []
+        """What came behind the last argument that is complete."""
         self._args = LargeArgs()
         self._raw = 0
         self._reader = hiredis.Reader(notEnoughData=_MISSING)
@@ -103,8 +114,16 @@ class LargeRequest:
         except hiredis.ProtocolError as error:
             raise RemoteProtocolError(str(error)) from error
         except TypeError:
-            raise RemoteProtocolError("expected '$' before each argument") from None
+            raise _not_bulk() from None
         args += more
+        self._unread.append(chunk)
+        if more:
+            # hiredis makes the same of other kinds of string, too. What it read is sent on as it came: it must be one
+            # request for the server as well, and end where it ends here.
+            words, unread = words_of(more), b"".join(self._unread)
+            if not unread.startswith(words):
+                raise _not_bulk()
+            self._unread = [unread[len(words) :]]
         if args.size + ARGUMENT_BYTES * len(args) > self._limit:
             raise self._too_large()
         if len(args) < self.count:
@@ -113,19 +132,13 @@ class LargeRequest:
             return None
         raw = b"".join((b"*%d\r\n" % self.count, *self._chunks))
         self._chunks.clear()
-        if self._reader.has_data():
-            length = encoded_length(args)
-            raw, self.rest = raw[:length], raw[length:]
-        args.raw = raw
+        self.rest = b"".join(self._unread)
+        args.raw = raw[: len(raw) - len(self.rest)]
         return args
 
     def _too_large(self) -> RemoteProtocolError:
         return RemoteProtocolError(f"request too large: more than {self._limit} bytes")
 
 
-def encoded_length(args: list[bytes]) -> int:
-    """Bytes of a command in the only form that hiredis accepts (its lengths have no plus sign and no leading zeros)."""
-    length = len(str(len(args))) + 3
-    for argument, times in Counter(map(len, args)).items():
-        length += (argument + len(str(argument)) + 5) * times
-    return length
+def _not_bulk() -> RemoteProtocolError:
+    return RemoteProtocolError("expected '$' before each argument, and its bytes behind that")

@@ -36,7 +36,7 @@ class ManySlots(list[bytes]):
     @classmethod
     def of(cls, slots: Sequence[bytes]) -> ManySlots:
         """In all forms, at one go."""
-        folding = Folding(slots, _words(slots))
+        folding = Folding(slots, words_of(slots))
         while not folding.step():
             pass
         return folding.slots
@@ -79,7 +79,7 @@ class Unfolding:
             if type(piece) is not list or not piece or set(map(type, piece)) != {bytes}:
                 raise TypeError("slots that are not strings")
             self.slots += piece
-            self._pieces.append(_words(piece))
+            self._pieces.append(words_of(piece))
             room -= len(piece)
             if room <= 0:
                 break
@@ -96,9 +96,10 @@ def command_of(name: bytes, key: bytes, slots: Collection[bytes]) -> bytes:
     """The native command `name key slot…`, packed."""
     if type(slots) is not ManySlots:
         return _pack((name, key, *slots))
-    return b"".join((b"*%d\r\n" % (2 + len(slots)), _words((name, key)), slots.words))
+    return b"".join((b"*%d\r\n" % (2 + len(slots)), words_of((name, key)), slots.words))
 
 
-def _words(words: Sequence[bytes]) -> bytes:
+def words_of(words: Sequence[bytes]) -> bytes:
+    """Words of a command as they are packed, without its header."""
     packed = _pack(tuple(words))
     return packed[packed.index(b"\n") + 1 :]

@@ -18,10 +18,11 @@ from crdtcast.adapters.redis.large_request import (
     LARGE_COUNT,
     MANY,
     LargeRequest,
-    encoded_length,
 )
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.exceptions import RemoteProtocolError
+
+_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 Args = list[bytes]
 
@@ -127,9 +128,11 @@ class RequestParser:
             args = None
         fast.renew()
         if args is False:
-            used = sum(map(encoded_length, commands))
-            if used <= len(chunk):
-                self._buffer += memoryview(chunk)[used:]
+            taken = b"".join(_pack(tuple(command)) for command in commands)
+            if chunk.startswith(
+                taken
+            ):  # else there was a string of another kind among the arguments
+                self._buffer += memoryview(chunk)[len(taken) :]
                 return self._careful(commands, whole=True)
         # Something is out of the ordinary; the careful parser starts over and finds out what.
         self._buffer += chunk

@@ -20,6 +20,8 @@ Sections = dict[str, dict[str, str]]
 
 PATIENCE_SECONDS = 30.0
 _EVERY_SECONDS = 1.0
+LEAST_PATIENCE_SECONDS = 2 * _EVERY_SECONDS
+"""With less a server would be given up before it is asked again."""
 
 
 def parse_sections(text: bytes) -> Sections:

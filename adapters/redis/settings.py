@@ -10,7 +10,7 @@ from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
-from crdtcast.adapters.redis.server_monitor import PATIENCE_SECONDS
+from crdtcast.adapters.redis.server_monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.configuration import Kind, option
 from crdtcast.exceptions import ConfigurationError
@@ -164,6 +164,11 @@ class GatewaySettings(MemberSettings):
             for each in _OUTPUT_LIMITS
             if getattr(self, each) < 0
         ]
+        if not self.server_patience >= LEAST_PATIENCE_SECONDS:
+            lines.append(
+                f"server_patience is {self.server_patience:g} s: the server is asked each second, give "
+                f"{LEAST_PATIENCE_SECONDS:g} s or more"
+            )
         for check in (self.peers, self._check_tls, lambda: parse_address(self.listen)):
             try:
                 check()

@@ -219,6 +219,9 @@ def test_large_and_small_requests_follow_each_other(
     [
         (b"$1\r\nx\r\n" * 10 + b":1\r\n" + b"$1\r\nx\r\n" * 1000, "expected .\\$. before each"),
         (b"$1\r\nx\r\n" * 10 + b"+OK\r\n" * 2000, "request too large|expected|Protocol error"),
+        (b"+x\r\n" + b"$1\r\nx\r\n" * 1000, "expected .\\$. before each"),
+        (b"=5\r\ntxt:x\r\n" + b"$1\r\nx\r\n" * 1000, "expected .\\$. before each"),
+        (b"$1\r\nx\r\n" * 999 + b"(7\r\n*1\r\n", "expected .\\$. before each"),
         (b"$1\r\nx\r\n" * 10 + b"?" * 9000, "Protocol error"),
         (b"$x\r\n" + b"$1\r\nx\r\n" * 2000, "Protocol error"),
         (b"$99999999\r\n" + b"y" * 20_000, "request too large: more than 9000 bytes"),
@@ -234,6 +237,15 @@ def test_a_large_request_that_is_wrong_is_refused(behind: bytes, error: str) -> 
         commands, refused = parse(chunks, limits)
         assert not commands
         assert re.search(error, str(refused)), (step, refused)
+
+
+@pytest.mark.parametrize("odd", [b"+GET", b"=7\r\ntxt:GET", b"(123"])
+def test_a_string_of_another_kind_before_a_cut_is_refused(odd: bytes) -> None:
+    commands, refused = parse(
+        [b"*2\r\n" + odd + b"\r\n$1\r\nk\r\n*2\r\n$3\r\nGET\r\n$900\r\n", b"k\r\n"]
+    )
+    assert not commands
+    assert "expected '$', got" in str(refused)
 
 
 def test_a_header_alone_costs_no_memory() -> None:
