@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from crdtcast.adapters.redis.embedded import EmbeddedServer
-from tests import servers
+from tests import preloaded, servers
 from tests.effort import EFFORT, Seeds, examples
 from tests.scheduling import ByFile, place_of, workers
 
@@ -45,6 +45,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_watch)
+preloaded.use()
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def short_path() -> Iterator[Path]:
 
 def pytest_sessionfinish() -> None:
     servers.stop_all()
+    preloaded.close()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

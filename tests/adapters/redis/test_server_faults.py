@@ -18,7 +18,7 @@ from tests.adapters.redis.fault_load import Load, check_cluster
 from tests.adapters.redis.regression_support import until
 from tests.adapters.redis.sentinel_support import redis_server, sentinel
 from tests.adapters.redis.test_crashes import dying_at
-from tests.effort import first_seed
+from tests.effort import EFFORT, first_seed
 
 pytestmark = pytest.mark.process
 
@@ -84,44 +84,40 @@ def test_server_emptied_under_load_is_filled_again(cluster: OpenCluster, emptied
     check_cluster(cluster, [running], may_yield=True)
 
 
-@pytest.mark.parametrize("point", faults.JOIN_POINTS)
 def test_member_killed_while_it_is_filled_loses_nothing(
-    cluster: OpenCluster, point: str, monkeypatch: pytest.MonkeyPatch
+    cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     region = cluster["b"]
     region.close()
-    region.gateway.stop()
-    with load(cluster, f"filled-{point}", refilled="b") as running:
-        with dying_at(region.gateway, point, 1, monkeypatch):
-            region.gateway.wait_ready()
-            running.clients["b"].wait_for(20)
-            empty(region.server)
-        running.clients["b"].wait_for(20)
+    with load(cluster, "filled", refilled="b") as running:
+        for point in faults.JOIN_POINTS:
+            print("point", point)
+            region.gateway.stop()
+            with dying_at(region.gateway, point, 1, monkeypatch):
+                region.gateway.wait_ready()
+                running.clients["b"].wait_for(10)
+                empty(region.server)
+            running.clients["b"].wait_for(10)
     check_cluster(cluster, [running], may_yield=True)
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param(point, marks=() if point in OFTEN else pytest.mark.slow)
-        for point in faults.JOIN_POINTS
-    ],
-)
 def test_joiner_killed_at_a_named_point_is_let_in_later(
-    cluster: OpenCluster, point: str, monkeypatch: pytest.MonkeyPatch
+    cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     region = cluster["c"]
-    assert region.command("LEAVE") == "OK"
-    region.close()
-    process = region.gateway.process
-    assert process is not None
-    assert process.wait(60) == 0, region.gateway.obituary()
-    region.gateway.forget_process()
-    with load(cluster, f"joins-{point}", refilled="c") as running:
-        running.clients["a"].wait_for(20)
-        with dying_at(region.gateway, point, 1, monkeypatch):
-            pass
-        running.clients["c"].wait_for(5)
+    with load(cluster, "joins", refilled="c") as running:
+        for point in faults.JOIN_POINTS if EFFORT.runs_slow else OFTEN:
+            print("point", point)
+            assert region.command("LEAVE") == "OK"
+            region.close()
+            process = region.gateway.process
+            assert process is not None
+            assert process.wait(60) == 0, region.gateway.obituary()
+            region.gateway.forget_process()
+            running.clients["a"].wait_for(10)
+            with dying_at(region.gateway, point, 1, monkeypatch):
+                pass
+            running.clients["c"].wait_for(5)
     check_cluster(cluster, [running], may_yield=True)
 
 
