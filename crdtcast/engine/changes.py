@@ -201,6 +201,8 @@ class MembershipChanges(Reception):
             chosen = membership.least_set(victim)
             if chosen is None or self.me in chosen or any(vector[y] < bound[y] for y in chosen):
                 continue
+            if not membership.concludes(chosen):
+                continue
             if not membership.has_majority(chosen, self._stability.stable):
                 if chosen not in self._refused:
                     self._refused.add(chosen)

@@ -211,6 +211,13 @@ class Membership:
                     unseen.append(member)
         return frozenset(chosen)
 
+    def concludes(self, victims: Collection[str]) -> bool:
+        """Whether this member may cut these off when they are reported on: not, unless by force, once it knows that it
+        is a victim, too. Of two that would cut each other off one knows: whoever has reported on both has reported on
+        it first, and who has the later report has the earlier one.
+        """
+        return self.me not in self.evictions or self.forced.issuperset(victims)
+
     def has_majority(self, victims: Collection[str], stable: Vector) -> bool:
         """Whether the survivors that everybody knows outnumber the victims, and one of them holds data.
 

@@ -49,6 +49,7 @@ def replace(world: "GroupWorld", name: str, old: str, contact: str) -> bool:
         return False
     machine = world.machines[name] = Machine(name, reads=host.reads)
     if _ask(world, machine, host, None, (old if target is None else target.me,)):
+        world.counts["replaced"] += 1
         return True
     del world.machines[name]
     return False

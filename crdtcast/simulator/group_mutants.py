@@ -374,6 +374,19 @@ class GoesBack(GroupEngine):
         pass
 
 
+class _Unnoticed(Membership):
+    """`evictions` does not say whether it is oneself that is to be evicted."""
+
+    def concludes(self, victims: Collection[str]) -> bool:
+        return True
+
+
+class VictimsConclude(GroupEngine):
+    """A member that knows itself a victim concludes no eviction, unless it is forced."""
+
+    membership_type = _Unnoticed
+
+
 MUTANTS: dict[str, type[GroupEngine]] = {
     "eager-adoption": EagerAdoption,
     "no-asking": NoAsking,
@@ -404,6 +417,7 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "orphans-stay": OrphansStay,
     "undecided": Undecided,
     "blank-rows": NewRowsBlank,
+    "victims-conclude": VictimsConclude,
     "victims-sweep": VictimsSweep,
     "starts-silent": StartsSilent,
     "uses-at-delivery": UsesAtDelivery,

@@ -26,7 +26,7 @@ from dataclasses import asdict
 from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate, Standing
-from crdtcast.engine.operations import How, Kind
+from crdtcast.engine.operations import Cut, How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
 from crdtcast.messages import Ended
@@ -370,7 +370,22 @@ class GroupWorld:
                     machine.told_ended[incarnation] = cut.counter
                     self.checker.ended(machine.me, incarnation, cut.counter)
                     self.counts["forced_cuts"] += cut.how is How.FORCED
+                    self._each_other(machine, incarnation, cut)
         machine.hold(engine.take_outbox())
+
+    def _each_other(self, machine: Machine, victim: str, cut: Cut) -> None:
+        """Two members that have evicted each other are two groups; only an operator's word may do that."""
+        other = next((m for m in self.living() if m.me == victim), None)
+        if other is None or cut.how is not How.EVICTED or self.by_word:
+            return
+        theirs = other.running.ended.get(machine.me) or other.running.tombs.get(machine.me)
+        if theirs is not None and theirs.how is How.EVICTED:
+            raise Failure("each-other", f"{machine.me} and {victim} have evicted each other")
+
+    @property
+    def by_word(self) -> bool:
+        """Whether an operator has overruled the members' majority."""
+        return any(self.counts[word] for word in ("forced", "replaced", "replaced_alive"))
 
     def _transmit(self, machine: Machine, to: str | None, content: object) -> None:
         if isinstance(content, Letter):

@@ -20,6 +20,7 @@ from crdtcast import (
     open_replica,
 )
 from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter
+from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Disk, DiskJournal, Network, eventually, simulated
 
 from .boards import Likes, NewBoard, OldBoard
@@ -534,3 +535,36 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) 
                 pass
 
     trio.run(main)
+
+
+@simulated
+async def test_middle_that_evicts_both_sides_and_leaves_splits_nothing() -> None:
+    """a and b hear nothing of each other; c, between them, evicts a, then b, and leaves. Nobody forces anything."""
+    with Network() as net:
+        async with (
+            open_replica("c", found=True, journal=MemoryJournal()) as c,
+            open_replica("a", join=c.address, journal=MemoryJournal()) as a,
+            open_replica("b", join=c.address, journal=MemoryJournal()) as b,
+        ):
+            await eventually(lambda: all(len(r.member.members) == 3 for r in (a, b, c)))
+            await trio.sleep(20)  # their joins are stable
+            net.silence("a", "b")
+            net.silence("b", "a")
+            c.member.evict("a")
+            c.member.evict("b")
+            await trio.sleep(5)
+            await c.member.leave()
+            await trio.sleep(20)
+            written = set()
+            for replica in (a, b):
+                for n in range(5):
+                    text = f"{replica.member.name}{n}"
+                    await replica.object("s", AWSet).add(text)
+                    written.add(text)
+            net.heal()
+            await eventually(
+                lambda: all(
+                    set(r.member.members) == {"a", "b"} and r.object("s", AWSet).value == written
+                    for r in (a, b)
+                )
+            )

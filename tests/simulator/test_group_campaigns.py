@@ -1,11 +1,13 @@
 """Groups that change, seeds in batches: no run may fail, and every kind of event must really have happened."""
 
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.simulator import shrink
+from crdtcast.simulator import Schedule, run_schedule, shrink
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
 from tests.effort import seeds
@@ -13,6 +15,7 @@ from tests.effort import seeds
 SEEDS = 50
 FEWER = {"copies": 20, "exodus": 20, "return": 30, "regions": 30}
 MEMBERS = range(3, 7)
+SCHEDULES = sorted((Path(__file__).parents[1] / "data" / "schedules").glob("*.json"))
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
@@ -46,6 +49,14 @@ def test_what_a_campaign_of_evictions_must_have_seen(name: str):
         "reissued",
     ]
     assert set(wanted) <= set(CAMPAIGNS[name].happens)
+
+
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
+def test_schedule_that_failed_once_passes(path: Path):
+    schedule = Schedule.load(path)
+    assert run_schedule(schedule).failure is None
+    without = run_schedule(replace(schedule, engine="victims-conclude"))
+    assert without.kind in ("each-other", "payload-loss")
 
 
 def test_an_unknown_campaign():

@@ -57,6 +57,8 @@ SLOWLY = {
 
 # Found seldom by chance: founders and actions that show it.
 BY_HAND = {
+    # b reports on both, on a first: who has its report on c knows that a, too, is to be evicted.
+    "victims-conclude": ("abc", "evict b a / evict b c"),
     # d is let in beyond the cut of c, leaves, and is told its end when nobody knows c any more.
     "believes-any-end": (
         "abc",
