@@ -325,6 +325,11 @@ def test_event_logs_tell_who_raised_the_level_and_when_it_rose(later: LaterClust
     until(lambda: level_lines(later, Kind.LEVEL) == told)
 
 
+def state_of(pid: int) -> str:
+    """A process's state, as the kernel calls it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("program", [LATER, TODAY], ids=["later", "older"])
 def test_level_that_rises_in_the_middle_of_a_copy(
@@ -336,7 +341,7 @@ def test_level_that_rises_in_the_middle_of_a_copy(
     monkeypatch.delenv("CRDTCAST_CRASH_AT")
     assert joiner.gateway.process is not None
     pid = joiner.gateway.process.pid
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    until(lambda: state_of(pid) == "T")  # stopped
     later["a"].command("RAISE", "2")
     for name in "abc":
         until(lambda name=name: format_of(later[name])["level"] == 2)
