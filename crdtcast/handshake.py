@@ -119,7 +119,7 @@ def judge(
         return Refusal(
             Reason.GROUP,
             f"the links of node {several.name!r} carry several groups, those of {one.name!r} just one: "
-            "open all members of a group in the same way",
+            "open all members of a group in the same way (gateways: --peer at all, or --found and --join)",
         )
     if bool(peer.nonce) is not bool(own.nonce):
         having, lacking = (peer, own) if peer.nonce else (own, peer)

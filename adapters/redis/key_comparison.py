@@ -387,6 +387,8 @@ class KeyComparison:
         votes = {name: value for name, value in values.items() if value is not None}
         complete = len(values) >= self._members()
         damaged = key in keyspace.damaged
+        if source is None and not damaged and _is_passing(own, heard, key, values):
+            return Found(key, Finding.NOT_REPLICATED, shown), None
         settle: Work | None = None
         if key in keyspace.disputed:
             settle = partial(_settle, key)
@@ -447,6 +449,23 @@ class KeyComparison:
 
         self._committer.inside(key, begin)
         return done
+
+
+def _is_passing(
+    own: KeyState, heard: Mapping[str, _Heard], key: bytes, values: Mapping[str, Value | None]
+) -> bool:
+    """Whether every member that holds anything holds it with a deadline, which was set past its gateway, and another
+    one holds nothing: taken over there, it would stay for good.
+    """
+    states = [own, *(told.states[key] for told in heard.values() if key in told.states)]
+    empty = [value is not None and value.is_nothing for value in values.values()]
+    return (
+        any(empty)
+        and not all(empty)
+        and all(
+            state.deadline for state, is_empty in zip(states, empty, strict=True) if not is_empty
+        )
+    )
 
 
 def _settle(key: bytes, batch: LocalBatch) -> None:

@@ -46,6 +46,9 @@ class Operated:
     def ready(self) -> bool:
         return self._probes.ready()
 
+    def waits_for(self) -> str:
+        return self._probes.waits_for()
+
     @property
     def member(self) -> Operated:
         """Raises NotReadyError until it is one."""

@@ -29,6 +29,7 @@ Replies = list[Any]
 Words = Sequence[bytes | str | int]
 _READ_SIZE = 1 << 18
 _PATIENCE_SECONDS = 5.0
+_PASSWORD_ERRORS = ("NOAUTH", "WRONGPASS")
 """For connecting, and again for logging in."""
 
 
@@ -179,7 +180,10 @@ class ServerConnection:
             raise
         if is_error(answer):
             connection.close()
-            text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+            text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
+            if text.startswith(_PASSWORD_ERRORS):
+                code = text.split(" ", 1)[0]
+                text = f"{code}: give its user and password in --server, as in redis://user:password@host:port"
             raise ServerError(f"the server at {address} refuses the gateway: {text}")
         return connection
 

@@ -98,7 +98,8 @@ class GatewaySettings(MemberSettings):
     )
     admin_commands: bool = option(
         Kind.FLAG,
-        "Let clients say what operators may: CRDTCAST EVICT, LEAVE, SURRENDER, CUT, HEAL, ADVANCE.",
+        "Let clients say what operators may: CRDTCAST REPAIR, EVICT, LEAVE, SURRENDER, RAISE, "
+        "CUT, HEAL, ADVANCE.",
         False,
     )
     format_level: int | None = option(

@@ -109,6 +109,7 @@ class Admin:
         process = self._process
         found = as_json(process.status())
         found["ready"] = process.ready()
+        found["waits_for"] = None if found["ready"] else process.waits_for()
         return found | self._more_of_status()
 
     def _more_of_status(self) -> Asked:
@@ -170,8 +171,9 @@ class Admin:
 
     async def _leave(self, asked: Asked) -> Any:
         member = self._process.member
-        self._ends = True
-        if not await self._process.leave():
+        left = await self._process.leave()
+        self._ends = True  # not before: it may be refused, and others may ask meanwhile
+        if not left:
             raise LocalProtocolError(
                 f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "
                 "the others take it for dead: evict it there"

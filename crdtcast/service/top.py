@@ -49,7 +49,7 @@ def view(found: dict[str, Any], before: dict[str, Any] | None, elapsed: float) -
             return "-"
         return f"{(found[key] - before[key]) / elapsed:,.0f}/s"
 
-    state = "ready" if found["ready"] else "not ready"
+    state = "ready" if found["ready"] else f"not ready: {found['waits_for']}"
     level = f", format level {found['format']['level']}" if found["format"] else ""
     title = f"{found['node']}  group {found['group']}  {found['standing']}, {state}{level}"
     head = [Text(title, "bold")]

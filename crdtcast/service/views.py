@@ -44,7 +44,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def status(found: Answer) -> str:
     """What `crdtcast status` prints."""
-    ready = "ready" if found["ready"] else "not ready"
+    ready = "ready" if found["ready"] else f"not ready: {found['waits_for']}"
     lines = [
         f"{found['node']} in group {found['group']}: {found['standing']}, {ready}",
         f"incarnation {found['incarnation']}, listens on {found['address']}",

@@ -226,6 +226,21 @@ def test_type_that_is_not_replicated_is_named_and_kept(tmp_path: Path) -> None:
         assert town.status("eu")["put_right"] == 0
 
 
+def test_key_with_a_deadline_is_not_given_to_other_members(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us") as town:
+        town.past("eu", "SETEX", "t", "1000", "5")
+        town.past("eu", "SADD", "s", "x")
+        town.past("eu", "EXPIRE", "s", "1000")
+        until(lambda: town.status("eu")["not_replicated"]["keys"] == {"deadlines": 2})
+        town.rounds()
+        assert town.past("us", "EXISTS", "t", "s") == 0
+        town.call("us", "CRDTCAST", "REPAIR")
+        assert town.past("us", "EXISTS", "t", "s") == 0
+        assert town.past("eu", "GET", "t") == b"5"
+        town.call("us", "CRDTCAST", "REPAIR", "t", "FROM", "eu")
+        assert town.past("us", "GET", "t") == b"5"
+
+
 def test_list_in_the_place_of_a_set_is_kept_aside(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.call("eu", "SADD", "s", "x", "y")

@@ -8,6 +8,7 @@ import trio
 
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.poller import Poller
+from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.adapters.redis.resp import Raw
 from crdtcast.adapters.redis.server import (
     Replies,
@@ -17,6 +18,7 @@ from crdtcast.adapters.redis.server import (
     pack,
     parsed,
 )
+from crdtcast.exceptions import ServerError
 
 pytestmark = pytest.mark.process
 
@@ -72,6 +74,29 @@ def test_pipelines_of_both_kinds_are_answered_in_order(tmp_path: Path, seed: int
         else:
             assert members == []
         assert text.startswith(b"%d:x" % number)
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_missing_or_wrong_password_says_where_to_give_it(
+    tmp_path: Path, password: str | None
+) -> None:
+    async def main(port: int) -> None:
+        poller = Poller()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poller.run, lambda: None)
+            address = ServerAddress("127.0.0.1", port, password=password)
+            with pytest.raises(ServerError, match="give its user and password in --server"):
+                await ServerConnection.open(poller, address)
+            nursery.cancel_scope.cancel()
+        poller.close()
+
+    server = start_server(tmp_path)
+    try:
+        with RawClient(server.port) as client:
+            client.call("CONFIG", "SET", "requirepass", "secret")
+        trio.run(main, server.port)
+    finally:
+        server.kill()
 
 
 def test_elements_of_an_array_stay_as_they_are() -> None:
