@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 from crdtcast.adapters.redis import cluster
@@ -23,6 +24,7 @@ from tests.servers import AUDIT_EVENT
 
 _GATEWAY = (sys.executable, *cluster.PROGRAM, "gateway")
 _LARGEST = 1 << 20
+_ROOT = Path(__file__).parents[1]
 
 
 class Forked:
@@ -79,7 +81,8 @@ class Nursery:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket = here
         self._one_by_one = threading.Lock()
-        self._process = subprocess.Popen([sys.executable, "-m", "tests.preloaded"], stdin=there)
+        words = [sys.executable, "-m", "tests.preloaded"]
+        self._process = subprocess.Popen(words, stdin=there, cwd=_ROOT)
         there.close()
 
     def fork(self, arguments: Sequence[str], stderr: int) -> Forked:

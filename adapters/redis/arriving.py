@@ -15,7 +15,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
 from crdtcast.channel import Channel
-from crdtcast.exceptions import HandshakeError, NotReadyError, ServerError
+from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.hosting import FORGET
 from crdtcast.incarnation import name_of
@@ -213,12 +213,14 @@ class Arriving(Joining):
         return slice_.done
 
     def _check(self, left_out: dict[str, int]) -> None:
-        """Raises HandshakeError, before anything is changed here, for what the operator has not said to leave out."""
+        """Raises ConfigurationError, before anything is changed here, for what the operator has not said to leave out:
+        another member, which has nothing of it, must not be tried in silence.
+        """
         self.left_out = left_out
         unsaid = [] if self._leave_out is None else sorted(left_out.keys() - set(self._leave_out))
         if unsaid:
             options = " ".join(f"--leave-out {kind}" for kind in unsaid)
-            raise HandshakeError(
+            raise ConfigurationError(
                 f"{self._link.name if self._link else 'it'} holds data that is not replicated, which this server "
                 f"would lack: {described(left_out)}. Nothing was changed. Remove it at that server's port, or start "
                 f"this gateway with {options}"

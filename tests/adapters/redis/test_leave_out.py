@@ -99,3 +99,13 @@ def test_a_member_that_comes_back_is_not_kept_out(tmp_path: Path) -> None:
         town.start("b", "a")
         assert town.status("b")["left_out"] == {"list": 1}
         assert town.call("b", "SMEMBERS", "s") == [b"1"]
+
+
+def test_a_refused_join_does_not_go_on_by_another_member(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        founded(town, [])
+        town.start("c", "a")
+        with RawClient(town.server("a").port) as direct:
+            direct.call("RPUSH", "l", "1")
+        assert "a holds data that is not replicated" in str(town.refused("b", "a"))
+        assert sorted(town.members("a")) == ["a", "c"]
