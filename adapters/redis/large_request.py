@@ -110,7 +110,8 @@ class LargeRequest:
         args = self._args
         try:
             more = list(islice(iter(self._reader.gets, _MISSING), self.count - len(args)))
-            args.size += len(b"".join(more))  # a TypeError unless every argument is a string
+            words = words_of(more) if more else b""
+            args.size += sum(map(len, more))
         except hiredis.ProtocolError as error:
             raise RemoteProtocolError(str(error)) from error
         except TypeError:
@@ -120,7 +121,7 @@ class LargeRequest:
         if more:
             # hiredis makes the same of other kinds of string, too. What it read is sent on as it came: it must be one
             # request for the server as well, and end where it ends here.
-            words, unread = words_of(more), b"".join(self._unread)
+            unread = b"".join(self._unread)
             if not unread.startswith(words):
                 raise _not_bulk()
             self._unread = [unread[len(words) :]]

@@ -130,7 +130,7 @@ class ServerConnection:
         self._waiting: deque[_Pipeline] = deque()
         self._held: deque[tuple[bytes, _Pipeline]] = deque()
         self._replies: Replies = []
-        self._outgoing = bytearray()
+        self._outgoing: deque[memoryview] = deque()
         self._wants_write = False
         self.error: ServerError | None = None
         self.on_lost: Callable[[ServerError], None] | None = None
@@ -240,7 +240,7 @@ class ServerConnection:
             self._reader = _MixedReplies(self._waiting)
         self._waiting.append(pipeline)
         if self._outgoing:
-            self._outgoing += payload
+            self._outgoing.append(memoryview(payload))
             return
         try:
             sent = self._socket.send(payload)
@@ -250,7 +250,7 @@ class ServerConnection:
             self._lose(f"sending failed: {error}")
             return
         if sent < len(payload):
-            self._outgoing += memoryview(payload)[sent:]
+            self._outgoing.append(memoryview(payload)[sent:])
             self._poller.modify(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def close(self) -> None:
@@ -274,13 +274,15 @@ class ServerConnection:
 
     def _drain(self) -> None:
         try:
-            sent = self._socket.send(self._outgoing)
+            sent = self._socket.send(self._outgoing[0])
         except BlockingIOError:
             return
         except OSError as error:
             self._lose(f"sending failed: {error}")
             return
-        del self._outgoing[:sent]
+        first = self._outgoing.popleft()
+        if sent < len(first):
+            self._outgoing.appendleft(first[sent:])
         if not self._outgoing:
             self._poller.modify(self._socket, selectors.EVENT_READ)
 
