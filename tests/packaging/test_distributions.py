@@ -30,6 +30,7 @@ for module in pkgutil.walk_packages(crdtcast.__path__, "crdtcast."):
 TESTS_FOR_THE_WHEEL = (
     "conftest.py",
     "effort.py",
+    "preloaded.py",
     "scheduling.py",
     "servers.py",
     "datatypes/test_pure.py",
