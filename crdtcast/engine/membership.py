@@ -213,8 +213,8 @@ class Membership:
 
     def concludes(self, victims: Collection[str]) -> bool:
         """Whether this member may cut these off when they are reported on: not, unless by force, once it knows that it
-        is a victim, too. Of two that would cut each other off one knows: whoever has reported on both has reported on
-        it first, and who has the later report has the earlier one.
+        is a victim, too. Of two that would cut each other off one knows: a member that reports on both reports on it
+        first, and the later report comes after the earlier one.
         """
         return self.me not in self.evictions or self.forced.issuperset(victims)
 
