@@ -29,24 +29,24 @@ _MISSING = object()
 
 
 class LargeArgs(list[bytes]):
-    """The arguments of such a request. size: their bytes. raw: the request as it came, which is what a server takes.
+    """The arguments of such a request. size: their bytes. words: all of them as a server takes them, without a header.
 
     slots: those behind the key, once `fold` is done with them.
     """
 
-    __slots__ = ("_folding", "raw", "size", "slots")
+    __slots__ = ("_folding", "size", "slots", "words")
 
     def __init__(self) -> None:
         self.size = 0
-        self.raw = b""
+        self.words = b""
         self.slots: ManySlots | None = None
         self._folding: Folding | None = None
 
     def fold(self) -> bool:
         """Do one more piece of what makes `slots`. Returns whether they are complete."""
         if self._folding is None:
-            first = len(b"*%d\r\n" % len(self)) + len(words_of(self[:2]))
-            self._folding = Folding(self[2:], memoryview(self.raw)[first:])
+            first = len(words_of(self[:2]))
+            self._folding = Folding(self[2:], memoryview(self.words)[first:])
         if self.slots is None and self._folding.step():
             self.slots = self._folding.slots
         return self.slots is not None
@@ -69,12 +69,12 @@ class LargeRequest:
 
     __slots__ = (
         "_args",
-        "_chunks",
         "_limit",
         "_raw",
         "_reader",
         "_tail",
         "_unread",
+        "_words",
         "count",
         "rest",
     )
@@ -82,7 +82,8 @@ class LargeRequest:
     def __init__(self, count: int, limit: int) -> None:
         self.count = count
         self._limit = limit
-        self._chunks: list[bytes] = []
+        self._words: list[bytes] = []
+        """The arguments so far, as they came."""
         self._tail = b"\n"
         self._unread: list[bytes] = []
         """What came behind the last argument that is complete."""
@@ -99,11 +100,11 @@ class LargeRequest:
     @property
     def taken(self) -> bytes:
         """Everything so far behind the header of the request."""
-        return b"".join(self._chunks)
+        return b"".join((*self._words, *self._unread))
 
     def feed(self, chunk: bytes) -> LargeArgs | None:
         """The arguments, once they are complete. Raises RemoteProtocolError."""
-        self._chunks.append(chunk)
+        self._unread.append(chunk)
         self._tail = (self._tail + chunk[-_CARRY:])[-_CARRY:]
         self._raw += len(chunk)
         self._reader.feed(chunk)
@@ -117,13 +118,13 @@ class LargeRequest:
         except TypeError:
             raise _not_bulk() from None
         args += more
-        self._unread.append(chunk)
         if more:
             # hiredis makes the same of other kinds of string, too. What it read is sent on as it came: it must be one
             # request for the server as well, and end where it ends here.
             unread = b"".join(self._unread)
             if not unread.startswith(words):
                 raise _not_bulk()
+            self._words.append(words)
             self._unread = [unread[len(words) :]]
         if args.size + ARGUMENT_BYTES * len(args) > self._limit:
             raise self._too_large()
@@ -131,10 +132,8 @@ class LargeRequest:
             if self._raw > self._limit + _FRAMING * self.count:
                 raise self._too_large()
             return None
-        raw = b"".join((b"*%d\r\n" % self.count, *self._chunks))
-        self._chunks.clear()
+        args.words = b"".join(self._words)
         self.rest = b"".join(self._unread)
-        args.raw = raw[: len(raw) - len(self.rest)]
         return args
 
     def _too_large(self) -> RemoteProtocolError:
