@@ -131,7 +131,7 @@ class Batch:
         return [
             held.entry(key, prepared)
             for key, together in operations.items()
-            for prepared in held.crdt(key).compress(together)
+            for prepared in held.crdt(key).compressed(together)
         ]
 
     def _entry(self, item: _Item) -> list[Any]:

@@ -23,6 +23,13 @@ class RemoteProtocolError(CrdtcastError):
     """
 
 
+class NewerOperationError(RemoteProtocolError):
+    """An operation that only a newer version of its data type knows: it is kept until this program is upgraded.
+
+    Its sibling in meaning, a plain `RemoteProtocolError`, is an operation that no version knows: it is skipped.
+    """
+
+
 class EndedError(LocalProtocolError):
     """This incarnation leaves, has left or was evicted: it sends nothing any more. Join again to go on."""
 

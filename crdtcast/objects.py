@@ -10,19 +10,19 @@ its object, and takes effect when this program knows it.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isabstract
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from crdtcast import datatypes
 from crdtcast.datatypes import PureOpCRDT
-from crdtcast.datatypes.maps import NestedMap
-from crdtcast.datatypes.sequence import Positions
+from crdtcast.datatypes.operations import MAX_INTEGER
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
     InvalidOperationError,
     LocalProtocolError,
+    NewerOperationError,
     RemoteProtocolError,
     TypeClashError,
     UnusableInputError,
@@ -83,7 +83,7 @@ class Effect:
     operation: Sequence[Any]
 
     def take(self, crdt: CRDT) -> None:
-        crdt.effect(self.operation, self.tag, self.index)
+        crdt.effect(self.operation, self.tag, self.index, self.version)
 
     def packed(self) -> list[Any]:
         return ["effect", *_packed_tag(self.tag), self.index, self.version, list(self.operation)]
@@ -179,9 +179,9 @@ class Held:
         self.version = 1
         """Of the type when `base` was taken."""
         self.backlog: list[Step] = []
-        """Everything since the first operation that was not understood."""
+        """Everything since the first operation of a newer program, or all of an unknown type."""
         self.unread = 0
-        """Operations in `backlog` that are not understood."""
+        """Operations in `backlog` that only a newer program understands."""
         self._image: bytes | None = None
         """`packed` as bytes, as long as nothing happens to it, if that is not much."""
 
@@ -195,13 +195,25 @@ class Held:
         have to stay until that is stable: a list's dead positions, to which others may refer.
         """
         crdt = self.crdt
-        if self.presence or self.behind or crdt is None or crdt.log_size:
+        if self.presence or self._unstable():
             return True
-        return not (crdt.settled if isinstance(crdt, (Positions, NestedMap)) else crdt.untouched)
+        if self.behind or crdt is None:
+            return False  # whatever its operations were, all of them have been deleted
+        return bool(crdt.log_size) or not crdt.untouched
+
+    def _unstable(self) -> bool:
+        """Whether a message in `backlog` is not stable."""
+        waiting: set[Dot] = set()
+        for step in self.backlog:
+            if isinstance(step, Settle):
+                waiting.discard(step.tag.dot)
+            else:
+                waiting.add(step.tag.dot)
+        return bool(waiting)
 
     def take(self, step: Step) -> None:
-        """Raises RemoteProtocolError for an operation that no newer program has sent, either: then
-        nothing has changed.
+        """Raises RemoteProtocolError, nothing changed, for an operation that no program knows: every replica skips it,
+        whatever its version.
         """
         self._image = None
         crdt = self.crdt
@@ -211,11 +223,7 @@ class Held:
             return
         try:
             step.take(crdt)
-        except RemoteProtocolError:
-            # A map may hold a type that is new to this program, and need be no newer for that.
-            newer = isinstance(step, Effect) and step.version > crdt.VERSION
-            if not newer and not isinstance(crdt, NestedMap):
-                raise
+        except NewerOperationError:
             if not self.unread:
                 self.base, self.version = crdt.snapshot(), crdt.VERSION
             self.unread += 1
@@ -299,8 +307,6 @@ class Objects:
         self.site = site
         self.touched: dict[Dot, list[Key]] = {}
         """Message -> objects that are to be told when it is stable."""
-        self.stamp = 0
-        """Of lists that were deleted: those that come after them go on counting from it."""
         self._types = known_types()
         for crdt_type in types:
             check_data_type(crdt_type)
@@ -432,11 +438,6 @@ class Objects:
             raise LocalProtocolError(f"this program knows no type {key[1]!r}")
         crdt = crdt_type()
         crdt.site = self.site
-        if isinstance(crdt, (Positions, NestedMap)):
-            crdt.stamp = self.stamp
-            held = self._find(key)
-            if held is not None and isinstance(held.crdt, (Positions, NestedMap)):
-                crdt.stamp = max(self.stamp, held.crdt.stamp)
         return crdt
 
     def prepare(
@@ -450,7 +451,7 @@ class Objects:
         if held is not None and held.unread and type(crdt).permit is not PureOpCRDT.permit:
             raise InvalidOperationError(
                 f"{shown(key[0])} has {held.unread} operations of a newer program, so that this one "
-                f"cannot tell whether {operation} is allowed: upgrade it"
+                f"cannot tell whether {operation} is allowed: upgrade it, or delete the object"
             )
         return crdt.prepare(operation, *args, after=after)
 
@@ -469,17 +470,14 @@ class Objects:
         keys: list[Key] = []
         wrong: list[str] = []
         for index, entry in enumerate(entries):
-            match entry:
-                case [str(name), None]:
-                    keys += self._delete(name, Forget(tag, index))
-                    continue
-                case [str(name), str(type_name), *operation]:
-                    version = 1
-                case [str(name), [str(type_name), int(version)], *operation]:
-                    pass
-                case _:
-                    wrong.append("no list of object, type and operation")
-                    continue
+            read = read_entry(entry)
+            if read is None:
+                wrong.append("no list of object, type and operation")
+                continue
+            name, type_name, version, operation = read
+            if type_name is None:
+                keys += self._delete(name, Forget(tag, index))
+                continue
             key = (name, type_name)
             try:
                 self._apply(key, Effect(tag, index, version, operation))
@@ -512,8 +510,6 @@ class Objects:
         if held.needed:
             return
         name, type_name = held.key
-        if isinstance(held.crdt, (Positions, NestedMap)):
-            self.stamp = max(self.stamp, held.crdt.stamp)
         types = self._names[name]
         del types[type_name]
         if not types:
@@ -534,19 +530,18 @@ class Objects:
     # Saving
 
     def packed(self) -> list[Any]:
-        return [self.stamp, *(held.packed() for held in self._all())]
+        return [held.packed() for held in self._all()]
 
     def image(self) -> bytes:
         """`packed`, as bytes. What has not changed since the last time is not packed again."""
-        return joined(msgpack.packb(self.stamp), *(held.image() for held in self._all()))
+        return joined(*(held.image() for held in self._all()))
 
     def load(self, packed: Sequence[Any], unstable: Mapping[Tag, bytes]) -> int:
         """Go on from what `packed` gave. `unstable`: the messages that have been delivered and not
         reported stable. The number of operations that turned out to be none.
         """
         skipped = 0
-        self.stamp, *lines = packed
-        for line in lines:
+        for line in packed:
             try:
                 held = Held.unpacked(line)
             except (TypeError, ValueError, AttributeError) as error:
@@ -571,6 +566,30 @@ class Objects:
             case [str(name), *_]:
                 return self.named(name)
         return []
+
+
+class Read(NamedTuple):
+    """An operation of a message taken apart: on an object of a type, in the version of it that the sender has; or (no
+    type) the deletion of what has the name.
+    """
+
+    name: str
+    type: str | None
+    version: int
+    operation: list[Any]
+
+
+def read_entry(entry: Any) -> Read | None:
+    """An operation of a message; None if it is none, for every replica."""
+    match entry:
+        case [str(name), None]:
+            return Read(name, None, 1, [])
+        case [str(name), str(type_name), *operation]:
+            return Read(name, type_name, 1, operation)
+        case [str(name), [str(type_name), version], *operation]:
+            if type(version) is int and 1 < version <= MAX_INTEGER:
+                return Read(name, type_name, version, operation)
+    return None
 
 
 def unpacked(payload: bytes) -> list[Any]:

@@ -13,7 +13,7 @@ import msgpack
 
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from crdtcast.incarnation import name_of
-from crdtcast.objects import CRDT, Effect, Forget, Held, Key, Objects, Settle, Step
+from crdtcast.objects import CRDT, Effect, Forget, Held, Key, Objects, Settle, Step, read_entry
 from crdtcast.tags import Dot, Tag, Vector
 
 MOST_BYTES = 2**12
@@ -32,28 +32,19 @@ class _AllBefore(dict[str, int]):
 _ALL: Vector = _AllBefore()
 
 
-def is_additive(entry: Sequence[Any], objects: Objects) -> bool:
-    """Whether an operation of a message takes nothing away; not known of a type that is not."""
-    match entry:
-        case [str(), str(type_name) | [str(type_name), int()], str(operation), *_]:
-            known = objects.type_named(type_name)
-            declared = None if known is None else known.OPERATIONS.get(operation)
-            return declared is not None and declared.additive
-    return False
-
-
-def key_of(entry: Sequence[Any]) -> Key:
-    """The object that an operation, which is none on a whole name, is about."""
-    name, type_name, *_ = entry
-    return name, type_name if isinstance(type_name, str) else type_name[0]
+def _is_additive(type_name: str, operation: Sequence[Any], objects: Objects) -> bool:
+    """Whether an operation takes nothing away; not known of a type that is not."""
+    known = objects.type_named(type_name)
+    declared = None if known is None else known.OPERATIONS.get(operation[0])
+    return declared is not None and declared.additive
 
 
 def types_of(entries: Iterable[Sequence[Any]]) -> Iterator[str]:
     """The names of the types that a message's operations are of."""
     for entry in entries:
-        match entry:
-            case [str(), str(type_name) | [str(type_name), int()], *_]:
-                yield type_name
+        read = read_entry(entry)
+        if read is not None and read.type is not None:
+            yield read.type
 
 
 class Past:
@@ -97,16 +88,15 @@ class Pasts:
         """These operations are about to be applied."""
         own = name_of(tag.dot.origin) == self._name
         for index, entry in enumerate(entries):
-            match entry:
-                case [str(name), None]:
-                    step: Step = Forget(tag, index)
-                    keys = [held.key for held in objects.named(name) if held.presence]
-                case [str(), str() | [str(), int()], *operation]:
-                    version = 1 if isinstance(entry[1], str) else entry[1][1]
-                    step = Effect(tag, index, version, operation)
-                    keys = [key_of(entry)]
-                case _:
-                    continue
+            read = read_entry(entry)
+            if read is None:
+                continue
+            if read.type is None:
+                step: Step = Forget(tag, index)
+                keys = [held.key for held in objects.named(read.name) if held.presence]
+            else:
+                step = Effect(tag, index, read.version, read.operation)
+                keys = [(read.name, read.type)]
             for key in keys:
                 self._takes(key, step, objects, own=own)
 
@@ -188,21 +178,21 @@ class Rebasing:
 
     def again(self, entry: list[Any]) -> list[list[Any]]:
         """What to send instead of this operation; nothing if it yields."""
+        read = read_entry(entry)
         try:
-            if entry[1] is None:
+            if read is None:
+                return []
+            if read.type is None:
                 return self._delete(entry)
-            return self._operate(entry)
+            return self._operate((read.name, read.type), read.operation, entry)
         except CrdtcastError:  # an operation, or an object, that this program does not understand
             return []
 
-    def _operate(self, entry: list[Any]) -> list[list[Any]]:
-        key = key_of(entry)
-        additive = is_additive(entry, self._objects)
+    def _operate(self, key: Key, operation: list[Any], entry: list[Any]) -> list[list[Any]]:
         compared = self._compared(key)
         if compared is None:
-            return [entry] if additive else []
+            return [entry] if _is_additive(key[1], operation, self._objects) else []
         base, at_home, theirs = (_understood(held) for held in compared)
-        _, _, *operation = entry
         present = self._objects.crdt(key)
         issued = type(base).rebase_behind(operation, base, theirs, at_home, present)
         compared[1].take(Effect(self._tag(), 0, type(base).VERSION, operation))

@@ -1,8 +1,9 @@
 """What names an element of a sequence, and runs of such names: checked, written out, and put together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from crdtcast.datatypes.operations import MAX_INTEGER
 from crdtcast.datatypes.shown import shown
 
 Identity: TypeAlias = tuple[str, int, int, int]
@@ -40,16 +41,15 @@ def _natural_numbers(value: Any, length: int) -> None:
         type(value) not in (list, tuple)
         or len(value) != length
         or type(value[0]) is not str
-        or any(type(number) is not int or number < 0 for number in value[1:])
+        or any(type(number) is not int or not 0 <= number <= MAX_INTEGER for number in value[1:])
     ):
         raise ValueError(f"{shown(value)} is no identity of {length} parts")
 
 
-def identities(runs: Iterable[Sequence[Any]]) -> Iterator[Identity]:
-    """Every identity of some runs."""
-    for origin, counter, index, first, count in runs:
-        for number in range(first, first + count):
-            yield origin, counter, index, number
+def in_runs(name: Identity, runs: Iterable[Sequence[Any]]) -> bool:
+    """Whether one of the runs names an element."""
+    *insertion, number = name
+    return any(run[:3] == insertion and run[3] <= number < sum(run[3:]) for run in runs)
 
 
 def runs_of(names: Iterable[Identity]) -> list[list[Any]]:

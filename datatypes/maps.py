@@ -17,21 +17,23 @@ from typing import Any, ClassVar, NamedTuple, Self
 from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.memory import Memory
-from crdtcast.datatypes.operations import MAX_DEPTH, Operation, element, text
+from crdtcast.datatypes.operations import MAX_DEPTH, Operation, element, positive, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, Change, PureOpCRDT
-from crdtcast.datatypes.sequence import Positions
 from crdtcast.datatypes.sets import Element
 from crdtcast.datatypes.shown import shown
-from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError
+from crdtcast.exceptions import InvalidOperationError
 from crdtcast.tags import Dot, Tag
 
 
 class Piece(NamedTuple):
-    """What an operation does to one value: an operation on it, or (None) a reset."""
+    """What an operation does to one value: an operation on it, or (None) a reset. `version`: of the value's type at the
+    sender.
+    """
 
     key: Key
     operation: list[Any] | None
+    version: int = 1
 
 
 @cache
@@ -52,6 +54,21 @@ def type_name(value: Any) -> Any:
     if isinstance(value, type) and issubclass(value, PureOpCRDT):
         return value.TYPE
     return text(value)
+
+
+def versioned_type(value: Any) -> Any:
+    """A type, its name, or [name, version] above version 1."""
+    if type(value) not in (list, tuple):
+        return type_name(value)
+    name, version = _parts(value, text, positive)
+    if version == 1:
+        raise ValueError("version 1 of a type is its name alone")
+    return [name, version]
+
+
+def _name_and_version(type_of: Any) -> tuple[str, int]:
+    """What `versioned_type` has checked, taken apart."""
+    return (type_of, 1) if type(type_of) is str else (type_of[0], type_of[1])
 
 
 def nested(value: Any) -> Any:
@@ -75,7 +92,7 @@ def _check_depth(operation: Any) -> None:
 def _updates(value: Any) -> Any:
     if type(value) not in (list, tuple):
         raise ValueError("updates are a list of [name, type, operation]")
-    return [_parts(each, element, type_name, nested) for each in value]
+    return [_parts(each, element, versioned_type, nested) for each in value]
 
 
 def _removals(value: Any) -> Any:
@@ -94,15 +111,15 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     """What `GOMap` and `AWMap` share. The log of a map is that of the objects in it.
 
     A map can hold every type of `catalogue()`, itself, and those in `TYPES`: give a subclass its
-    own `TYPE` and `TYPES` to hold types of yours.
+    own `TYPE` and `TYPES` to hold types of yours. A type that it holds only from a later VERSION of its own on is in
+    `SINCE` with that version.
     """
 
     TYPES: ClassVar[Mapping[str, type[Object]]] = {}
+    SINCE: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
-        self.stamp = 0
-        """The greatest Lamport stamp of a sequence that has vanished from here."""
         # Of each key one of the two has it. What sleeps is shown; of the others, `_shown` are.
         self._objects: dict[Key, Object] = {}
         self._asleep = Asleep(self._type)
@@ -116,10 +133,6 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     @abstractmethod
     def shows(self, held: Object) -> bool:
         """Whether a key with this object is in the value."""
-
-    @abstractmethod
-    def vanishes(self, held: Object) -> bool:
-        """Whether an object is as good as none."""
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -169,7 +182,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         """As `PureOpCRDT.prepare`; what goes to a value is prepared by the object that it is."""
         try:
             if name == "update" and len(args) == 3:
-                args = self._prepared(_parts(args, element, type_name, nested), after)
+                args = self._prepared(_parts(args, element, versioned_type, nested), after)
             elif name == "batch" and len(args) == 2:
                 args = ([self._prepared(each, after) for each in _updates(args[0])], args[1])
         except ValueError as refusal:
@@ -178,7 +191,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     def _prepared(self, update: list[Any], after: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         name, type_of, operation = update
-        key = Key(name, type_of)
+        key = Key(name, _name_and_version(type_of)[0])
         held = self._held(key)
         held.site = self.site
         before = [
@@ -188,7 +201,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             if piece.key == key
         ]
         known = [earlier for earlier in before if earlier is not None]
-        return name, type_of, held.prepare(*operation, after=known)
+        return name, _type_sent(held), held.prepare(*operation, after=known)
 
     def permit(self, name: str, args: Sequence[Any], after: Sequence[Sequence[Any]]) -> None:
         if name != "reset":
@@ -202,11 +215,15 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     # ---- arriving -----------------------------------------------------------------------------
 
-    def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None:
-        name, args = self._checked(operation)
+    def effect(
+        self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
+    ) -> None:
+        name, args = self._checked(operation, version)
         pieces = self._pieces(name, args)
-        if len(pieces) > 1 and name != "reset":
-            self._check_all(operation, pieces)
+        if name != "reset":
+            self._check_types(operation, pieces, version)
+            if len(pieces) > 1:
+                self._check_values(pieces)
         for piece in pieces:
             self._take(piece, tag, index)
         if self._followed:
@@ -215,30 +232,30 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     def _pieces(self, name: str, args: Sequence[Any]) -> list[Piece]:
         if name == "update":
-            return [Piece(Key(args[0], args[1]), args[2])]
+            return [_update(*args)]
         if name == "remove":
             return [Piece(Key(args[0], args[1]), None)]
         if name == "reset":
             return [Piece(key, None) for key in chain(self._asleep, self._objects)]
         updates, removals = args
         return [
-            *(Piece(Key(key, type_of), operation) for key, type_of, operation in updates),
+            *(_update(*update) for update in updates),
             *(Piece(Key(key, type_of), None) for key, type_of in removals),
         ]
 
     def _take(self, piece: Piece, tag: Tag, index: int) -> None:
-        key, operation = piece
+        key, operation, version = piece
         held = self._awake(key)
         if held is None:
             if operation is None:
                 return
-            held = self._new(key, arriving=True)
+            held = self._type(key.type)()
         operation = self._reset_of(held) if operation is None else operation
         if operation is None:
             return
         held.site = self.site
         before = held.log_size
-        held.effect(operation, tag, index)
+        held.effect(operation, tag, index, version)
         self._entries += held.log_size - before
         self._objects[key] = held
         self._unstable.setdefault(tag.dot, {})[key] = None
@@ -254,7 +271,9 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     def _reset_of(self, held: Object) -> list[Any] | None:
         """What removes a value as far as it was seen; None: the type is one that cannot be."""
         reset = held.OPERATIONS.get("reset")
-        return None if reset is None or reset.arguments else [reset.sent_as or "reset"]
+        sent_as = "reset" if reset is None else reset.sent_as or "reset"
+        sent = held.OPERATIONS.get(sent_as)
+        return None if sent is None or sent.arguments or sent.ships else [sent_as]
 
     def _review(self, key: Key, held: Object) -> None:
         """After a change: is the key shown, is the object needed?"""
@@ -262,32 +281,39 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             self._shown[key] = None
             return
         self._shown.pop(key, None)
-        if held.log_size == 0 and self.vanishes(held):
+        if held.untouched:
             del self._objects[key]
-            if isinstance(held, (Positions, NestedMap)):
-                self.stamp = max(self.stamp, held.stamp)
 
-    def _check_all(self, operation: Sequence[Any], pieces: Sequence[Piece]) -> None:
+    def check_arriving(self, operation: Sequence[Any], version: int | None = None) -> None:
+        name, args = self._checked(operation, version)
+        if name != "reset":
+            pieces = self._pieces(name, args)
+            self._check_types(operation, pieces, version)
+            self._check_values(pieces)
+
+    def _check_types(
+        self, operation: Sequence[Any], pieces: Sequence[Piece], version: int | None
+    ) -> None:
+        """Refuse an operation with a key twice, or with a type that a map of that version does not hold."""
+        if len(pieces) > 1 and len({piece.key for piece in pieces}) < len(pieces):
+            raise self._refusal(operation, "a key twice", version)
+        claimed = self.VERSION if version is None else version
+        for piece in pieces:
+            name = piece.key.type
+            if name not in catalogue():
+                try:
+                    self._type(name)
+                except InvalidOperationError as unknown:
+                    raise self._refusal(operation, unknown, version) from unknown
+            if self.SINCE and claimed < self.SINCE.get(name, 1):
+                why = f"version {claimed} holds no {shown(name)}"
+                raise self._refusal(operation, why, version)
+
+    def _check_values(self, pieces: Sequence[Piece]) -> None:
         """Refuse a batch of which a part is unknown before any of it has taken effect."""
-        if len({piece.key for piece in pieces}) < len(pieces):
-            raise RemoteProtocolError(f"{self.TYPE} cannot apply a batch with a key twice")
-        for key, nested_operation in pieces:
-            held = self._held(key, arriving=True)
+        for key, nested_operation, version in pieces:
             if nested_operation is not None:
-                name, args = held._checked(nested_operation)
-                if isinstance(held, NestedMap):
-                    held._check_all(nested_operation, held._pieces(name, args))
-
-    def _new(self, key: Key, *, arriving: bool = False) -> Object:
-        try:
-            new = self._type(key.type)()
-        except InvalidOperationError as unknown:
-            if arriving:
-                raise RemoteProtocolError(f"{unknown}; the sender's program is newer") from unknown
-            raise
-        if isinstance(new, (Positions, NestedMap)):
-            new.stamp = self.stamp
-        return new
+                self._held(key).check_arriving(nested_operation, version)
 
     @classmethod
     def _type(cls, name: str) -> type[Object]:
@@ -336,12 +362,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     @property
     def untouched(self) -> bool:
-        return self.settled and not self.stamp
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is left but the stamp."""
-        return not self._objects and not self._asleep
+        return not (self._objects or self._asleep)
 
     @property
     def slight(self) -> bool:
@@ -374,7 +395,7 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 
     def _compressed(self, pieces: Iterable[Piece]) -> list[list[Any]]:
         by_key: dict[Key, list[list[Any] | None]] = {}
-        for key, operation in pieces:
+        for key, operation, _ in pieces:
             by_key.setdefault(key, []).append(operation)
         compressed: list[list[Any]] = []
         for key, operations in by_key.items():
@@ -382,18 +403,18 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             reset = self._reset_of(held)
             made = [reset if operation is None else operation for operation in operations]
             for operation in held.compress([each for each in made if each is not None]):
-                if operation == reset:
+                if operation == reset and "remove" in self.OPERATIONS:
                     compressed.append(["remove", *key])
                 else:
-                    compressed.append(["update", *key, operation])
+                    compressed.append(["update", key.name, _type_sent(held), operation])
         return compressed
 
-    def _held(self, key: Key, *, arriving: bool = False) -> Object:
+    def _held(self, key: Key) -> Object:
         """The object at a key, to look at; what would be there if there is none."""
         held = self._objects.get(key)
         if held is None:
             held = self._asleep.look(key)
-        return self._new(key, arriving=arriving) if held is None else held
+        return self._type(key.type)() if held is None else held
 
     @classmethod
     def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
@@ -410,11 +431,11 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         if name == "reset":
             return [operation] if base == theirs and home == present else []
         issued: list[list[Any]] = []
-        for key, nested_operation in base._pieces(name, args):
+        for key, nested_operation, _ in base._pieces(name, args):
             before, since, own, now = (each._held(key) for each in (base, theirs, home, present))
             if nested_operation is not None:
                 again = type(before).rebase_behind(nested_operation, before, since, own, now)
-                issued += [["update", *key, each] for each in again]
+                issued += [["update", key.name, _type_sent(before), each] for each in again]
             elif before == since and own == now:
                 issued.append(["remove", *key])
         return issued
@@ -422,16 +443,17 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
     # ---- snapshots ----------------------------------------------------------------------------
 
     def dump_stable(self) -> Any:
-        """The stamp, and [name, type, snapshot] of each object: their logs are in there."""
+        """[name, type, snapshot] of each object: their logs are in there."""
         held = [(*key, each.snapshot()) for key, each in self._objects.items()]
         held += [(*key, self._asleep.snapshot(key)) for key in self._asleep]
         held.sort(key=lambda each: canonical(each[:2]))
-        return [self.stamp, list(map(list, held))]
+        return list(map(list, held))
 
     def load_stable(self, dumped: Any, version: int) -> None:
-        self.stamp, held = dumped
-        for name, type_of, snapshot in held:
-            key = Key(name, type_of)
+        for name, type_of, snapshot in dumped:
+            key = Key(element(name), type_of)
+            if key in self._objects or key in self._asleep:
+                raise ValueError(f"the key {shown(name)} of {shown(type_of)} is there twice")
             try:
                 restored = self._type(type_of).restore(snapshot)
             except InvalidOperationError as unknown:
@@ -443,6 +465,16 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             if self.shows(restored):
                 self._shown[key] = None
                 self._rest(key, restored)
+
+
+def _update(name: Element, type_of: Any, operation: list[Any]) -> Piece:
+    type_named, version = _name_and_version(type_of)
+    return Piece(Key(name, type_named), operation, version)
+
+
+def _type_sent(held: Object) -> Any:
+    """The type of a value as it stands in an operation."""
+    return held.TYPE if held.VERSION == 1 else [held.TYPE, held.VERSION]
 
 
 def _unstable_messages(held: Object) -> Iterable[Dot]:
@@ -468,14 +500,11 @@ class GOMap(NestedMap):
 
     TYPE: ClassVar[str] = "map_go"
     OPERATIONS = {  # noqa: RUF012
-        "update": Operation(element, type_name, nested),
+        "update": Operation(element, versioned_type, nested),
     }
 
     def shows(self, held: Object) -> bool:
         return True
-
-    def vanishes(self, held: Object) -> bool:
-        return False
 
 
 class AWMap(NestedMap):
@@ -491,7 +520,7 @@ class AWMap(NestedMap):
 
     TYPE: ClassVar[str] = "map_aw"
     OPERATIONS = {  # noqa: RUF012
-        "update": Operation(element, type_name, nested),
+        "update": Operation(element, versioned_type, nested),
         "remove": Operation(element, type_name),
         "batch": Operation(_updates, _removals),
         "reset": Operation(),
@@ -499,8 +528,3 @@ class AWMap(NestedMap):
 
     def shows(self, held: Object) -> bool:
         return not held.blank
-
-    def vanishes(self, held: Object) -> bool:
-        if isinstance(held, (Positions, NestedMap)):
-            return held.settled
-        return held.untouched

@@ -36,6 +36,8 @@ class Operation:
         identity). A pure operation ships nothing.
     additive: means the same wherever it is issued again, since it takes nothing away and overwrites
         nothing (`PureOpCRDT.rebase`).
+    since: the type's VERSION that has it first. A message that claims an older one is skipped by every program, as
+        the older ones skip it.
     """
 
     __slots__ = (
@@ -47,6 +49,7 @@ class Operation:
         "defaults",
         "sent_as",
         "ships",
+        "since",
     )
 
     def __init__(
@@ -56,6 +59,7 @@ class Operation:
         sent_as: str | None = None,
         ships: tuple[Check, ...] = (),
         additive: bool = False,
+        since: int = 1,
     ) -> None:
         if len(defaults) > len(arguments):
             raise TypeError(f"{len(defaults)} defaults for {len(arguments)} arguments")
@@ -64,6 +68,7 @@ class Operation:
         self.sent_as = sent_as
         self.ships = ships
         self.additive = additive
+        self.since = since
         self._arriving = arguments + ships
         # Most operations have one argument: the hot path.
         self._only = arguments[0] if len(self._arriving) == 1 else None

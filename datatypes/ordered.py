@@ -54,6 +54,18 @@ class CountedTree(Generic[T]):
             else:
                 yield from block.items
 
+    def counted(self) -> Iterator[T]:
+        """The items that count, in order; blocks without any cost nothing."""
+        stack = [self._root]
+        while stack:
+            block = stack.pop()
+            if not block.weight:
+                continue
+            if block.inner:
+                stack.extend(reversed(block.items))
+            else:
+                yield from (item for item in block.items if self.counts(item))
+
     def at(self, position: int) -> T:
         """The item at a position from 0 to the length less one."""
         if not 0 <= position < len(self):

@@ -19,7 +19,12 @@ from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
 from crdtcast.datatypes.retained import Retained
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
-from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, RemoteProtocolError
+from crdtcast.exceptions import (
+    InvalidOperationError,
+    LocalProtocolError,
+    NewerOperationError,
+    RemoteProtocolError,
+)
 from crdtcast.tags import Dot, Tag, Vector, covers, dominates
 
 V = TypeVar("V")
@@ -77,8 +82,9 @@ class PureOpCRDT(ABC, Generic[V]):
     TYPE: ClassVar[str]
     """Name of the type in snapshots, logs and digests, as kind_semantics."""
     VERSION: ClassVar[int] = 1
-    """Version of the type: raise it with a new operation, argument or form of the stable part. A
-    restore refuses a newer one; `load_stable` is told an older one.
+    """Version of the type: raise it with a new operation (`Operation(since=…)`; a new argument makes a new operation)
+    or form of the stable part. It tells a newer program's operation, which is kept for later, from one that no program
+    knows. A restore refuses a newer one; `load_stable` is told an older one.
     """
     OPERATIONS: ClassVar[Mapping[str, Operation]]
 
@@ -97,6 +103,11 @@ class PureOpCRDT(ABC, Generic[V]):
             if declared.sent_as is not None and declared.sent_as not in cls.OPERATIONS:
                 raise TypeError(
                     f"{cls.__name__}.{name} is sent as {declared.sent_as}: no such operation"
+                )
+            if not 1 <= declared.since <= cls.VERSION:
+                raise TypeError(
+                    f"{cls.__name__}.{name} is there since version {declared.since}: give one from 1 to VERSION, "
+                    f"{cls.VERSION}"
                 )
 
     def __init__(self, *, retain: int = 0) -> None:
@@ -248,14 +259,16 @@ class PureOpCRDT(ABC, Generic[V]):
             return [sent_as, *checked, *self.ship(sent_as, checked, after)]
         return [sent_as, *checked]
 
-    def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None:
+    def effect(
+        self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
+    ) -> None:
         """Deliver operation number `index` of the message tagged `tag`, as `prepare` made it, here
-        or elsewhere.
+        or elsewhere. `version`: of the type at its sender, if that is not this one's.
 
-        Raises RemoteProtocolError, the state unchanged, if it is none of this type (a newer
-        program's, or garbage).
+        The state is unchanged if it raises: NewerOperationError if only a newer program knows the operation,
+        RemoteProtocolError if no program does.
         """
-        name, args = self._checked(operation)
+        name, args = self._checked(operation, version)
         new = Arrived(name, args, tag, index)
         arrival = self.arrival(new)
         if self._followed:
@@ -273,6 +286,24 @@ class PureOpCRDT(ABC, Generic[V]):
                 self.entered(entry)
         if self._followed:
             self._tell(operation, Change(new, _touched(arrival)))
+
+    def check_arriving(self, operation: Sequence[Any], version: int | None = None) -> None:
+        """Raise what `effect` would."""
+        self._checked(operation, version)
+
+    def compressed(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+        """What `compress` makes of operations. Raises TypeError if a replica would refuse any of it: nothing is sent
+        then.
+        """
+        made = self.compress(operations)
+        for operation in made:
+            try:
+                self.check_arriving(operation)
+            except RemoteProtocolError as error:
+                raise TypeError(
+                    f"{type(self).__name__}.compress made an operation that no replica takes: {error}"
+                ) from error
+        return made
 
     def stable(self, tag: Tag) -> None:
         """Every operation of the message tagged `tag` is stable. Harmless if it left nothing
@@ -461,18 +492,30 @@ class PureOpCRDT(ABC, Generic[V]):
                 )
         return self._retained
 
-    def _checked(self, operation: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    def _checked(
+        self, operation: Sequence[Any], version: int | None
+    ) -> tuple[str, tuple[Any, ...]]:
         try:
             name, *args = operation
             declared = self.OPERATIONS.get(name)
             if declared is None or declared.sent_as is not None:
                 raise ValueError(f"unknown operation {shown(name)}")
+            if version is not None and version < declared.since:
+                raise ValueError(f"version {version} has no operation {name}")
             return name, declared.check_arrived(args)
         except (TypeError, ValueError) as error:
-            raise RemoteProtocolError(
-                f"{self.TYPE} cannot apply {shown(operation, 200)}: {error}; "
-                "the sender's program is newer or wrong"
-            ) from error
+            raise self._refusal(operation, error, version) from error
+
+    def _refusal(
+        self, operation: Sequence[Any], why: object, version: int | None
+    ) -> RemoteProtocolError:
+        """Newer than this program, or nonsense: the version tells."""
+        refused = f"{self.TYPE} cannot apply {shown(operation, 200)}: {why}"
+        if version is not None and version > self.VERSION:
+            return NewerOperationError(
+                f"{refused}; it is of version {shown(version)}, this program has {self.VERSION}: upgrade it"
+            )
+        return RemoteProtocolError(f"{refused}; the sender's program is wrong")
 
     def _clear_slot(self, slot: Hashable, new: Arrived) -> None:
         entries = self.log.in_slot(slot)

@@ -11,26 +11,27 @@ What an element is worth is a register in that place: a replacement and a remova
 that they have seen, and an element without any is gone.
 """
 
-import enum
 from bisect import bisect_right, insort
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from operator import index as as_index
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.elements import GONE, Elements, Member, Members, Place, age
 from crdtcast.datatypes.identities import (
     Identity,
-    identities,
     identity,
     identity_of_one,
+    in_runs,
     run_of_identities,
     runs_of,
 )
 from crdtcast.datatypes.operations import Operation, exact, integer, natural
-from crdtcast.datatypes.ordered import Block, CountedTree
+from crdtcast.datatypes.ordered import Block
 from crdtcast.datatypes.polog import Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 from crdtcast.datatypes.shown import shown
+from crdtcast.datatypes.stamps import Stamps
 from crdtcast.exceptions import InvalidOperationError
 from crdtcast.tags import Tag
 
@@ -44,56 +45,8 @@ WRITTEN: Final = "w"
 KILLED: Final = "x"
 
 
-class Gone(enum.Enum):
-    """Stands for the value of an element that has none."""
-
-    GONE = "gone"
-
-
-GONE: Final = Gone.GONE
-
-
-class Place(NamedTuple):
-    """Where an unstable element hangs. `parent` None: at the begin (to its right) or the end (to
-    its left) of the sequence.
-    """
-
-    parent: Identity | None
-    side: str
-    stamp: int
-
-
-class Member:
-    """An element, or (its value GONE) the place of one: `kills` counts unstable removals that hit
-    it. Once its insertion is stable it has no `place`.
-    """
-
-    __slots__ = ("identity", "kills", "leaf", "place", "value")
-
-    def __init__(self, identity: Identity, value: Any, place: Place | None) -> None:
-        self.identity = identity
-        self.value = value
-        self.place = place
-        self.kills = 0
-        self.leaf: Block
-
-
-def _age(member: Member) -> tuple[int, Identity]:
-    """Siblings stand in this order, the newest next to their parent. It extends causality."""
-    assert member.place is not None
-    return member.place.stamp, member.identity
-
-
-class _Members(CountedTree[Member]):
-    """Live members have positions; dead ones stand among them."""
-
-    __slots__ = ()
-
-    def counts(self, item: Member) -> bool:
-        return item.value is not GONE
-
-    def moved(self, item: Member, leaf: Block) -> None:
-        item.leaf = leaf
+_STAMPED: Final = frozenset({"place", "write"})
+"""What counts for the stamps of later operations."""
 
 
 def side_of_parent(value: Any) -> Any:
@@ -118,10 +71,9 @@ class Positions(PureOpCRDT[V]):
 
     def __init__(self, *, retain: int = 0) -> None:
         super().__init__(retain=retain)
-        self.stamp = 0
-        """The greatest Lamport stamp seen. Must never fall, so a map keeps it beyond a removal."""
-        self._members = _Members()
-        self._by_identity: dict[Identity, Member] = {}
+        self._stamps = Stamps()
+        self._members = Members()
+        self._elements = Elements()
         # Unstable children of one parent on one side, oldest first.
         self._children: dict[tuple[Identity | None, str], list[Member]] = {}
 
@@ -145,7 +97,7 @@ class Positions(PureOpCRDT[V]):
 
     def index_of(self, identity: Identity) -> int | None:
         """Where that element is now; None if it is not, or not any more. Logarithmic."""
-        member = self._by_identity.get(identity)
+        member = self._elements.get(identity)
         if member is None or member.value is GONE:
             return None
         return self._members.rank(member.leaf, member.leaf.items.index(member))
@@ -215,9 +167,6 @@ class Positions(PureOpCRDT[V]):
         if self.index_of(tuple(args[0])) is None:
             raise InvalidOperationError(f"{self.TYPE}.{name}: no element {args[0]} is here")
 
-    def ship(self, name: str, args: list[Any], after: Sequence[Sequence[Any]]) -> list[Any]:
-        return [self.stamp + 1]
-
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         """Without replacements of what a later operation replaces or deletes, and without all that
         comes before a reset.
@@ -232,7 +181,7 @@ class Positions(PureOpCRDT[V]):
                     continue
                 overwritten.add(tuple(args[0]))
             elif name == "kill" and written:
-                overwritten.update(written.intersection(identities(args[0])))
+                overwritten.update(each for each in written if in_runs(each, args[0]))
             kept.append(operation)
             if name == "reset":
                 break
@@ -242,16 +191,18 @@ class Positions(PureOpCRDT[V]):
 
     def arrival(self, operation: Arrived) -> Arrival:
         if operation.name == "reset":
-            return _removal(self._seen(operation.tag, operation.index))
+            return _removal(self._seen(self._members.counted(), operation.tag, operation.index))
         if operation.name == "kill":
-            hit = identities(operation.args[0])
-            return _removal([name for name in hit if name in self._by_identity])
+            named = (each for run in operation.args[0] for each in self._elements.within(run))
+            return _removal(self._seen(named, operation.tag, operation.index))
+        target, *rest = operation.args
+        stamp = self._stamps.of(operation.tag)
+        seen = self._names_seen(target, operation)
         if operation.name == "write":
-            target, value, stamp = operation.args
             slot = (WRITTEN, *target)
-            here = tuple(target) in self._by_identity
-            return Arrival((slot,), ((slot, [value, stamp]),)) if here else Arrival()
-        parent, side, values, stamp = operation.args
+            return Arrival((slot,), ((slot, [*rest, stamp]),)) if seen else Arrival()
+        parent = target if seen else None
+        side, values = rest
         origin, counter = operation.tag.dot
         leaves: list[tuple[Hashable, Any]] = []
         for number, value in enumerate(values):
@@ -260,28 +211,38 @@ class Positions(PureOpCRDT[V]):
             parent, side = name, RIGHT
         return Arrival(leaves=leaves)
 
-    def _seen(self, tag: Tag, index: int) -> list[Identity]:
-        """The elements inserted before operation `index` of the message tagged `tag`."""
-        seen: list[Identity] = []
-        for member in self._members:
-            origin, counter, within, _ = member.identity
-            before = (
-                within < index
-                if (origin, counter) == tag.dot
-                else (member.place is None or tag.past.get(origin, 0) >= counter)
-            )
-            if before:
-                seen.append(member.identity)
-        return seen
+    def effect(
+        self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
+    ) -> None:
+        super().effect(operation, tag, index, version)
+        if operation[0] in _STAMPED:
+            self._stamps.count(tag)
+
+    def _names_seen(self, identity: Any, operation: Arrived) -> bool:
+        """Whether an element is here that was inserted before an operation."""
+        member = None if identity is None else self._elements.get(tuple(identity))
+        return member is not None and _is_before(member, operation.tag, operation.index)
+
+    def _seen(self, members: Iterable[Member], tag: Tag, index: int) -> list[Identity]:
+        """Of these, the live elements inserted before operation `index` of the message tagged `tag`.
+
+        A dead one needs no further removal: it goes when the one that killed it is stable, since nothing that arrives
+        then has seen it alive.
+        """
+        return [
+            member.identity
+            for member in members
+            if member.value is not GONE and _is_before(member, tag, index)
+        ]
 
     def clear_stable(self, slot: Hashable | Everything) -> None:
         """Of the values of an element, those that the arrival has not seen are left."""
         written: Any = slot
-        self._show(self._by_identity[written[1:]], _worth(self.log.in_slot(slot)))
+        self._show(self._elements[written[1:]], _worth(self.log.in_slot(slot)))
 
     def forget(self, tag: Tag, index: int = 0) -> None:
         new = Arrived("forget", (), tag, index)
-        clears, leaves = _removal(self._seen(tag, index))
+        clears, leaves = _removal(self._seen(self._members.counted(), tag, index))
         assert not isinstance(clears, Everything)
         for slot in clears:
             self._clear_slot(slot, new)
@@ -293,18 +254,16 @@ class Positions(PureOpCRDT[V]):
     def entered(self, entry: Entry) -> None:
         name: Any = entry.slot
         if name[0] == KILLED and len(name) == 5:
-            self._by_identity[name[1:]].kills += 1
+            self._elements[name[1:]].kills += 1
             return
         if len(name) == 5:
-            self.stamp = max(self.stamp, entry.content[1])
-            self._show(self._by_identity[name[1:]], _worth(self.log.in_slot(name)))
+            self._show(self._elements[name[1:]], _worth(self.log.in_slot(name)))
             return
         parent, side, stamp, value = entry.content
-        self.stamp = max(self.stamp, stamp)
         above = None if parent is None else tuple(parent)
         member = Member(name, value, Place(above, side, stamp))
         self._members.insert(*self._where(member), member)
-        self._by_identity[name] = member
+        self._elements.add(member)
         self._adopt(member)
 
     def _where(self, new: Member) -> tuple[Block, int]:
@@ -312,11 +271,11 @@ class Positions(PureOpCRDT[V]):
         assert new.place is not None
         parent, side, _ = new.place
         siblings = self._children.get((parent, side), [])
-        younger = bisect_right(siblings, _age(new), key=_age)
+        younger = bisect_right(siblings, age(new), key=age)
         if younger < len(siblings):
             neighbour = self._outermost(siblings[younger], side)
-        elif parent in self._by_identity:
-            neighbour = self._by_identity[parent]
+        elif parent is not None and parent in self._elements:
+            neighbour = self._elements[parent]
         else:  # at an end; or in a copy of a part of the history, which may lack the parent
             first, last = self._members.ends()
             return (first, 0) if side == RIGHT else (last, len(last.items))
@@ -332,7 +291,7 @@ class Positions(PureOpCRDT[V]):
     def _adopt(self, member: Member) -> None:
         assert member.place is not None
         parent, side, _ = member.place
-        insort(self._children.setdefault((parent, side), []), member, key=_age)
+        insort(self._children.setdefault((parent, side), []), member, key=age)
 
     def _show(self, member: Member, value: Any) -> None:
         """An element is worth this now; GONE: it is dead."""
@@ -349,12 +308,16 @@ class Positions(PureOpCRDT[V]):
         """
         name: Any = entry.slot
         if len(name) == 4:
-            self._settle(self._by_identity[name])
-        elif name[0] == KILLED and (member := self._by_identity.get(name[1:])) is not None:
+            self._settle(self._elements[name])
+        elif name[0] == KILLED and (member := self._elements.get(name[1:])) is not None:
             member.kills -= 1
             if not member.kills and member.value is GONE:
                 self._members.remove(member.leaf, member.leaf.items.index(member))
-                del self._by_identity[member.identity]
+                self._elements.remove(member)
+
+    def stable(self, tag: Tag) -> None:
+        super().stable(tag)
+        self._stamps.stable(tag.dot)
 
     def _settle(self, member: Member) -> None:
         """A stable element needs no place: whoever comes later is newer, so goes next to their
@@ -369,13 +332,15 @@ class Positions(PureOpCRDT[V]):
         member.place = None
 
     @property
-    def settled(self) -> bool:
-        """Whether nothing is left but the stamp."""
-        return not self._by_identity
+    def untouched(self) -> bool:
+        """As good as a new one, which may count its stamps from 0: all that this one has counted is in the past of
+        whatever arrives.
+        """
+        return not (self._elements or self._stamps)
 
     @property
     def slight(self) -> bool:
-        return len(self._by_identity) <= SLIGHT
+        return len(self._elements) <= SLIGHT and not self._stamps
 
     @property
     def blank(self) -> bool:
@@ -391,16 +356,17 @@ class Positions(PureOpCRDT[V]):
         """
         name, *args = operation
         if name == "kill":
-            alive = [each for each in identities(args[0]) if theirs.index_of(each) is not None]
+            named = (each for run in args[0] for each in theirs._elements.within(run))
+            alive = [each.identity for each in named if each.value is not GONE]
             return [["kill", runs_of(alive)]] if alive else []
         if name == "write":
             there, here = (each.index_of(tuple(args[0])) for each in (base, theirs))
             if there is None or here is None or canonical(base[there]) != canonical(theirs[here]):
                 return []
-            return [theirs.prepare("write", *args[:2])]
+            return [theirs.prepare("write", *args)]
         if name != "place":
             return super().rebase(operation, base, theirs)
-        parent, side, values, _ = args
+        parent, side, values = args
         at = None if parent is None else base.index_of(tuple(parent))
         virtual = 0 if side == RIGHT else len(base)
         index = virtual if at is None else at + (side == RIGHT)
@@ -428,7 +394,7 @@ class Positions(PureOpCRDT[V]):
     # ---- snapshots ----------------------------------------------------------------------------
 
     def dump_stable(self) -> Any:
-        """The stamp, and all members in order as [origin, counter, index, number, values]: what
+        """The stamps, and all members in order as [origin, counter, index, number, values]: what
         hangs together in one message is one run. A dead one is a run of its own, with None for its
         values. The log has the places of the unstable ones.
         """
@@ -444,31 +410,52 @@ class Positions(PureOpCRDT[V]):
                     values.append(member.value)
                     continue
             runs.append([origin, counter, index, number, [member.value]])
-        return [self.stamp, runs]
+        return [self._stamps.dump(), runs]
 
     def load_stable(self, dumped: Any, version: int) -> None:
-        self.stamp, runs = dumped
-        for origin, counter, index, first, values in runs:
-            for number, value in enumerate([GONE] if values is None else values, first):
-                member = Member((origin, counter, index, number), value, None)
+        stamps, runs = dumped
+        self._stamps.load(stamps)
+        for *first, values in runs:
+            origin, counter, index, number = identity_of_one(first)
+            for at, value in enumerate([GONE] if values is None else exact(values), number):
+                member = Member((origin, counter, index, at), value, None)
+                self._elements.add(member)
                 _, last = self._members.ends()
                 self._members.insert(last, len(last.items), member)
-                self._by_identity[member.identity] = member
 
     def reentered(self, entry: Entry) -> None:
         name: Any = entry.slot
-        if len(name) == 5:
-            if name[0] == KILLED and (killed := self._by_identity.get(name[1:])) is not None:
-                killed.kills += 1
-            return
-        member = self._by_identity[name]
-        parent, side, stamp, _ = entry.content
-        above = None if parent is None else tuple(parent)
-        member.place = Place(above, side, stamp)
-        self._adopt(member)
+        member = self._elements[name[-4:]]
+        if name[0] == KILLED and len(name) == 5:
+            member.kills += 1
+        elif name[0] == WRITTEN and len(name) == 5:
+            value, stamp = entry.content
+            exact(value)
+            natural(stamp)
+        elif len(name) == 4:
+            parent, side, stamp, _ = entry.content
+            above = None if identity(parent) is None else tuple(parent)
+            member.place = Place(above, side_of_parent(side), natural(stamp))
+            upper = None if above is None else self._elements.get(above)
+            if upper is not None and upper.place is not None and age(upper) >= age(member):
+                raise ValueError(f"{list(name)} hangs from what came later")
+            self._adopt(member)
+        else:
+            raise ValueError(f"{shown(name)} names no element")
 
 
-def _removal(names: Collection[Identity]) -> Arrival:
+def _is_before(member: Member, tag: Tag, index: int) -> bool:
+    """Whether a member was inserted before operation `index` of the message tagged `tag`: what names others cannot have
+    seen them.
+    """
+    origin, counter, at, _ = member.identity
+    if (origin, counter) == tag.dot:
+        return at < index
+    return member.place is None or tag.past.get(origin, 0) >= counter
+
+
+def _removal(identities: Iterable[Identity]) -> Arrival:
+    names = dict.fromkeys(identities)
     return Arrival(
         [(WRITTEN, *name) for name in names], [((KILLED, *name), None) for name in names]
     )
@@ -491,8 +478,8 @@ class SharedList(Positions[list[Any]]):
     `replace(index, value)`, `delete(index, count=1)`, `reset()` deletes all that it has seen. By
     identity: `place(parent, "L" or "R", values)`, `write(identity, value)`, `kill(runs)`. Values
     are anything that arrives unchanged (`exact`). A replacement survives a deletion that had not
-    seen it; of several, the one with the greatest stamp is shown. Insertions and replacements ship
-    a Lamport stamp; an element's identity is its message's dot.
+    seen it; of several, that of the greatest Lamport stamp is shown, which every replica works out for itself
+    (crdtcast.datatypes.stamps). An element's identity is its message's dot.
     """
 
     TYPE: ClassVar[str] = "sequence"
@@ -501,8 +488,8 @@ class SharedList(Positions[list[Any]]):
         "insert_all": Operation(integer, _values, sent_as="place"),
         "replace": Operation(integer, exact, sent_as="write"),
         "delete": Operation(integer, integer, defaults=(1,), sent_as="kill"),
-        "place": Operation(identity, side_of_parent, _values, ships=(natural,)),
-        "write": Operation(identity_of_one, exact, ships=(natural,)),
+        "place": Operation(identity, side_of_parent, _values),
+        "write": Operation(identity_of_one, exact),
         "kill": Operation(run_of_identities),
         "reset": Operation(),
     }

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from crdtcast.datatypes.identities import identity, run_of_identities
-from crdtcast.datatypes.operations import Operation, integer, natural, text
+from crdtcast.datatypes.operations import Operation, integer, text
 from crdtcast.datatypes.sequence import Positions, side_of_parent
 
 
@@ -18,7 +18,7 @@ class SharedText(Positions[str]):
     OPERATIONS = {  # noqa: RUF012
         "insert": Operation(integer, text, sent_as="place"),
         "delete": Operation(integer, integer, defaults=(1,), sent_as="kill"),
-        "place": Operation(identity, side_of_parent, text, ships=(natural,)),
+        "place": Operation(identity, side_of_parent, text),
         "kill": Operation(run_of_identities),
         "reset": Operation(),
     }

@@ -133,7 +133,7 @@ class Group(Generic[C]):
         for call in calls:
             operations.append(member.crdt.prepare(call.name, *call.args, after=operations))
         dot = Dot(member.name, len(self._sent[member.name]) + 1)
-        sent = member.crdt.compress(operations) if compressed else operations
+        sent = member.crdt.compressed(operations) if compressed else operations
         tag = Tag(dot, (), dict(member.vector))
         message = Sent(tag, msgpack.packb(sent), msgpack.packb(operations))
         self._sent[member.name].append(message)

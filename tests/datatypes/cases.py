@@ -66,11 +66,17 @@ def check_forgetting(
     class Forgetting(case.crdt):  # type: ignore[name-defined,misc]
         OPERATIONS = {**case.crdt.OPERATIONS, "forget": Operation()}  # noqa: RUF012
 
-        def effect(self, operation: Sequence[Any], tag: Tag, index: int = 0) -> None:
+        def effect(
+            self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
+        ) -> None:
             if operation[0] == "forget":
                 self.forget(tag, index)
             else:
-                super().effect(operation, tag, index)
+                super().effect(operation, tag, index, version)
+
+        def check_arriving(self, operation: Sequence[Any], version: int | None = None) -> None:
+            if operation[0] != "forget":
+                super().check_arriving(operation, version)
 
         def prepare(self, name: str, *args: Any, after: Sequence[Sequence[Any]] = ()) -> list[Any]:
             if name == "forget":

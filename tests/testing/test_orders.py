@@ -64,7 +64,9 @@ class RemoveWins(AWSet):
 class ForgetsConcurrency(ResettableCounter):
     """A delta folded too early: it is lost to a reset that has not seen it."""
 
-    def effect(self, operation: Sequence[Any], tag: Any, index: int = 0) -> None:
+    def effect(
+        self, operation: Sequence[Any], tag: Any, index: int = 0, version: int | None = None
+    ) -> None:
         super().effect(operation, tag, index)
         self.stable(tag)
 
