@@ -16,7 +16,7 @@ import msgpack
 
 from crdtcast import datatypes
 from crdtcast.datatypes import PureOpCRDT
-from crdtcast.datatypes.operations import MAX_INTEGER
+from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import (
@@ -125,10 +125,19 @@ def _packed_tag(tag: Tag) -> list[Any]:
 
 def _unpacked_step(packed: list[Any]) -> Step:
     kind, origin, counter, past, *rest = packed
-    tag = Tag(Dot(origin, counter), (), past)
-    if kind == "effect":
-        return Effect(tag, *rest)
-    return Forget(tag, *rest) if kind == "forget" else Settle(tag, *rest)
+    tag = Tag(
+        Dot(datatypes.text(origin), natural(counter)),
+        (),
+        {datatypes.text(name): natural(seen) for name, seen in past.items()},
+    )
+    match kind, rest:
+        case "effect", [index, version, [*operation]]:
+            return Effect(tag, natural(index), positive(version), operation)
+        case "forget", [index]:
+            return Forget(tag, natural(index))
+        case "settle", []:
+            return Settle(tag)
+    raise ValueError(f"{shown(packed)} is not a step")
 
 
 class Presence:
@@ -270,10 +279,17 @@ class Held:
     @classmethod
     def unpacked(cls, packed: list[Any]) -> "Held":
         name, type_name, presence, settled, version, base, steps = packed
-        held = cls((name, type_name))
-        held.presence.latest = {o: (counter, index) for o, (counter, index) in presence.items()}
+        held = cls((datatypes.text(name), datatypes.text(type_name)))
+        held.presence.latest = {
+            datatypes.text(origin): (natural(counter), natural(index))
+            for origin, (counter, index) in presence.items()
+        }
+        if type(settled) is not bool or not (base is None or type(base) is bytes):
+            raise ValueError(
+                f"{shown([settled, base])} is not whether it is settled, and a snapshot"
+            )
         held.presence.settled = settled
-        held.base, held.version = base, version
+        held.base, held.version = base, positive(version)
         held.backlog = [_unpacked_step(step) for step in steps]
         held.unread = sum(isinstance(step, Effect) for step in held.backlog)
         return held
@@ -541,13 +557,11 @@ class Objects:
         reported stable. The number of operations that turned out to be none.
         """
         skipped = 0
-        for line in packed:
-            try:
-                held = Held.unpacked(line)
-            except (TypeError, ValueError, AttributeError) as error:
-                raise UnusableInputError(
-                    f"the saved state has a damaged object: {error}"
-                ) from error
+        try:
+            loaded = [Held.unpacked(line) for line in packed]
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UnusableInputError(f"the saved state has a damaged object: {error}") from error
+        for held in loaded:
             crdt_type = self._types.get(held.key[1])
             if crdt_type is not None and held.version <= crdt_type.VERSION:
                 skipped += held.understand(crdt_type, self.site)

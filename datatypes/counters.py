@@ -17,6 +17,7 @@ from crdtcast.datatypes.operations import (
 )
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
+from crdtcast.datatypes.shown import shown
 from crdtcast.exceptions import InvalidOperationError
 
 
@@ -50,6 +51,10 @@ class GCounter(PureOpCRDT[int]):
 
     def entered(self, entry: Entry) -> None:
         self._unstable += entry.content
+
+    def reentered(self, entry: Entry) -> None:
+        _check_delta(entry.content)
+        self.entered(entry)
 
     def left(self, entry: Entry) -> None:
         self._unstable -= entry.content
@@ -183,6 +188,11 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
         owner: Any = entry.slot
         self._unstable[owner] = self._unstable.get(owner, 0) + entry.content
 
+    def reentered(self, entry: Entry) -> None:
+        text(entry.slot)
+        _check_delta(entry.content)
+        self.entered(entry)
+
     def left(self, entry: Entry) -> None:
         owner: Any = entry.slot
         if self.log.in_slot(owner):
@@ -220,6 +230,12 @@ class BoundedCounter(PureOpCRDT[dict[str, Any]]):
 
     def load_stable(self, dumped: Any, version: int) -> None:
         self._stable = {text(owner): _loaded(rights) for owner, rights in dumped.items()}
+
+
+def _check_delta(content: Any) -> None:
+    """Raise ValueError for what no operation leaves: a decrement may leave 2^63."""
+    if type(content) is not int or abs(content) > -MIN_INTEGER:
+        raise ValueError(f"{shown(content)} is not a delta of 64 bits")
 
 
 def _dumped(total: int) -> int | str:

@@ -109,6 +109,12 @@ class LWWRegister(PureOpCRDT[Any]):
         if self.site is not None:
             self.site.clock.observe(entry.content[1])
 
+    def reentered(self, entry: Entry) -> None:
+        value, time = entry.content
+        exact(value)
+        natural(time)
+        self.entered(entry)
+
     def clear_stable(self, slot: Hashable | Everything) -> None:
         self._stable = []
 

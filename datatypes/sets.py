@@ -68,6 +68,10 @@ class ElementSet(PureOpCRDT[frozenset[Element]]):
     def slight(self) -> bool:
         return len(self._stable) <= SLIGHT
 
+    def reentered(self, entry: Entry) -> None:
+        element(entry.slot)
+        self.entered(entry)
+
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         return self.without_overwritten(operations)
 
@@ -322,6 +326,14 @@ class TwoPhaseSet(RemovalKeepingSet):
             and element not in self._removed
             and (element, True) not in slots
         )
+
+    def reentered(self, entry: Entry) -> None:
+        slot: Any = entry.slot
+        member, removed = slot
+        element(member)
+        if type(removed) is not bool:
+            raise ValueError(f"{removed!r} does not say whether an element is removed")
+        self.entered(entry)
 
     def touched(self) -> Collection[Element]:
         return {cast(tuple[Element, bool], slot)[0]: None for slot in self.log.slots}

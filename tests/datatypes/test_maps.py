@@ -13,9 +13,11 @@ from crdtcast.datatypes import (
     AWMap,
     AWSet,
     BoundedCounter,
+    DWFlag,
     Entry,
     EWFlag,
     GOMap,
+    LWWRegister,
     MVRegister,
     Number,
     Operation,
@@ -590,3 +592,45 @@ def test_any_type_can_be_held() -> None:
         assert only.crdt.value == shown
     group.stabilise(only, group.can_stabilise(only))
     assert not only.crdt._objects
+
+
+@pytest.mark.parametrize(
+    ("crdt", "operations", "hidden"),
+    [
+        (AWSet, [["add", "x"], ["remove", "x"]], True),
+        (PNCounter, [["increment", 2], ["decrement", 2]], True),
+        (EWFlag, [["enable"], ["disable"]], True),
+        (DWFlag, [["disable"]], True),
+        (LWWRegister, [["assign", 1], ["assign", None]], True),
+        (MVRegister, [["assign", None]], False),
+        (Number, [["set", 0]], False),
+        (Number, [["set", 1], ["remove"]], True),
+        (SharedText, [["insert", 0, "x"], ["delete", 0]], True),
+        (GOMap, [["update", "k", "counter_pn", ["increment", 0]]], False),
+        (AWMap, [["update", "k", "counter_pn", ["increment", 0]]], True),
+        (BoundedCounter, [["increment", 1], ["decrement", 1]], False),
+    ],
+    ids=lambda value: value.TYPE if isinstance(value, type) else "",
+)
+def test_a_key_with_the_value_of_a_new_object_is_hidden(
+    crdt: type[PureOpCRDT[Any]], operations: list[Any], hidden: bool
+) -> None:
+    group = Group(AWMap, 1)
+    (only,) = group.members
+    for operation in operations:
+        group.issue(only, [Call("update", "k", crdt, operation)])
+    for _ in range(2):
+        assert (("k", crdt) not in only.crdt) == hidden
+        group.stabilise(only, group.can_stabilise(only))
+
+
+def test_an_item_ticked_off_while_it_is_deleted_stays_without_a_title() -> None:
+    group = Group(AWMap, 2)
+    a, b = group.members
+    group.issue(a, [Call("update", "i", AWMap, ["update", "title", LWWRegister, ["assign", "x"]])])
+    group.deliver_all()
+    group.issue(a, [Call("remove", "i", AWMap)])
+    group.issue(b, [Call("update", "i", AWMap, ["update", "done", EWFlag, ["enable"]])])
+    group.deliver_all()
+    for member in group.members:
+        assert member.crdt.value == {("i", "map_aw"): {("done", "flag_ew"): True}}

@@ -10,9 +10,10 @@ import msgpack
 import pytest
 
 from crdtcast.datatypes import AWMap, PureOpCRDT, ResettableCounter, SharedList
-from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
+from crdtcast.exceptions import InvalidOperationError, LocalProtocolError, UnusableInputError
 from crdtcast.objects import Key, Objects, packed, unpacked
 from crdtcast.tags import Dot, Tag
+from tests.datatypes.test_odd_input import damaged
 from tests.effort import seeds
 
 from .boards import Likes, NewBoard, OldBoard
@@ -291,3 +292,35 @@ def test_what_a_map_cannot_hold_yet_is_kept_until_it_can() -> None:
     assert upgraded.load(old.packed(), {}) == 0
     assert upgraded.crdt(key).value == new.crdt(key).value == {("b", Likes.TYPE): 2}
     assert upgraded.listing()[0].unknown == 0
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_a_damaged_state_is_refused_when_it_is_loaded_or_goes_on(seed: int) -> None:
+    world = World(seed)
+    for _ in range(30):
+        world.step()
+    for program in world.programs:
+        saved = msgpack.unpackb(msgpack.packb(program.objects.packed()))
+        for _ in range(20):
+            objects = Objects([NewBoard, Likes])
+            try:
+                objects.load(damaged(world.random, saved), {})
+            except UnusableInputError as refusal:
+                assert "\n" not in str(refusal)
+                continue
+            goes_on(objects, program)
+
+
+def goes_on(objects: Objects, program: Program) -> None:
+    """Whatever may come after this state comes, and nothing of it raises."""
+    for info in objects.listing():
+        if info.known:
+            objects.crdt((info.name, info.type)).digest()
+    past = dict(program.vector)
+    tags = list(program.unstable)
+    for number, entries in enumerate([[["x", "sequence", "reset"]], [["x", None], ["y", None]]]):
+        tags.append(Tag(Dot("z", number + 1), (), {**past, "z": number}))
+        objects.deliver(entries, tags[-1])
+    for tag in tags:
+        objects.stable(tag)
+    objects.packed()

@@ -1,0 +1,234 @@
+"""Operations that no program of ours sends: every replica skips them, later programs, too, and the object goes on."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from crdtcast.datatypes import AWMap, AWSet, GOMap, Operation, PureOpCRDT, SharedList, SharedText
+from crdtcast.datatypes.maps import NestedMap
+from crdtcast.datatypes.site import Site
+from crdtcast.exceptions import NewerOperationError, RemoteProtocolError
+from crdtcast.hlc import HLC
+from crdtcast.objects import Key, Objects
+from crdtcast.tags import Dot, Tag
+
+MAP: Key = ("m", AWMap.TYPE)
+TEXT: Key = ("t", SharedText.TYPE)
+
+
+def replica(*types: type[PureOpCRDT[Any]]) -> Objects:
+    return Objects(types, Site("me", HLC(lambda: 10**12)))
+
+
+def tag_of(origin: str, counter: int, **past: int) -> Tag:
+    return Tag(Dot(origin, counter), (), {**past, origin: counter - 1} if counter > 1 else past)
+
+
+def issue(objects: Objects, key: Key, tag: Tag, name: str, *args: Any) -> list[str]:
+    prepared = objects.prepare(key, name, args)
+    return objects.deliver([objects.entry(key, prepared)], tag)[1]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ["place", None, "R", "!", 2**63 - 1],
+        ["place", None, "R", "!", 5],
+        ["place", ["evil", 2**64 - 1, 0, 0], "R", "!"],
+        ["kill", [["evil", 1, 0, 0, 2**24 + 1]]],
+        ["kill", [["evil", 1, 0, 2**63, 1]]],
+    ],
+)
+def test_numbers_out_of_bounds_in_a_text_are_skipped(operation: list[Any]) -> None:
+    objects = replica()
+    assert len(objects.deliver([[*TEXT, *operation]], tag_of("evil", 1))[1]) == 1
+    assert issue(objects, TEXT, tag_of("me", 1, evil=1), "insert", 0, "x") == []
+    assert objects.crdt(TEXT).value == "x"
+    other: Key = ("other", SharedList.TYPE)
+    assert issue(objects, other, tag_of("me", 2, evil=1), "insert", 0, "x") == []
+
+
+HANGING = [["evil", 1, 0, 0], ["evil", 1, 1, 0], ["evil", 2, 0, 0], ["a", 1, 0, 0]]
+
+
+@pytest.mark.parametrize("parent", HANGING)
+@pytest.mark.parametrize("side", ["L", "R"])
+def test_what_hangs_from_itself_or_the_future_goes_to_an_end(parent: list[Any], side: str) -> None:
+    """In any order of arrival, the same text; a replica that follows parents round and round would not return."""
+    messages: dict[Tag, list[list[Any]]] = {
+        tag_of("evil", 1): [["place", parent, side, "12"], ["place", ["evil", 1, 0, 0], side, "3"]],
+        tag_of("evil", 2): [["place", ["evil", 1, 0, 1], "L", "4"]],
+        tag_of("a", 1): [["place", None, "L", "ab"]],
+        tag_of("b", 1): [["place", parent, side, "x"]],
+    }
+    first, second = messages, dict(sorted(messages.items(), key=lambda each: each[0].dot.origin))
+    values = set()
+    for order in (first, second):
+        text = SharedText()
+        for tag, operations in order.items():
+            for index, operation in enumerate(operations):
+                text.effect(operation, tag, index)
+        copy = SharedText.restore(text.snapshot())
+        assert copy.value == text.value
+        values.add(text.value)
+        for tag in order:
+            text.stable(tag)
+        assert text.value in values and text.log_size == 0
+    assert len(values) == 1 and sorted(values.pop()) == sorted("1234abx")
+
+
+def test_a_removal_costs_what_it_removes() -> None:
+    """Each of these runs claims 2^24 elements: to look for all of them would take hours."""
+    text = SharedText()
+    text.effect(["place", None, "L", "a" * 40], tag_of("a", 1))
+    everything = ["a", 1, 0, 0, 2**24]
+    text.effect(["kill", [["a", 1, 0, 10, 5]]], tag_of("a", 2))
+    text.effect(["kill", [[*everything[:3], 12, 2**24], ["b", 7, 0, 0, 2**24]]], tag_of("a", 3))
+    assert text.value == "a" * 10 and text.log_size == 40 + 30
+    for counter in range(4, 1000):
+        text.effect(["kill", [everything] * 100], tag_of("a", counter))
+        text.effect(["reset"], tag_of("a", counter), 1)
+    assert text.value == "" and text.log_size == 40 + 40
+    for counter in range(1, 1000):
+        text.stable(tag_of("a", counter))
+    assert text.untouched
+
+
+def test_a_removal_of_what_it_cannot_have_seen_removes_nothing() -> None:
+    text = SharedText()
+    text.effect(["place", None, "L", "abc"], tag_of("a", 1))
+    text.effect(["kill", [["a", 1, 0, 0, 3]]], tag_of("evil", 1))
+    assert text.value == "abc"
+
+
+class Votes(AWSet):
+    TYPE = "votes_of_these_tests"
+
+
+class LaterVotes(Votes):
+    VERSION = 2
+    OPERATIONS: ClassVar = {**Votes.OPERATIONS, "withdraw": Operation(since=2)}
+
+
+class Board(AWMap):
+    TYPE = "board_of_these_tests"
+    TYPES: ClassVar = {Votes.TYPE: Votes}
+
+
+class LaterBoard(Board):
+    VERSION = 2
+    TYPES: ClassVar = {Votes.TYPE: LaterVotes}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ["nonsense"],
+        [],
+        [["list"]],
+        ["update", "k", "set_aw", ["halve"]],
+        ["update", "k", "set_aw", ["add"]],
+        ["update", "k", "no_such_type", ["add", "x"]],
+        ["update", "k", ["set_aw", 1], ["add", "x"]],
+        ["update", "k", ["set_aw", True], ["add", "x"]],
+        ["batch", [["k", "set_aw", ["add", "x"]], ["l", "no_such_type", ["add", "x"]]], []],
+        ["batch", [["k", "set_aw", ["add", "x"]]], [["l", "no_such_type"]]],
+        ["remove", "k", "no_such_type"],
+    ],
+)
+def test_nonsense_in_a_map_is_skipped_and_the_map_goes_on(operation: list[Any]) -> None:
+    objects = replica()
+    assert issue(objects, MAP, tag_of("a", 1), "update", "k", "set_aw", ["add", "y"]) == []
+    assert len(objects.deliver([[*MAP, *operation]], tag_of("evil", 1))[1]) == 1
+    assert objects.listing()[0].unknown == 0
+    again = issue(objects, MAP, tag_of("a", 2, evil=1), "update", "k", "set_aw", ["add", "z"])
+    assert (again, objects.crdt(MAP).value) == ([], {("k", "set_aw"): {"y", "z"}})
+
+
+def test_an_older_version_has_no_later_operation_in_any_program() -> None:
+    votes: Key = ("v", Votes.TYPE)
+    withdraw = ["v", Votes.TYPE, "withdraw"]
+    for program in (replica(Votes), replica(LaterVotes)):
+        program.deliver([["v", Votes.TYPE, "add", "x"]], tag_of("a", 1))
+        assert len(program.deliver([withdraw], tag_of("evil", 1))[1]) == 1
+        assert program.crdt(votes).value == {"x"} and program.listing()[0].unknown == 0
+    inside = ["update", "k", Votes.TYPE, ["withdraw"]]
+    for board in (Board(), LaterBoard()):
+        with pytest.raises(RemoteProtocolError) as refused:
+            board.effect(inside, tag_of("evil", 1))
+        assert type(refused.value) is RemoteProtocolError and board.untouched
+
+
+@pytest.mark.parametrize("outer", [AWMap, GOMap])
+def test_the_version_of_a_value_tells_a_newer_operation(outer: type[NestedMap]) -> None:
+    class Holding(outer):  # type: ignore[valid-type,misc]
+        TYPE = f"{outer.TYPE}_of_this_test"
+        TYPES: ClassVar = {Votes.TYPE: Votes}
+
+    newer = ["update", "k", [Votes.TYPE, 2], ["withdraw"]]
+    with pytest.raises(NewerOperationError, match="upgrade"):
+        Holding().effect(newer, tag_of("a", 1))
+    objects, key = replica(Holding), ("m", Holding.TYPE)
+    assert objects.deliver([[*key, *newer]], tag_of("a", 1))[1] == []
+    assert objects.listing()[0].unknown == 1
+
+
+def test_a_type_that_a_map_holds_since_later_is_nonsense_before() -> None:
+    class Late(AWMap):
+        TYPE = "late_of_this_test"
+        VERSION = 3
+        TYPES: ClassVar = {Votes.TYPE: Votes}
+        SINCE: ClassVar = {Votes.TYPE: 3}
+
+    update = ["update", "k", Votes.TYPE, ["add", "x"]]
+    with pytest.raises(RemoteProtocolError, match="version 2 holds no"):
+        Late().effect(update, tag_of("a", 1), 0, 2)
+    late = Late()
+    late.effect(update, tag_of("a", 1), 0, 3)
+    late.effect(update, tag_of("a", 2), 0, 4)
+    assert late.value == {("k", Votes.TYPE): {"x"}}
+
+
+@pytest.mark.parametrize("entry", [["m", "map_aw"], ["m", "unheard_of", "x"]])
+def test_a_deletion_frees_a_name_that_holds_what_nobody_understands(entry: list[Any]) -> None:
+    """Whatever version the operation claims to be of: else the name would wait for that program for ever."""
+    name, type_name, *rest = entry
+    objects = replica()
+    objects.deliver([[name, [type_name, 10**6], *(rest or ["nonsense"])]], tag_of("evil", 1))
+    objects.deliver([["m", None]], tag_of("a", 1, evil=1))
+    concurrent = tag_of("evil", 2)
+    objects.deliver([["m", [type_name, 7], "x"]], concurrent)
+    for tag in (tag_of("evil", 1), tag_of("a", 1, evil=1)):
+        objects.stable(tag)
+    assert [info.unknown > 0 for info in objects.listing()] == [True]  # not deleted: unseen
+    objects.deliver([["m", None]], tag_of("a", 2, evil=2))
+    assert objects.listing() == []
+    objects.stable(concurrent)
+    assert len(list(objects._all())) == 1  # something concurrent with the deletion may still come
+    objects.stable(tag_of("a", 2, evil=2))
+    assert list(objects._all()) == []
+    assert issue(objects, MAP, tag_of("a", 3, evil=2), "update", "k", "set_aw", ["add", "x"]) == []
+
+
+@pytest.mark.parametrize("version", [0, 1, -1, True, 2.0, 2**63, None, "2"])
+def test_a_version_that_is_none_makes_an_operation_none(version: Any) -> None:
+    objects = replica()
+    assert len(objects.deliver([["s", ["set_aw", version], "add", "x"]], tag_of("a", 1))[1]) == 1
+    assert objects.listing() == []
+
+
+def test_a_type_whose_compression_is_wrong_sends_nothing() -> None:
+    class Hasty(AWSet):
+        def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
+            return [["add_everything"]]
+
+    with pytest.raises(TypeError, match=r"Hasty.compress made an operation that no replica takes"):
+        Hasty().compressed([["add", "x"]])
+
+
+def test_an_operation_newer_than_its_type_is_a_mistake_in_the_class() -> None:
+    with pytest.raises(TypeError, match="since version 2"):
+
+        class Ahead(AWSet):
+            OPERATIONS: ClassVar = {**AWSet.OPERATIONS, "later": Operation(since=2)}
