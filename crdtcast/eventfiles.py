@@ -20,6 +20,8 @@ from crdtcast.tags import Dot
 SCHEMA_VERSION = 1
 SEALED = ".jsonl"
 OPEN = ".jsonl.open"
+GZIP = ".gz"
+"""May end the name of either, for those who read."""
 
 
 class Kind(enum.StrEnum):

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-from crdtcast.eventfiles import SCHEMA_VERSION, Event, Kind, parse_line
+from crdtcast.eventfiles import GZIP, SCHEMA_VERSION, Event, Kind, parse_line
 from crdtcast.exceptions import UnusableInputError
 
-GZIP = ".gz"
 _OF_LEVELS = frozenset({Kind.RAISE, Kind.LEVEL})
 _OF_MESSAGES = _OF_LEVELS | {
     *(Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEAVE, Kind.EVICT)

@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.eventfiles import SCHEMA_VERSION, Kind
+from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark import rules, timeline
 from crdtcast.integrations.spark.checks import (
     causality,
@@ -34,12 +35,15 @@ MOST_FINDINGS = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What an audit found. `notes` are remarks on what could not be judged, and why."""
+    """What an audit found. `groups` are those that it judges. `not_judged` gives the checks that no group has a line
+    for, with the reason; `notes` are remarks on what else could not be judged, and why.
+    """
 
     verdict: Verdict
     groups: dict[str, Group]
     lines: int
     torn: int
+    not_judged: dict[str, str]
     notes: tuple[str, ...]
     lags: tuple[Lag, ...]
     series: tuple[Series, ...]
@@ -68,6 +72,7 @@ class Result:
             },
             "findings": [finding.as_dict() for finding in self.verdict.findings],
             "suppressed": self.verdict.suppressed,
+            "not_judged": self.not_judged,
             "notes": list(self.notes),
             "stability_lag_seconds": [asdict(lag) for lag in self.lags],
             "seconds": round(self.seconds, 1),
@@ -92,17 +97,24 @@ def run(
     begun = time.monotonic()
     progress("reading the logs")
     ingested = ingest(spark, logs, out)
-    groups = read_logs(ingested.events)
+    everything = read_logs(ingested.events)
+    changing = [name for name, group in everything.items() if group.is_changing]
+    groups = {name: group for name, group in everything.items() if name not in changing}
+    if not groups:
+        raise UnusableInputError(f"{_says_changing(changing)}: use crdtcast check {logs}")
+    events = ingested.events
+    if changing:
+        events = events.where(~F.col("group").isin(changing))
     progress("checking order, causality, stability and convergence")
-    frames = timeline.build(spark, ingested.events, groups, live=live)
+    frames = timeline.build(spark, events, groups, live=live)
     try:
-        found, total = _find(spark, ingested.events, frames, groups, out)
+        found, total = _find(spark, events, frames, groups, out)
         if not live:
             found += [f for group in groups.values() for f in order.at_the_end(group)]
         found += [f for group in groups.values() for f in garbage.at_the_end(group)]
         verdict = judge(causality.without_heirs(spark, frames.messages, found))
         progress("measuring lag, backlog and metadata")
-        series, lags = read_series(ingested.events, frames.messages, groups)
+        series, lags = read_series(events, frames.messages, groups)
     finally:
         frames.dependencies.unpersist()
         frames.messages.unpersist()
@@ -112,7 +124,11 @@ def run(
         groups=groups,
         lines=ingested.lines,
         torn=ingested.torn,
-        notes=tuple(_notes(groups, ingested.torn, total, live)),
+        not_judged=_not_judged(groups),
+        notes=(
+            *([f"{_says_changing(changing)}: use crdtcast check."] if changing else []),
+            *_notes(groups, ingested.torn, total, live),
+        ),
         lags=tuple(lags),
         series=tuple(series),
         seconds=time.monotonic() - begun,
@@ -159,6 +175,21 @@ def _find(
     return [from_row(row) for row in rows], total
 
 
+def _says_changing(groups: list[str]) -> str:
+    which = "Group" if len(groups) == 1 else "Groups"
+    return f"{which} {', '.join(groups)}: members come and go, which this audit does not judge"
+
+
+def _not_judged(groups: dict[str, Group]) -> dict[str, str]:
+    """The checks that no group has a line for, and what is missing."""
+    reasons: dict[str, str] = {}
+    if not any(group.has_states for group in groups.values()):
+        reasons[convergence.CHECK] = "no log has a STATE line"
+    if not any(group.has_forgotten for group in groups.values()):
+        reasons[garbage.CHECK] = "no log has a STABLE or GC line"
+    return reasons
+
+
 def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[str]:
     notes: list[str] = []
     if torn:
@@ -169,8 +200,16 @@ def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[
         if group.absent:
             notes.append(
                 f"Group {group.name}: no log of {', '.join(group.absent)}. Stability is judged by "
-                "the other members' logs only, and what they sent cannot be checked."
+                "the other members' logs only, and what they sent cannot be checked, nor whether the others "
+                "name all that their messages depend on."
             )
+        lacks = [
+            f"convergence ({Kind.STATE} lines)" if not group.has_states else "",
+            f"garbage ({Kind.STABLE} or {Kind.GC} lines)" if not group.has_forgotten else "",
+        ]
+        if any(lacks):
+            missing = " and ".join(filter(None, lacks))
+            notes.append(f"Group {group.name}: without lines to judge {missing} by.")
         unstarted = [log.incarnation for log in group.logs.values() if not log.starts]
         if unstarted:
             notes.append(

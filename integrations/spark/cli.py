@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from crdtcast.eventfiles import OPEN, SEALED
+from crdtcast.eventfiles import GZIP, OPEN, SEALED
 from crdtcast.exceptions import CrdtcastError
 
 if TYPE_CHECKING:
@@ -81,7 +81,11 @@ def _give_up(message: str, code: int) -> NoReturn:
 def _show(result: "Result", out: str, console: Console) -> None:
     verdict = result.verdict
     if verdict.clean:
-        console.print(f"[green]clean[/green]: {result.lines:,} events, nothing found")
+        left_out = ", ".join(result.not_judged)
+        console.print(
+            f"[green]clean[/green]: {result.lines:,} events, nothing found"
+            + (f"; not judged: {left_out}" if left_out else "")
+        )
     else:
         table = Table("check", "replica", "what happened", box=None)
         for finding in verdict.findings[:20]:
@@ -107,7 +111,7 @@ def _is_large(location: str) -> bool:
         return True
     total = 0
     for path in Path(location).rglob("*"):
-        if path.name.endswith((SEALED, OPEN)):
+        if path.name.removesuffix(GZIP).endswith((SEALED, OPEN)):
             total += path.stat().st_size
     return total > _LARGE
 

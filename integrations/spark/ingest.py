@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.eventfiles import GZIP, OPEN, SCHEMA_VERSION, SEALED
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark.schema import EVENT, LINE, TORN
 
@@ -35,7 +35,7 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
         lines = (
             spark.read.schema(LINE)
             .option("columnNameOfCorruptRecord", TORN)
-            .option("pathGlobFilter", "*.{jsonl,jsonl.open}")
+            .option("pathGlobFilter", f"*{{{SEALED},{OPEN},{SEALED}{GZIP},{OPEN}{GZIP}}}")
             .option("recursiveFileLookup", "true")
             .json(logs)
         )
@@ -59,7 +59,9 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
     )
     counted = seen.get
     if not counted["lines"]:
-        raise UnusableInputError(f"no event logs in {logs}: no file named *.jsonl has a line")
+        raise UnusableInputError(
+            f"no event logs in {logs}: no file named *.jsonl or *.jsonl.gz has a line"
+        )
     if counted["lines"] == counted["torn"]:
         raise UnusableInputError(f"{logs} holds no event logs: none of its lines is an event")
     if counted["version"] > SCHEMA_VERSION:

@@ -57,6 +57,7 @@ class Log:
     last_stable: int = 0
     last_state: int = 0
     last_gc: int = 0
+    changes: int = 0  # lines: JOIN, LEAVE and EVICT
     entries: int | None = None  # of metadata, as the last GC tells
     claims_stable: int = 0  # place of the last GC or STOP that says there is nothing unstable
     bytes_after: int | None = None
@@ -129,6 +130,23 @@ class Group:
         return counts
 
     @property
+    def is_changing(self) -> bool:
+        """Whether its members come and go."""
+        return any(log.changes for log in self.logs.values())
+
+    @property
+    def has_states(self) -> bool:
+        """Whether some log tells what an object was worth."""
+        return any(log.last_state for log in self.logs.values())
+
+    @property
+    def has_forgotten(self) -> bool:
+        """Whether some log tells of what is stable, or what metadata is left."""
+        return any(
+            log.last_stable or log.last_gc or log.claims_stable for log in self.logs.values()
+        )
+
+    @property
     def absent(self) -> list[str]:
         """Members of which there is no log."""
         members = {member.partition(".")[0] for log in self.current for member in log.members}
@@ -173,6 +191,7 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
             F.max(F.when(stable, at)).alias("last_stable_seq"),
             F.max(F.when(kind == Kind.STATE, at)).alias("last_state"),
             F.max(F.when(kind == Kind.GC, at)).alias("last_gc"),
+            F.count(F.when(kind.isin(Kind.JOIN, Kind.LEAVE, Kind.EVICT), 1)).alias("changes"),
             F.max(F.when(F.col("entries") == 0, at)).alias("claims_stable"),
             last("entries", kind == Kind.GC),
             last("bytes_after", kind == Kind.GC),
@@ -195,6 +214,7 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
         log.first_ts = min(log.first_ts or row.first_ts, row.first_ts)
         log.last_ts = max(log.last_ts, row.last_ts)
         log.lines += row.lines
+        log.changes += row.changes
         if row.origin is None:
             log.last_state = row.last_state or 0
             log.last_gc = row.last_gc or 0

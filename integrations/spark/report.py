@@ -91,8 +91,10 @@ def _checks(result: "Result") -> str:
         follows = f"{_many(hidden, 'row')} that follow" if hidden else ""
         if found:
             answer = (_many(found, "finding") + (f", {follows}" if hidden else ""), "bad")
+        elif hidden or stage in result.not_judged:
+            answer = (follows or f"not judged: {result.not_judged[stage]}", "muted")
         else:
-            answer = (follows, "muted") if hidden else ("fine", "ok")
+            answer = ("fine", "ok")
         rows.append([stage, _QUESTIONS[stage], answer])
     return f"<section>{_table(['check', 'question', 'answer'], rows)}</section>"
 

@@ -30,6 +30,8 @@ _BY_LOG = columns(
     index=IntegerType(),
     current=BooleanType(),
     sent=LongType(),
+    # Whether there is a log of each origin of the group.
+    is_complete=BooleanType(),
     # Delivered before the first START; before each START that is not a plain beginning;
     # stable before a START.
     base=_VECTOR,
@@ -103,6 +105,7 @@ def _log_row(log: Log, group: Group, width: int) -> dict[str, object]:
         "index": log.index,
         "current": log.current,
         "sent": log.sent,
+        "is_complete": not group.absent,
         "base": _array(log.base, group, width),
         "starts": [
             {"seq": start.seq, "vector": _array(start.vector, group, width)}

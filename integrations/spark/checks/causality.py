@@ -67,7 +67,9 @@ def on_dependencies() -> list[Rule]:
         Rule(
             check=CHECK,
             problem=OMITTED,
-            where=(F.col("origin") != F.col("incarnation"))
+            # What a member without a log sent may have named it.
+            where=F.col("is_complete")
+            & (F.col("origin") != F.col("incarnation"))
             & (F.col("sent") > F.col("sent_before"))
             & F.coalesce(F.col("named_before_send") > F.col("sent_before"), F.lit(True)),
             origin=F.col("incarnation"),
