@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.process, pytest.mark.spark]
 
 
 def made_up(group: str, **options: Any) -> Logs:
-    return make_up(Settings(group=group, replicas=4, messages=60, seed=4, **options))
+    return make_up(Settings(group=group, replicas=4, messages=24, seed=4, **options))
 
 
 def without(logs: Logs, *kinds: Kind) -> Logs:
