@@ -58,6 +58,12 @@ MAX_DELIVERIES = 256
 MAX_DELIVERED_BYTES = 8 << 20
 """Of the payloads of other members' messages in one commit; the first may be larger."""
 MAX_STABLE = 2000
+STABLE_EVERY = 16
+"""Commits behind which what is stable is taken, unless a tick has come before; a large one counts several times. Taken
+with each commit, it would be an eighth of what a single write costs.
+"""
+_STRETCH_BYTES = 64 << 10
+"""What a commit holds counts as one more from so many bytes on."""
 MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
 MAX_TRIES = 3
@@ -185,6 +191,7 @@ class Committer:
         """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
+        self._left_stable = 0  # commits and stretches since what is stable was taken
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
@@ -365,11 +372,14 @@ class Committer:
             or (self._group is not None and self.behind)
         ):
             return
+        takes_stable = self._ticked or self._left_stable >= STABLE_EVERY
         self._ticked = self._rests = False
         self._busy = True
         self._hold_peers(True)
         commit = Commit(Plan(self._metadata_db), reads)
         self._commit = commit
+        if takes_stable:
+            self._take_stable(commit, engine)
         self._gather(commit, engine)
         if not self._worthwhile(commit):
             self._commit, self._busy = None, False
@@ -397,8 +407,12 @@ class Committer:
             or self.behind
         )
 
-    def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
+    def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
+        """What has become stable is forgotten, here and by the server: with a commit that does it for many at once."""
         commit.stable = engine.poll_stable(MAX_STABLE)
+        self._left_stable = STABLE_EVERY if len(commit.stable) == MAX_STABLE else 0
+
+    def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         if self._group is not None:
             commit.issued = self._group.take_issued()
             self._observer.gathering(commit, self.commits + 1)
@@ -426,6 +440,7 @@ class Committer:
             assert delivery is not None
             commit.deliveries.append((delivery, decoded))
         self._gather_requests(commit)
+        self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
 
     def _gather_requests(self, commit: Commit) -> None:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
