@@ -45,7 +45,9 @@ class LocalBatch:
         send: Callable[[bytes], Tag],
     ) -> None:
         self.plan = plan
+        self.from_reply = plan.from_reply
         self.keyspace = keyspace
+        self.types = keyspace.types
         self.increments = OpenIncrements(plan, keyspace)
         self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
         self.bounded = True
@@ -152,15 +154,14 @@ class LocalBatch:
         if key in self.increments:
             self._seal_increment(key)
         if key in self._additions:
-            self._seal_addition(key)
+            self._seal_addition(key, *self._additions.pop(key))
 
     def _seal_increment(self, key: bytes) -> None:
         index, total = self.increments.take(key)
         self._effects[index] = Inc(key, RedisType.STRING, total)
         self.keyspace.log.increment(key, total, self.tag, index)
 
-    def _seal_addition(self, key: bytes) -> None:
-        index, listed = self._additions.pop(key)
+    def _seal_addition(self, key: bytes, index: int, listed: list[Sequence[bytes]]) -> None:
         several = len(listed) > 1
         members = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
         self._effects[index] = One(key, RedisType.SET, members)
@@ -181,8 +182,9 @@ class LocalBatch:
     def _close(self) -> None:
         for key in list(self.increments):
             self._seal_increment(key)
-        for key in list(self._additions):
-            self._seal_addition(key)
+        for key, (index, listed) in self._additions.items():
+            self._seal_addition(key, index, listed)
+        self._additions.clear()
         closed = [effect for effect in self._effects if effect is not None]
         payload = effects.encode(self._timestamp(), closed)
         tag = self._send(payload)

@@ -33,6 +33,7 @@ class Commit:
         "size",
         "stable",
         "stored",
+        "together",
         "transaction",
         "transactions",
         "unknown",
@@ -58,6 +59,8 @@ class Commit:
         self.repaired: set[bytes] = set()
         """Keys that are put right, which somebody had changed past the gateway."""
         self.transaction = False
+        self.together = False
+        """Whether all requests are writes of one key each, none of them large."""
         self.has_large = False
         """Whether one of the requests has very many arguments."""
         self.unknown: dict[bytes, None] = {}

@@ -13,7 +13,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from operator import attrgetter
+from itertools import chain, filterfalse
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import metadata
@@ -68,7 +69,10 @@ MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
 MAX_TRIES = 3
 
-_ARGS = attrgetter("args")
+_ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
+_KEY = itemgetter(1)
+_LEVEL, _OF_ONE_KEY = map(attrgetter, ("level", "writes_one_key"))
+_UNREAD = attrgetter("unread")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
@@ -268,7 +272,10 @@ class Committer:
         )
         again: list[Request] = []
         tried, self._tried = self._tried, {}
-        values = {id(request): (value, places) for request, value, places in commit.plan.answers}
+        plan = commit.plan
+        values: dict[int, object] = {id(request): value for request, value in plan.answers}
+        for request, _ in (*plan.from_reply, *plan.from_sum):
+            values[id(request)] = _REPLY_LOST
         for request in commit.requests:
             if request.answered:
                 continue
@@ -281,8 +288,7 @@ class Committer:
                     request.answer(_NO_MORE_TRIES)
                 continue
             for part in (request,) if id(request) in values else request.parts:
-                value, places = values[id(part)]
-                part.answer(_REPLY_LOST if places else value)
+                part.answer(values[id(part)])
         self._requests.extendleft(reversed(again))
         self._flush_clients()
         self._tell_lost(commit)
@@ -444,6 +450,34 @@ class Committer:
 
     def _gather_requests(self, commit: Commit) -> None:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
+        if not self._gather_together(commit):
+            self._gather_singly(commit)
+        self._relay.go_on()
+
+    def _gather_together(self, commit: Commit) -> bool:
+        """Take all at one go, if each is a write of one key, not large, and no client has to wait."""
+        requests = list(self._requests)
+        words = list(map(_ARGS, requests))
+        if (
+            len(requests) > MAX_REQUESTS
+            or not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
+            or self._relay.waiting
+            or LargeArgs in map(type, words)
+            or max(map(len, map(_UNREAD, map(_CLIENT, requests))), default=0) > UNREAD_PAUSE
+        ):
+            return False
+        size = sum(map(len, chain.from_iterable(words)))
+        if size > MAX_COMMIT_BYTES:
+            return False
+        commit.size = size
+        commit.requests = requests
+        commit.together = True
+        known = self.keyspace.types
+        commit.unknown = dict.fromkeys(filterfalse(known.__contains__, map(_KEY, words)))
+        self._requests.clear()
+        return True
+
+    def _gather_singly(self, commit: Commit) -> None:
         requests, take, relay = self._requests, commit.requests.append, self._relay
         known, unknown = self.keyspace.types, commit.unknown
         waiting = relay.waiting
@@ -469,7 +503,7 @@ class Committer:
                     relay.send(request)
                 continue
             if client not in inside:
-                if client in waiting or client.output_size > UNREAD_PAUSE:
+                if client in waiting or len(client.unread) > UNREAD_PAUSE:
                     # It must come behind what the relay has of its client, or wait until that has read.
                     blocked.add(client)
                     left.append(request)
@@ -492,7 +526,6 @@ class Committer:
         if left:
             requests.extendleft(reversed(left))
         commit.size = size
-        relay.go_on()
 
     def _is_relayed(self, request: Request, behind_own: bool) -> bool:
         """Whether this read goes past the commits. behind_own: its client has something in this one."""
@@ -616,27 +649,23 @@ class Committer:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
             self._note_large_sets(decoded)
-        transactions, refused = commit.transactions, keyspace.refused
         batch.bounded = not self._fits_one_message(commit)
         level = self._formats.in_force(engine)
         hindered = self._hinders_writes(commit)
-        for place, request in enumerate(commit.requests):
+        requests = commit.requests
+        taken = commit.together and not (hindered or keyspace.refused)
+        if taken and max(map(_LEVEL, map(_COMMAND, requests)), default=0) > level:
+            taken = False
+        for place, request in enumerate(requests):
             command = request.command
-            if transactions and isinstance(request, Transaction):
-                if not self._prepare_transaction(batch, request):
-                    self._put_back(commit, place)
-                    break
-            elif refused and (refusal := self._refusal_by_key(request)) is not None:
-                plan.answer_with(request, refusal)
-            elif command.kind is Kind.READ:
-                batch.read(request)
-            elif (hindered or command.level > level) and (
-                refusal := self._refusal_of(request)
-            ) is not None:
-                plan.answer_with(request, refusal)
-            elif not command.prepare(batch, request):
+            if not (
+                command.prepare(batch, request)
+                if taken
+                else self._carry_out(batch, request, hindered=hindered or command.level > level)
+            ):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
-                keyspace.forget(request.args[1])
+                if command.looks:
+                    keyspace.forget(request.args[1])
                 self._put_back(commit, place)
                 break
         commit.sent = batch.end()
@@ -652,6 +681,25 @@ class Committer:
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
+
+    def _carry_out(self, batch: LocalBatch, request: Request, *, hindered: bool) -> bool:
+        """Prepare one request, or its refusal. False, having changed nothing, if the server must be asked first.
+
+        hindered: whether it may be refused as a write, whatever its key holds.
+        """
+        command, plan = request.command, batch.plan
+        if isinstance(request, Transaction):
+            return self._prepare_transaction(batch, request)
+        if self.keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+            plan.answer_with(request, refusal)
+        elif command.kind is Kind.READ:
+            batch.read(request)
+        elif hindered and (refusal := self._refusal_of(request)) is not None:
+            plan.answer_with(request, refusal)
+        else:
+            prepared: bool = command.prepare(batch, request)
+            return prepared
+        return True
 
     def _prepare_own(self, batch: LocalBatch) -> None:
         """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
@@ -894,17 +942,17 @@ class Committer:
         )
 
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
-        wrong = commit.wrong
-        for request, value, places in commit.plan.answers:
-            if places:
-                if wrong and not wrong.isdisjoint(places):
-                    value = _KEPT
-                elif len(places) > 1:
-                    value = sum(replies[place] for place in places)
-                else:
-                    value = replies[places[0]]
-                    if type(value) is not int:
-                        value = self._shaped(request, value)
+        plan, wrong = commit.plan, commit.wrong
+        for request, place in plan.from_reply:
+            value = replies[place]
+            if type(value) is not int:
+                value = self._shaped(request, value)
+            request.answer(_KEPT if wrong and place in wrong else value)
+        for request, places in plan.from_sum:
+            request.answer(
+                _KEPT if wrong.intersection(places) else sum(map(replies.__getitem__, places))
+            )
+        for request, value in plan.answers:
             request.answer(value)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there

@@ -140,7 +140,7 @@ class Passthrough:
             if waiting is None or client.closed:
                 self.waiting.pop(client, None)
                 del self._stalled[client]
-            elif client.output_size <= UNREAD_PAUSE:
+            elif len(client.unread) <= UNREAD_PAUSE:
                 self._send_group(client, waiting)
 
     def _send_group(self, client: Client, waiting: _Waiting) -> None:

@@ -55,6 +55,8 @@ class Plan:
         "as_they_are",
         "atomic",
         "expected",
+        "from_reply",
+        "from_sum",
         "keys",
         "pieces",
         "writes",
@@ -67,8 +69,12 @@ class Plan:
         self.expected: list[Expect | int | bytes] = []
         self.keys: dict[int, bytes] = {}
         """Position of a command on the clients' database -> the key that is blamed if its reply is not as expected."""
-        self.answers: list[tuple[Request, object, tuple[int, ...]]] = []
-        """Request, value, positions: the sum of the replies at the positions if there are any, else the value."""
+        self.from_reply: list[tuple[Request, int]] = []
+        """Request, position: it is answered with the reply at the position."""
+        self.from_sum: list[tuple[Request, Sequence[int]]] = []
+        """It is answered with the sum of the replies at the positions."""
+        self.answers: list[tuple[Request, object]] = []
+        """It is answered with a value known now."""
         self.writes = False
         self.atomic = False
         """Whether its reads must be at one instant."""
@@ -89,10 +95,9 @@ class Plan:
             self._select(0)
         self.writes = True
         pieces = self.pieces
-        place = len(pieces)
+        self.keys[place := len(pieces)] = key
         pieces.append(packed)
         self.expected.append(expect)
-        self.keys[place] = key
         return place
 
     def metadata_packed(self, packed: bytes) -> int:
@@ -116,7 +121,7 @@ class Plan:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
         if self._db:
             self._select(0)
-        self.answers.append((request, None, (self._append(Expect.ANY, _pack(tuple(command))),)))
+        self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(command)))))
 
     def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
         """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
@@ -135,13 +140,18 @@ class Plan:
         if self._db:
             self._select(0)
 
-    def answer_from(self, request: Request, *positions: int) -> None:
-        """Answer with the sum of these commands' replies."""
-        self.answers.append((request, None, positions))
+    def answer_from(self, request: Request, positions: Sequence[int]) -> None:
+        """Answer with the sum of these commands' replies: 0 without any."""
+        if len(positions) == 1:
+            self.from_reply.append((request, positions[0]))
+        elif positions:
+            self.from_sum.append((request, positions))
+        else:
+            self.answers.append((request, 0))
 
     def answer_with(self, request: Request, value: object) -> None:
         """Answer with a value known now, when the commit has succeeded."""
-        self.answers.append((request, value, ()))
+        self.answers.append((request, value))
 
     def surprises(self, replies: Sequence[object]) -> list[int]:
         """Positions of the commands whose replies are not as expected. ValueError if these are not all."""

@@ -51,6 +51,7 @@ class Command:
         "subcommands",
         "taken",
         "type",
+        "writes_one_key",
     )
 
     def __init__(
@@ -70,6 +71,7 @@ class Command:
         self.keys = keys
         self.type = type
         self.looks = type in ("set", "counter")  # it has to know what its key holds
+        self.writes_one_key = kind is Kind.WRITE and self.looks
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
         self.taken = range(self.low, self.high + 1) if self.forwarded else range(0)

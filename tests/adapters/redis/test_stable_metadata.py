@@ -1,4 +1,4 @@
-"""What is stable leaves memory and metadata: for many messages at once under load, and all of it when nothing happens."""
+"""What is stable leaves memory and metadata: many messages at once under load, all of them when nothing happens."""
 
 from collections.abc import Iterator
 
