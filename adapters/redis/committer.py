@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import chain, filterfalse
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_COMMAND_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
@@ -59,7 +60,7 @@ MAX_DELIVERIES = 256
 MAX_DELIVERED_BYTES = 8 << 20
 """Of the payloads of other members' messages in one commit; the first may be larger."""
 MAX_STABLE = 2000
-STABLE_EVERY = 16
+STABLE_EVERY = 32
 """Commits behind which what is stable is taken, unless a tick has come before; a large one counts several times. Taken
 with each commit, it would be an eighth of what a single write costs.
 """
@@ -135,16 +136,19 @@ class Observer(Protocol):
         ...
 
     def prepared(self, commit: Commit, number: int) -> None:
-        """`commit`, the one of that number, holds all that the engine knows at this instant; it is about to be sent."""
+        """Where members come and go: `commit`, which will be of that number, holds all that the engine knows at this
+        instant; it is about to be sent.
+        """
         ...
 
     def committed(self, commit: Commit) -> None: ...
 
-    def reads(self, *, spare: bool) -> list[tuple[list[bytes], Callable[[object], None]]]:
-        """Own reads to send behind the next commit, at an instant that the committed vector describes.
+    def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
+        """Own reads that can wait, for behind the next commit, at an instant that the committed vector describes."""
+        ...
 
-        spare: also those that can wait.
-        """
+    def about_to_gather(self) -> None:
+        """Where members come and go: what has to be `inside` the next commit is to be said now."""
         ...
 
 
@@ -191,6 +195,7 @@ class Committer:
         """Keys about which a reply was, or will be, so large that it is relayed from then on."""
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
+        self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._alone: Transaction | None = None
         """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
         self._ticked = False  # since the last commit
@@ -220,7 +225,8 @@ class Committer:
         epoch: bytes,
     ) -> None:
         """Go on with what was read from the server; settle what was under way when the connection died."""
-        self._server, self.engine, self.keyspace, self.state = server, engine, keyspace, state
+        self._server, self.engine, self.keyspace = server, engine, keyspace
+        self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
         self._epoch, self._refusal, self._busy = epoch, None, False
         self._repairs.clear()
@@ -322,6 +328,11 @@ class Committer:
         """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
         self._last.append(add)
 
+    def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
+        """Do these reads of database 0 behind the next commit, all at one instant."""
+        self._asked += reads
+        self.kick()
+
     @property
     def sending(self) -> bool:
         """Whether it is open if own messages are in the server."""
@@ -366,8 +377,12 @@ class Committer:
         engine = self.engine
         if self._busy or self._server is None or engine is None:
             return
-        has_load = bool(self._requests) or engine.has_deliverable()
-        reads = self._observer.reads(spare=self._rests or (self._ticked and has_load))
+        if self._group is not None:
+            self._observer.about_to_gather()
+        has_load = self._requests or engine.has_deliverable()
+        reads = self._asked
+        if self._ticked and (has_load or self._rests):
+            reads += self._observer.reads()
         if not (
             has_load
             or reads
@@ -382,12 +397,12 @@ class Committer:
         self._ticked = self._rests = False
         self._busy = True
         self._hold_peers(True)
-        commit = Commit(Plan(self._metadata_db), reads)
-        self._commit = commit
+        self._asked = []
+        self._commit = commit = Commit(Plan(self._metadata_db), reads)
         if takes_stable:
             self._take_stable(commit, engine)
         self._gather(commit, engine)
-        if not self._worthwhile(commit):
+        if not commit.requests and not self._worthwhile(commit):
             self._commit, self._busy = None, False
             self._hold_peers(False)
             return
@@ -396,14 +411,15 @@ class Committer:
         contents = self._unknown_contents() if self._alone is not None else {}
         if commit.unknown or contents:
             self._look_up(list(commit.unknown), contents, commit)
-        else:
+        elif commit.has_large or commit.transactions:
             self._fold_first(commit)
+        else:
+            self._prepare(commit)
 
     def _worthwhile(self, commit: Commit) -> bool:
-        """Whether something was gathered: it may be that all requests wait for relayed reads."""
+        """Whether something else was gathered: it may be that all requests wait for relayed reads."""
         return bool(
-            commit.requests
-            or commit.deliveries
+            commit.deliveries
             or commit.stable
             or commit.after
             or commit.plan.pieces
@@ -422,6 +438,13 @@ class Committer:
         if self._group is not None:
             commit.issued = self._group.take_issued()
             self._observer.gathering(commit, self.commits + 1)
+        delivered = self._gather_deliveries(commit, engine) if engine.has_deliverable() else 0
+        if not self._gather_together(commit):
+            self._gather_singly(commit)
+        self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
+
+    def _gather_deliveries(self, commit: Commit, engine: Engine | GroupEngine) -> int:
+        """Take messages of other members; the bytes of their payloads."""
         delivered = 0
         while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
@@ -445,17 +468,10 @@ class Committer:
             delivery = engine.poll()
             assert delivery is not None
             commit.deliveries.append((delivery, decoded))
-        self._gather_requests(commit)
-        self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
-
-    def _gather_requests(self, commit: Commit) -> None:
-        """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
-        if not self._gather_together(commit):
-            self._gather_singly(commit)
-        self._relay.go_on()
+        return delivered
 
     def _gather_together(self, commit: Commit) -> bool:
-        """Take all at one go, if each is a write of one key, not large, and no client has to wait."""
+        """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
         requests = list(self._requests)
         words = list(map(_ARGS, requests))
         if (
@@ -463,7 +479,7 @@ class Committer:
             or not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
             or self._relay.waiting
             or LargeArgs in map(type, words)
-            or max(map(len, map(_UNREAD, map(_CLIENT, requests))), default=0) > UNREAD_PAUSE
+            or any(map(_UNREAD, map(_CLIENT, requests)))
         ):
             return False
         size = sum(map(len, chain.from_iterable(words)))
@@ -478,6 +494,7 @@ class Committer:
         return True
 
     def _gather_singly(self, commit: Commit) -> None:
+        """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
         requests, take, relay = self._requests, commit.requests.append, self._relay
         known, unknown = self.keyspace.types, commit.unknown
         waiting = relay.waiting
@@ -526,6 +543,7 @@ class Committer:
         if left:
             requests.extendleft(reversed(left))
         commit.size = size
+        relay.go_on()
 
     def _is_relayed(self, request: Request, behind_own: bool) -> bool:
         """Whether this read goes past the commits. behind_own: its client has something in this one."""
@@ -594,14 +612,12 @@ class Committer:
 
     def _fold_first(self, commit: Commit) -> None:
         """Prepare it when the large requests in it are encoded, a piece in each turn of the loop."""
-        work: list[LargeArgs] = []
-        if commit.has_large or commit.transactions:
-            calls = (call for transaction in commit.transactions for call in transaction.calls)
-            work = [
-                call.args
-                for call in (*commit.requests, *calls)
-                if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
-            ]
+        calls = (call for transaction in commit.transactions for call in transaction.calls)
+        work = [
+            call.args
+            for call in (*commit.requests, *calls)
+            if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
+        ]
         if work:
             self._later(partial(self._fold_on, commit, work))
         else:
@@ -626,20 +642,13 @@ class Committer:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
         assert engine is not None and state is not None
         if self._repairs:
-            commit.repaired = set(self._repairs)
+            commit.repaired = frozenset(self._repairs)
             self._repairs.clear()
             for key in commit.repaired:
                 keyspace.restore(key, plan)  # with what becomes stable now: it may be nowhere else
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
-        batch = LocalBatch(
-            plan,
-            keyspace,
-            incarnation=engine.me,
-            vector=engine.vector,
-            timestamp=self._clock.now,
-            send=engine.send,
-        )
+        batch = LocalBatch(plan, keyspace, engine, self._clock.now)
         if self._inside:
             self._prepare_own(batch)
         if keyspace.rewritten:
@@ -650,18 +659,14 @@ class Committer:
                 keyspace.apply(effect, delivery.tag, index, plan)
             self._note_large_sets(decoded)
         batch.bounded = not self._fits_one_message(commit)
-        level = self._formats.in_force(engine)
         hindered = self._hinders_writes(commit)
-        requests = commit.requests
-        taken = commit.together and not (hindered or keyspace.refused)
-        if taken and max(map(_LEVEL, map(_COMMAND, requests)), default=0) > level:
-            taken = False
-        for place, request in enumerate(requests):
+        plain = commit.together and not (hindered or keyspace.refused)
+        for place, request in enumerate(commit.requests):
             command = request.command
             if not (
                 command.prepare(batch, request)
-                if taken
-                else self._carry_out(batch, request, hindered=hindered or command.level > level)
+                if plain
+                else self._carry_out(batch, request, hindered=hindered)
             ):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
                 if command.looks:
@@ -677,7 +682,8 @@ class Committer:
             for end in last:
                 end(commit)
         self._add_metadata(commit, engine, state)
-        plan.finish()
+        if commit.after or not plan.writes:
+            plan.finish()  # else the fence's guard does it
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
@@ -765,13 +771,25 @@ class Committer:
     @staticmethod
     def _fits_one_message(commit: Commit) -> bool:
         """Whether the message of this commit needs no look at how full it is."""
+        if len(commit.requests) <= 1:
+            return True
         if commit.transactions or commit.size > MAX_BYTES:
             return False
         return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
 
     def _hinders_writes(self, commit: Commit) -> bool:
-        """Whether some write of this commit may be refused, whatever its key holds, but for its level."""
-        return self.refuse_growth is not None or commit.size > MAX_COMMAND_BYTES or self._is_silent
+        """Whether some write of this commit may be refused, whatever its key holds."""
+        return (
+            self.refuse_growth is not None
+            or commit.size > MAX_COMMAND_BYTES
+            or (not commit.together and self._exceeds_lowest_level(commit))
+            or (self._group is not None and self._is_silent)
+        )
+
+    @staticmethod
+    def _exceeds_lowest_level(commit: Commit) -> bool:
+        levels = map(_LEVEL, map(_COMMAND, commit.requests))
+        return max(levels, default=0) > effects.READS.lowest
 
     def _refusal_of(self, request: Request) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
@@ -804,7 +822,7 @@ class Committer:
             messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
         if self._group is not None:
-            commit.issued += self._group.take_issued()
+            commit.issued = [*commit.issued, *self._group.take_issued()]
             if commit.issued:
                 # The engine's own stand between the others; what became stable at once is not needed any more.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
@@ -816,9 +834,9 @@ class Committer:
         plan = commit.plan
         if not (plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind):
             return
+        self._note_stored(commit, engine)
         order = state.order
         entries: list[bytes] = []
-        self._note_stored(commit, engine)
         for message in commit.stored:
             order += 1
             entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
@@ -829,26 +847,20 @@ class Committer:
             plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *map(metadata.store_field, dots))
             if self.keyspace.aside is not None:
                 self.keyspace.aside.stable(dots, plan)
-        self.state = StoredState(
-            group=state.group,
-            name=state.name,
-            incarnation=engine.me,
-            members=state.members,
-            counter=engine.vector.get(engine.me, 0),
-            vector=dict(engine.vector),
-            context=engine.context,
-            stable=dict(engine.stable),
-            clock=self._clock.latest,
-            reported=tuple(dots),
-            order=order,
-            level=self._formats.agreed(engine),
-            founding=state.founding,
-            membership=(
-                metadata.pack_membership(self._group.outline()) if self._group is not None else None
-            ),
-        )
-        plan.metadata(SAYS_OK, b"SET", metadata.STATE, self.state.encode())
-        self._observer.prepared(commit, self.commits + 1)
+        state.vector = vector = dict(engine.vector)
+        state.counter = vector.get(engine.me, 0)
+        state.context = engine.context
+        if state.stable != engine.stable:
+            state.stable = dict(engine.stable)
+        state.clock = self._clock.latest
+        state.reported = tuple(dots)
+        state.order = order
+        if self._group is not None:
+            state.level = self._formats.agreed(engine)
+            state.membership = metadata.pack_membership(self._group.outline())
+        plan.metadata(SAYS_OK, b"SET", metadata.STATE, state.encode())
+        if self._group is not None:
+            self._observer.prepared(commit, self.commits + 1)
 
     def _transmit(self, commit: Commit) -> None:
         assert self._server is not None
@@ -870,10 +882,7 @@ class Committer:
             self.kick()
             return
         self._server.send(
-            payload,
-            replies,
-            lambda answer: self._answered(commit, answer),
-            whole=bool(plan.as_they_are),
+            payload, replies, partial(self._answered, commit), whole=bool(plan.as_they_are)
         )
         crash_point("exec-sent")
 
@@ -901,7 +910,8 @@ class Committer:
         crash_point("exec-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
-        self._finish(commit, executed, replies[count + 2 : -_GUARD_REPLIES])
+        reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
+        self._finish(commit, executed, reads)
 
     def _lost_fence(self, fence: object) -> None:
         """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it."""

@@ -135,6 +135,8 @@ class Passthrough:
 
     def go_on(self) -> None:
         """Send what may be sent: to be called when requests have come, and when clients have read."""
+        if not self._stalled:
+            return
         for client in list(self._stalled):
             waiting = self.waiting.get(client)
             if waiting is None or client.closed:

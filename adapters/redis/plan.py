@@ -47,24 +47,14 @@ _KINDS: dict[type, Expect] = {int: Expect.INTEGER}
 class Plan:
     """Commands in order, for one MULTI … EXEC or, without any write, for one plain pipeline of reads."""
 
-    __slots__ = (
-        "_db",
-        "_metadata_db",
-        "_protocol",
-        "answers",
-        "as_they_are",
-        "atomic",
-        "expected",
-        "from_reply",
-        "from_sum",
-        "keys",
-        "pieces",
-        "writes",
-    )
+    writes = False
+    atomic = False
+    """Whether its reads must be at one instant."""
+    _db = 0
+    _protocol = 2
 
     def __init__(self, metadata_db: int) -> None:
         self._metadata_db = metadata_db
-        self._db = 0
         self.pieces: list[bytes] = []
         self.expected: list[Expect | int | bytes] = []
         self.keys: dict[int, bytes] = {}
@@ -75,12 +65,8 @@ class Plan:
         """It is answered with the sum of the replies at the positions."""
         self.answers: list[tuple[Request, object]] = []
         """It is answered with a value known now."""
-        self.writes = False
-        self.atomic = False
-        """Whether its reads must be at one instant."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
-        self._protocol = 2
 
     def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:
         """A command on the clients' database; `key` is blamed if its reply is not the expected one.
@@ -107,15 +93,13 @@ class Plan:
         self.writes = True
         return self._append(Expect.INTEGER, packed)
 
-    def metadata(self, expect: Expect | int | bytes, *command: bytes) -> int:
-        """A command on our own database. Returns its position."""
+    def metadata(self, expect: Expect | int | bytes, *command: bytes) -> None:
+        """A command on our own database."""
         if self._db != self._metadata_db:
             self._select(self._metadata_db)
         self.writes = True
-        pieces = self.pieces
-        pieces.append(_pack(command))
+        self.pieces.append(_pack(command))
         self.expected.append(expect)
-        return len(pieces) - 1
 
     def read(self, request: Request, command: list[bytes]) -> None:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
@@ -159,7 +143,9 @@ class Plan:
         if len(replies) != len(expected):
             raise ValueError(f"{len(replies)} replies to {len(expected)} commands")
         # Nearly all expect OK, or some integer, and get that: these cost no look of ours.
-        found = map(_KINDS.get, map(type, replies), replies)
+        found = list(map(_KINDS.get, map(type, replies), replies))
+        if found == expected:
+            return []
         looked_at = compress(count(), map(ne, expected, found))
         return [at for at in looked_at if not as_expected(replies[at], expected[at])]
 

@@ -19,11 +19,11 @@ def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
     args = request.args
     key = args[1]
-    if batch.types[key] not in _SETS:
+    if batch.keyspace.types[key] not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
         members = args[2:] if type(args) is list else slots_of(args)
-        batch.from_reply.append((request, batch.add_members(key, members)))
+        batch.plan.from_reply.append((request, batch.add_members(key, members)))
     return True
 
 
