@@ -69,9 +69,7 @@ class Aside:
         if len(members) > MOST_MEMBERS:
             plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
             return (plan.metadata_packed(command_of(b"SREM", hidden, members)),)
-        return tuple(
-            plan.metadata(Expect.INTEGER, b"SMOVE", hidden, name, member) for member in members
-        )
+        return tuple(plan.metadata_packed(command_of(b"SMOVE", hidden, (name, m))) for m in members)
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """These messages will never be sent again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
@@ -25,24 +25,42 @@ from crdtcast.tags import Dot, Tag, Vector
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
 
+_new: Callable[..., Any] = (
+    tuple.__new__
+)  # a third of what calling a named tuple costs, and this is once per message
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 8 << 20
 """Arguments of one write, or of one transaction: neither is divided."""
 
 
+class Sender(Protocol):
+    """What sends the messages: the engine."""
+
+    @property
+    def me(self) -> str:
+        """Its incarnation."""
+        ...
+
+    @property
+    def vector(self) -> Vector:
+        """What is delivered here, own messages among it. Alive."""
+        ...
+
+    def send(self, payload: bytes) -> Tag:
+        """tcbroadcast."""
+        ...
+
+
 class LocalBatch:
-    """Effects of the message that is open; `send` closes it: payload in, tag out (the engine's `send`)."""
+    """Effects of the message that is open, which the engine sends when it is closed."""
 
     def __init__(
         self,
         plan: Plan,
         keyspace: Keyspace,
-        *,
-        incarnation: str,
-        vector: Vector,
+        engine: Sender,
         timestamp: Callable[[], int],
-        send: Callable[[bytes], Tag],
     ) -> None:
         self.plan = plan
         self.keyspace = keyspace
@@ -50,20 +68,19 @@ class LocalBatch:
         self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
         self.bounded = True
         """Whether a message is closed when it is full; one that is sent again stays one."""
-        self._incarnation = incarnation
-        self._vector = vector
+        self._engine = engine
         self._timestamp = timestamp
-        self._send = send
         self._open()
 
     def _open(self) -> None:
         # What is being prepared comes after all that was delivered here: the live vector is its past.
-        next_dot = Dot(self._incarnation, self._vector.get(self._incarnation, 0) + 1)
-        self.tag = Tag(next_dot, (), self._vector)
+        engine = self._engine
+        me, vector = engine.me, engine.vector
+        dot: Dot = _new(Dot, (me, vector.get(me, 0) + 1))
+        self.tag = Tag(dot, (), vector)
         self._effects: list[Effect | None] = []
         self._additions: dict[bytes, tuple[int, list[Sequence[bytes]]]] = {}
-        self._operations = 0
-        self._bytes = 0
+        self._operations = self._bytes = 0
 
     def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
         """Add members; returns the position of the native command whose reply counts the new ones."""
@@ -152,15 +169,14 @@ class LocalBatch:
         if key in self.increments:
             self._seal_increment(key)
         if key in self._additions:
-            self._seal_addition(key)
+            self._seal_addition(key, *self._additions.pop(key))
 
     def _seal_increment(self, key: bytes) -> None:
         index, total = self.increments.take(key)
         self._effects[index] = Inc(key, RedisType.STRING, total)
         self.keyspace.log.increment(key, total, self.tag, index)
 
-    def _seal_addition(self, key: bytes) -> None:
-        index, listed = self._additions.pop(key)
+    def _seal_addition(self, key: bytes, index: int, listed: list[Sequence[bytes]]) -> None:
         several = len(listed) > 1
         members = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
         self._effects[index] = One(key, RedisType.SET, members)
@@ -173,19 +189,19 @@ class LocalBatch:
             self._open()
 
     def end(self) -> list[tuple[Tag, bytes, list[Effect]]]:
-        """Tag and send what is open, if anything is. Returns all that was sent; nothing may be added any more."""
+        """Tag and send what is open, if anything is. Returns all that was sent; the batch is not to be used again."""
         if self._effects:
             self._close()
         return self.sent
 
     def _close(self) -> None:
-        for key in list(self.increments):
+        for key in list(self.increments.by_key):
             self._seal_increment(key)
-        for key in list(self._additions):
-            self._seal_addition(key)
-        closed = [effect for effect in self._effects if effect is not None]
+        for key, (index, listed) in self._additions.items():
+            self._seal_addition(key, index, listed)
+        closed: list[Effect] = self._effects  # type: ignore[assignment]  # all are sealed
         payload = effects.encode(self._timestamp(), closed)
-        tag = self._send(payload)
+        tag = self._engine.send(payload)
         if tag.dot != self.tag.dot:
             raise AssertionError(f"prepared for {self.tag.dot}, tagged {tag.dot}")
         self.sent.append((tag, payload, closed))

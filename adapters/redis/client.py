@@ -32,6 +32,7 @@ UNREAD_PAUSE = 1024 * 1024
 _LINGER_BYTES = 64 * 1024 * 1024
 
 NO_REPLY = Raw(b"")
+_SMALL_INTEGER = SMALL_INTEGERS.get
 _UNRESOLVED = Command("", Kind.SESSION, -1)
 
 
@@ -63,6 +64,11 @@ class Limits:
     output_soft_seconds: int = 60
     queued_bytes: int = 256 * 1024 * 1024
 
+    @property
+    def unnoticed(self) -> int:
+        """So many bytes of one client are never too much."""
+        return min(self.unanswered, self.unanswered_bytes, self.total_bytes // self.clients)
+
 
 class Request:
     """One command of one client, to be answered once.
@@ -83,6 +89,18 @@ class Request:
         self.protocol = client.protocol
         self.answered = False
         self.has_begun = False
+
+    def encoded(self) -> bytes:
+        """The reply as it goes out, or what is left of it."""
+        reply = encode(self.value, self.protocol)
+        return self.take_begun() + reply if self.has_begun else reply
+
+    def take_begun(self) -> bytes:
+        """What has been passed on of the reply, since the last call."""
+        begun = b""
+        if self.has_begun:
+            begun, self.begun = self.begun, begun
+        return begun
 
     def pass_on(self, piece: bytes) -> None:
         """Send a piece of the reply, encoded; `answer` gives the rest. It goes out like an answer, with those that
@@ -142,7 +160,6 @@ class Client:
     """
 
     __slots__ = (
-        "_backlog",
         "_closed",
         "_ending",
         "_events",
@@ -173,6 +190,7 @@ class Client:
         "replies",
         "touch",
         "touched",
+        "unread",
     )
 
     def __init__(self, front: "Front", sock: socket.socket, address: str, number: int) -> None:
@@ -195,7 +213,7 @@ class Client:
         self._send = sock.send
         self.over_since: float | None = None  # when its unread replies exceeded the soft limit
         self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED)
-        self._backlog = bytearray()  # encoded replies that the kernel has not taken
+        self.unread = bytearray()  # encoded replies that the kernel has not taken
         self._events = READ
         self._paused = False
         self._ending = False  # close when everything pending is answered and sent
@@ -238,12 +256,7 @@ class Client:
     def charge(self, size: int) -> None:
         """Count bytes of requests that had been answered, and have to be kept after all."""
         self._received += size
-        self._front.received += size
-
-    @property
-    def output_size(self) -> int:
-        """Bytes of replies that the client has not read yet (beyond what the kernel holds)."""
-        return len(self._backlog)
+        self._front.answered -= size
 
     @property
     def closed(self) -> bool:
@@ -262,30 +275,25 @@ class Client:
 
     def on_events(self, mask: int) -> None:
         """The poller's callback."""
-        if mask & WRITE and self._backlog:
-            self._drain()
-        if mask & READ and not self._closed:
-            if self._lingered < 0:
-                self._read()
-            else:
+        if mask != READ or self._lingered >= 0:
+            if mask & WRITE and self.unread:
+                self._drain()
+            if self._closed or not mask & READ:
+                return
+            if self._lingered >= 0:
                 self._discard()
-
-    def on_error(self, _error: Exception) -> None:
-        """The poller's report (already logged) that handling this client failed."""
-        self.close()
-
-    def _read(self) -> None:
+                return
         parser, front = self._parser, self._front
         missing = parser.missing
         try:
-            chunk = self._recv(min(missing, _READ_LARGE) if missing > _READ_SIZE else _READ_SIZE)
+            chunk = self._recv(_READ_SIZE if missing <= _READ_SIZE else min(missing, _READ_LARGE))
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             self.close()
             return
         if not chunk:
-            if (self.pending or self._backlog) and self._events & READ:
+            if (self.pending or self.unread) and self._events & READ:
                 self.end()  # `printf … | nc`: the replies are still wanted
             else:
                 self.close()
@@ -295,7 +303,6 @@ class Client:
         size = len(chunk)
         self.heard_at = front.now
         self._received += size
-        front.received += size
         front.bytes_in += size
         if self.authenticated:
             self._take(parser.feed(chunk))
@@ -305,16 +312,24 @@ class Client:
         if parser.error is not None and not self._ending:
             self._refuse(parser.error)
         if pending:
-            limits = front.limits
-            if (
-                len(pending) > limits.unanswered
-                or self._received > limits.unanswered_bytes
-                or front.received > limits.total_bytes
-            ):
-                self._paused = True
-                self._update()
+            if self._received > front.unnoticed:
+                self._pause_if_too_much()
             if pending[0].answered:
                 self.flush()
+
+    def on_error(self, _error: Exception) -> None:
+        """The poller's report (already logged) that handling this client failed."""
+        self.close()
+
+    def _pause_if_too_much(self) -> None:
+        limits = self._front.limits
+        if (
+            len(self.pending) > limits.unanswered
+            or self._received > limits.unanswered_bytes
+            or self._front.received > limits.total_bytes
+        ):
+            self._paused = True
+            self._update()
 
     def _take(self, commands: list[Args]) -> None:
         front = self._front
@@ -354,42 +369,40 @@ class Client:
     def flush(self) -> None:
         """Send the replies of the answered requests up to the first that is still open."""
         pending = self.pending
-        parts = []
-        while pending:
-            request = pending[0]
-            if request.has_begun and request.begun:
-                parts.append(request.begun)
-                request.begun = b""
+        parts: list[bytes] = []
+        for request in pending:
             if not request.answered:
                 break
-            del pending[0]
             value = request.value
-            if type(value) is int and 0 <= value < 1024:
-                parts.append(SMALL_INTEGERS[value])
-            else:
-                parts.append(encode(value, request.protocol))
-        if self._closed or not parts:
+            reply = _SMALL_INTEGER(value) if type(value) is int else None
+            parts.append(request.encoded() if reply is None else reply)
+        if not parts and not (pending and pending[0].has_begun):
             return
-        reply = b"".join(parts)
-        size = len(reply)
         front = self._front
-        front.bytes_out += size
-        if not pending:
-            front.received -= self._received
+        if len(parts) == len(pending):
+            pending.clear()
+            front.answered += self._received
             self._received = 0
-        if self._backlog:
-            self._backlog += reply
+        else:
+            for _ in parts:
+                pending.popleft()
+            parts.append(pending[0].take_begun())
+        data = b"".join(parts)
+        size = len(data)
+        front.bytes_out += size
+        if self.unread:
+            self.unread += data
             self._look_at_backlog()
         else:
             try:
-                sent = self._send(reply)
+                sent = self._send(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
                 self.close()
                 return
             if sent < size:
-                self._backlog += memoryview(reply)[sent:]
+                self.unread += memoryview(data)[sent:]
                 self._update()
                 self._look_at_backlog()
         if (self._paused or self._ending) and not self._closed:
@@ -398,14 +411,14 @@ class Client:
     def _look_at_backlog(self) -> None:
         """It has grown: close the client, or note when that began, if it is too much by now."""
         limits = self._front.limits
-        size = len(self._backlog)
+        size = len(self.unread)
         if size > limits.output > 0:
             self.close_as_slow(f"the limit is {limits.output}")
         elif size > limits.output_soft > 0 and self.over_since is None:
             self.over_since = time.monotonic()
 
     def _drain(self) -> None:
-        backlog = self._backlog
+        backlog = self.unread
         try:
             sent = self._send(backlog)
         except (BlockingIOError, InterruptedError):
@@ -425,14 +438,14 @@ class Client:
             "client %s (%s) is closed: it reads too slowly, %d bytes of replies are waiting (%s)",
             self.id,
             self.address,
-            len(self._backlog),
+            len(self.unread),
             limit,
         )
         self.close()
 
     def _settle(self) -> None:
         """After something went out: go on reading, or come to the end."""
-        if self._ending and not self.pending and not self._backlog:
+        if self._ending and not self.pending and not self.unread:
             self._finish()
             return
         if self._paused:
@@ -457,7 +470,7 @@ class Client:
         self._update()
 
     def _discard(self) -> None:
-        if self.pending or self._backlog:
+        if self.pending or self.unread:
             return
         try:
             chunk = self._recv(_READ_LARGE)
@@ -474,12 +487,12 @@ class Client:
         if self._closed:
             return
         if self._ending:
-            lingering = self._lingered >= 0 and not self.pending and not self._backlog
+            lingering = self._lingered >= 0 and not self.pending and not self.unread
             events = READ if lingering else 0
         else:
-            reading = not self._paused and len(self._backlog) <= UNREAD_PAUSE
+            reading = not self._paused and len(self.unread) <= UNREAD_PAUSE
             events = READ if reading else 0
-        if self._backlog:
+        if self.unread:
             events |= WRITE
         if events != self._events:
             self._events = events
@@ -495,7 +508,7 @@ class Client:
         with contextlib.suppress(KeyError, ValueError):
             self._front.poller.unregister(self._socket)
         self._socket.close()
-        self._backlog = bytearray()
+        self.unread = bytearray()
         self.take_queue()
         self.pending.clear()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.plan import Plan
@@ -21,23 +21,18 @@ class Commit:
     No dataclass: what that makes takes three times as long, and this is once per commit.
     """
 
-    __slots__ = (
-        "after",
-        "deliveries",
-        "has_large",
-        "issued",
-        "plan",
-        "repaired",
-        "requests",
-        "sent",
-        "size",
-        "stable",
-        "stored",
-        "transaction",
-        "transactions",
-        "unknown",
-        "wrong",
-    )
+    transaction = has_large = together = False
+    """transaction: whether it is a MULTI … EXEC. has_large: whether one of the requests has very many arguments.
+    together: whether all requests are writes of one key each, none of them large.
+    """
+    size = 0
+    """Bytes of the clients' commands."""
+    stable: Sequence[Tag] = ()
+    issued: Sequence[Tag] = ()
+    """The engine's own operations on the membership."""
+    sent: Sequence[tuple[Tag, bytes, list[Effect]]] = ()
+    repaired: frozenset[bytes] = frozenset()
+    """Keys that are put right, which somebody had changed past the gateway."""
 
     def __init__(
         self, plan: Plan, after: list[tuple[list[bytes], Callable[[object], None]]]
@@ -49,20 +44,9 @@ class Commit:
         self.transactions: list[Transaction] = []
         """Those of the requests that are an EXEC."""
         self.deliveries: list[tuple[Delivery, list[Effect]]] = []
-        self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
-        self.stable: list[Tag] = []
-        self.issued: list[Tag] = []
-        """The engine's own operations on the membership."""
         self.stored: list[Message] = []
         """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
-        self.repaired: set[bytes] = set()
-        """Keys that are put right, which somebody had changed past the gateway."""
-        self.transaction = False
-        self.has_large = False
-        """Whether one of the requests has very many arguments."""
         self.unknown: dict[bytes, None] = {}
         """Keys whose types the server has to be asked for first."""
-        self.size = 0
-        """Bytes of the clients' commands."""
         self.wrong: set[int] = set()
         """Positions of native commands whose reply was not the expected one."""

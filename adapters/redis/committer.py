@@ -12,11 +12,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
+from itertools import chain, filterfalse
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_COMMAND_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
@@ -58,11 +60,20 @@ MAX_DELIVERIES = 256
 MAX_DELIVERED_BYTES = 8 << 20
 """Of the payloads of other members' messages in one commit; the first may be larger."""
 MAX_STABLE = 2000
+STABLE_EVERY = 32
+"""Commits behind which what is stable is taken, unless a tick has come before; a large one counts several times. Taken
+with each commit, it would be an eighth of what a single write costs.
+"""
+_STRETCH_BYTES = 64 << 10
+"""What a commit holds counts as one more from so many bytes on."""
 MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
 MAX_TRIES = 3
 
-_ARGS = attrgetter("args")
+_ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
+_KEY = itemgetter(1)
+_LEVEL, _OF_ONE_KEY = map(attrgetter, ("level", "writes_one_key"))
+_UNREAD = attrgetter("unread")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
@@ -125,16 +136,19 @@ class Observer(Protocol):
         ...
 
     def prepared(self, commit: Commit, number: int) -> None:
-        """`commit`, the one of that number, holds all that the engine knows at this instant; it is about to be sent."""
+        """Where members come and go: `commit`, which will be of that number, holds all that the engine knows at this
+        instant; it is about to be sent.
+        """
         ...
 
     def committed(self, commit: Commit) -> None: ...
 
-    def reads(self, *, spare: bool) -> list[tuple[list[bytes], Callable[[object], None]]]:
-        """Own reads to send behind the next commit, at an instant that the committed vector describes.
+    def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
+        """Own reads that can wait, for behind the next commit, at an instant that the committed vector describes."""
+        ...
 
-        spare: also those that can wait.
-        """
+    def about_to_gather(self) -> None:
+        """Where members come and go: what has to be `inside` the next commit is to be said now."""
         ...
 
 
@@ -181,10 +195,12 @@ class Committer:
         """Keys about which a reply was, or will be, so large that it is relayed from then on."""
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
+        self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._alone: Transaction | None = None
         """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
+        self._left_stable = 0  # commits and stretches since what is stable was taken
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
@@ -209,7 +225,8 @@ class Committer:
         epoch: bytes,
     ) -> None:
         """Go on with what was read from the server; settle what was under way when the connection died."""
-        self._server, self.engine, self.keyspace, self.state = server, engine, keyspace, state
+        self._server, self.engine, self.keyspace = server, engine, keyspace
+        self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
         self._epoch, self._refusal, self._busy = epoch, None, False
         self._repairs.clear()
@@ -261,7 +278,10 @@ class Committer:
         )
         again: list[Request] = []
         tried, self._tried = self._tried, {}
-        values = {id(request): (value, places) for request, value, places in commit.plan.answers}
+        plan = commit.plan
+        values: dict[int, object] = {id(request): value for request, value in plan.answers}
+        for request, _ in (*plan.from_reply, *plan.from_sum):
+            values[id(request)] = _REPLY_LOST
         for request in commit.requests:
             if request.answered:
                 continue
@@ -274,8 +294,7 @@ class Committer:
                     request.answer(_NO_MORE_TRIES)
                 continue
             for part in (request,) if id(request) in values else request.parts:
-                value, places = values[id(part)]
-                part.answer(_REPLY_LOST if places else value)
+                part.answer(values[id(part)])
         self._requests.extendleft(reversed(again))
         self._flush_clients()
         self._tell_lost(commit)
@@ -308,6 +327,11 @@ class Committer:
     def at_its_end(self, add: Callable[[Commit], None]) -> None:
         """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
         self._last.append(add)
+
+    def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
+        """Do these reads of database 0 behind the next commit, all at one instant."""
+        self._asked += reads
+        self.kick()
 
     @property
     def sending(self) -> bool:
@@ -353,8 +377,12 @@ class Committer:
         engine = self.engine
         if self._busy or self._server is None or engine is None:
             return
-        has_load = bool(self._requests) or engine.has_deliverable()
-        reads = self._observer.reads(spare=self._rests or (self._ticked and has_load))
+        if self._group is not None:
+            self._observer.about_to_gather()
+        has_load = self._requests or engine.has_deliverable()
+        reads = self._asked
+        if self._ticked and (has_load or self._rests):
+            reads += self._observer.reads()
         if not (
             has_load
             or reads
@@ -365,13 +393,16 @@ class Committer:
             or (self._group is not None and self.behind)
         ):
             return
+        takes_stable = self._ticked or self._left_stable >= STABLE_EVERY
         self._ticked = self._rests = False
         self._busy = True
         self._hold_peers(True)
-        commit = Commit(Plan(self._metadata_db), reads)
-        self._commit = commit
+        self._asked = []
+        self._commit = commit = Commit(Plan(self._metadata_db), reads)
+        if takes_stable:
+            self._take_stable(commit, engine)
         self._gather(commit, engine)
-        if not self._worthwhile(commit):
+        if not commit.requests and not self._worthwhile(commit):
             self._commit, self._busy = None, False
             self._hold_peers(False)
             return
@@ -380,14 +411,15 @@ class Committer:
         contents = self._unknown_contents() if self._alone is not None else {}
         if commit.unknown or contents:
             self._look_up(list(commit.unknown), contents, commit)
-        else:
+        elif commit.has_large or commit.transactions:
             self._fold_first(commit)
+        else:
+            self._prepare(commit)
 
     def _worthwhile(self, commit: Commit) -> bool:
-        """Whether something was gathered: it may be that all requests wait for relayed reads."""
+        """Whether something else was gathered: it may be that all requests wait for relayed reads."""
         return bool(
-            commit.requests
-            or commit.deliveries
+            commit.deliveries
             or commit.stable
             or commit.after
             or commit.plan.pieces
@@ -397,11 +429,22 @@ class Committer:
             or self.behind
         )
 
-    def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
+    def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
+        """What has become stable is forgotten, here and by the server: with a commit that does it for many at once."""
         commit.stable = engine.poll_stable(MAX_STABLE)
+        self._left_stable = STABLE_EVERY if len(commit.stable) == MAX_STABLE else 0
+
+    def _gather(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         if self._group is not None:
             commit.issued = self._group.take_issued()
             self._observer.gathering(commit, self.commits + 1)
+        delivered = self._gather_deliveries(commit, engine) if engine.has_deliverable() else 0
+        if not self._gather_together(commit):
+            self._gather_singly(commit)
+        self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
+
+    def _gather_deliveries(self, commit: Commit, engine: Engine | GroupEngine) -> int:
+        """Take messages of other members; the bytes of their payloads."""
         delivered = 0
         while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
@@ -425,9 +468,32 @@ class Committer:
             delivery = engine.poll()
             assert delivery is not None
             commit.deliveries.append((delivery, decoded))
-        self._gather_requests(commit)
+        return delivered
 
-    def _gather_requests(self, commit: Commit) -> None:
+    def _gather_together(self, commit: Commit) -> bool:
+        """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
+        requests = list(self._requests)
+        words = list(map(_ARGS, requests))
+        if (
+            len(requests) > MAX_REQUESTS
+            or not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
+            or self._relay.waiting
+            or LargeArgs in map(type, words)
+            or any(map(_UNREAD, map(_CLIENT, requests)))
+        ):
+            return False
+        size = sum(map(len, chain.from_iterable(words)))
+        if size > MAX_COMMIT_BYTES:
+            return False
+        commit.size = size
+        commit.requests = requests
+        commit.together = True
+        known = self.keyspace.types
+        commit.unknown = dict.fromkeys(filterfalse(known.__contains__, map(_KEY, words)))
+        self._requests.clear()
+        return True
+
+    def _gather_singly(self, commit: Commit) -> None:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
         requests, take, relay = self._requests, commit.requests.append, self._relay
         known, unknown = self.keyspace.types, commit.unknown
@@ -454,7 +520,7 @@ class Committer:
                     relay.send(request)
                 continue
             if client not in inside:
-                if client in waiting or client.output_size > UNREAD_PAUSE:
+                if client in waiting or len(client.unread) > UNREAD_PAUSE:
                     # It must come behind what the relay has of its client, or wait until that has read.
                     blocked.add(client)
                     left.append(request)
@@ -546,14 +612,12 @@ class Committer:
 
     def _fold_first(self, commit: Commit) -> None:
         """Prepare it when the large requests in it are encoded, a piece in each turn of the loop."""
-        work: list[LargeArgs] = []
-        if commit.has_large or commit.transactions:
-            calls = (call for transaction in commit.transactions for call in transaction.calls)
-            work = [
-                call.args
-                for call in (*commit.requests, *calls)
-                if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
-            ]
+        calls = (call for transaction in commit.transactions for call in transaction.calls)
+        work = [
+            call.args
+            for call in (*commit.requests, *calls)
+            if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
+        ]
         if work:
             self._later(partial(self._fold_on, commit, work))
         else:
@@ -578,20 +642,13 @@ class Committer:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
         assert engine is not None and state is not None
         if self._repairs:
-            commit.repaired = set(self._repairs)
+            commit.repaired = frozenset(self._repairs)
             self._repairs.clear()
             for key in commit.repaired:
                 keyspace.restore(key, plan)  # with what becomes stable now: it may be nowhere else
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
-        batch = LocalBatch(
-            plan,
-            keyspace,
-            incarnation=engine.me,
-            vector=engine.vector,
-            timestamp=self._clock.now,
-            send=engine.send,
-        )
+        batch = LocalBatch(plan, keyspace, engine, self._clock.now)
         if self._inside:
             self._prepare_own(batch)
         if keyspace.rewritten:
@@ -601,27 +658,19 @@ class Committer:
             for index, effect in enumerate(decoded):
                 keyspace.apply(effect, delivery.tag, index, plan)
             self._note_large_sets(decoded)
-        transactions, refused = commit.transactions, keyspace.refused
         batch.bounded = not self._fits_one_message(commit)
-        level = self._formats.in_force(engine)
         hindered = self._hinders_writes(commit)
+        plain = commit.together and not (hindered or keyspace.refused)
         for place, request in enumerate(commit.requests):
             command = request.command
-            if transactions and isinstance(request, Transaction):
-                if not self._prepare_transaction(batch, request):
-                    self._put_back(commit, place)
-                    break
-            elif refused and (refusal := self._refusal_by_key(request)) is not None:
-                plan.answer_with(request, refusal)
-            elif command.kind is Kind.READ:
-                batch.read(request)
-            elif (hindered or command.level > level) and (
-                refusal := self._refusal_of(request)
-            ) is not None:
-                plan.answer_with(request, refusal)
-            elif not command.prepare(batch, request):
+            if not (
+                command.prepare(batch, request)
+                if plain
+                else self._carry_out(batch, request, hindered=hindered)
+            ):
                 # The batch cannot know what this command would find: commit, look, and go on from here.
-                keyspace.forget(request.args[1])
+                if command.looks:
+                    keyspace.forget(request.args[1])
                 self._put_back(commit, place)
                 break
         commit.sent = batch.end()
@@ -633,10 +682,30 @@ class Committer:
             for end in last:
                 end(commit)
         self._add_metadata(commit, engine, state)
-        plan.finish()
+        if commit.after or not plan.writes:
+            plan.finish()  # else the fence's guard does it
         commit.transaction = plan.writes
         crash_point("batch-prepared")
         self._transmit(commit)
+
+    def _carry_out(self, batch: LocalBatch, request: Request, *, hindered: bool) -> bool:
+        """Prepare one request, or its refusal. False, having changed nothing, if the server must be asked first.
+
+        hindered: whether it may be refused as a write, whatever its key holds.
+        """
+        command, plan = request.command, batch.plan
+        if isinstance(request, Transaction):
+            return self._prepare_transaction(batch, request)
+        if self.keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+            plan.answer_with(request, refusal)
+        elif command.kind is Kind.READ:
+            batch.read(request)
+        elif hindered and (refusal := self._refusal_of(request)) is not None:
+            plan.answer_with(request, refusal)
+        else:
+            prepared: bool = command.prepare(batch, request)
+            return prepared
+        return True
 
     def _prepare_own(self, batch: LocalBatch) -> None:
         """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
@@ -702,13 +771,25 @@ class Committer:
     @staticmethod
     def _fits_one_message(commit: Commit) -> bool:
         """Whether the message of this commit needs no look at how full it is."""
+        if len(commit.requests) <= 1:
+            return True
         if commit.transactions or commit.size > MAX_BYTES:
             return False
         return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
 
     def _hinders_writes(self, commit: Commit) -> bool:
-        """Whether some write of this commit may be refused, whatever its key holds, but for its level."""
-        return self.refuse_growth is not None or commit.size > MAX_COMMAND_BYTES or self._is_silent
+        """Whether some write of this commit may be refused, whatever its key holds."""
+        return (
+            self.refuse_growth is not None
+            or commit.size > MAX_COMMAND_BYTES
+            or (not commit.together and self._exceeds_lowest_level(commit))
+            or (self._group is not None and self._is_silent)
+        )
+
+    @staticmethod
+    def _exceeds_lowest_level(commit: Commit) -> bool:
+        levels = map(_LEVEL, map(_COMMAND, commit.requests))
+        return max(levels, default=0) > effects.READS.lowest
 
     def _refusal_of(self, request: Request) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
@@ -741,7 +822,7 @@ class Committer:
             messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
         if self._group is not None:
-            commit.issued += self._group.take_issued()
+            commit.issued = [*commit.issued, *self._group.take_issued()]
             if commit.issued:
                 # The engine's own stand between the others; what became stable at once is not needed any more.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
@@ -753,9 +834,9 @@ class Committer:
         plan = commit.plan
         if not (plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind):
             return
+        self._note_stored(commit, engine)
         order = state.order
         entries: list[bytes] = []
-        self._note_stored(commit, engine)
         for message in commit.stored:
             order += 1
             entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
@@ -766,26 +847,20 @@ class Committer:
             plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *map(metadata.store_field, dots))
             if self.keyspace.aside is not None:
                 self.keyspace.aside.stable(dots, plan)
-        self.state = StoredState(
-            group=state.group,
-            name=state.name,
-            incarnation=engine.me,
-            members=state.members,
-            counter=engine.vector.get(engine.me, 0),
-            vector=dict(engine.vector),
-            context=engine.context,
-            stable=dict(engine.stable),
-            clock=self._clock.latest,
-            reported=tuple(dots),
-            order=order,
-            level=self._formats.agreed(engine),
-            founding=state.founding,
-            membership=(
-                metadata.pack_membership(self._group.outline()) if self._group is not None else None
-            ),
-        )
-        plan.metadata(SAYS_OK, b"SET", metadata.STATE, self.state.encode())
-        self._observer.prepared(commit, self.commits + 1)
+        state.vector = vector = dict(engine.vector)
+        state.counter = vector.get(engine.me, 0)
+        state.context = engine.context
+        if state.stable != engine.stable:
+            state.stable = dict(engine.stable)
+        state.clock = self._clock.latest
+        state.reported = tuple(dots)
+        state.order = order
+        if self._group is not None:
+            state.level = self._formats.agreed(engine)
+            state.membership = metadata.pack_membership(self._group.outline())
+        plan.metadata(SAYS_OK, b"SET", metadata.STATE, state.encode())
+        if self._group is not None:
+            self._observer.prepared(commit, self.commits + 1)
 
     def _transmit(self, commit: Commit) -> None:
         assert self._server is not None
@@ -807,10 +882,7 @@ class Committer:
             self.kick()
             return
         self._server.send(
-            payload,
-            replies,
-            lambda answer: self._answered(commit, answer),
-            whole=bool(plan.as_they_are),
+            payload, replies, partial(self._answered, commit), whole=bool(plan.as_they_are)
         )
         crash_point("exec-sent")
 
@@ -838,7 +910,8 @@ class Committer:
         crash_point("exec-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
-        self._finish(commit, executed, replies[count + 2 : -_GUARD_REPLIES])
+        reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
+        self._finish(commit, executed, reads)
 
     def _lost_fence(self, fence: object) -> None:
         """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it."""
@@ -879,17 +952,17 @@ class Committer:
         )
 
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
-        wrong = commit.wrong
-        for request, value, places in commit.plan.answers:
-            if places:
-                if wrong and not wrong.isdisjoint(places):
-                    value = _KEPT
-                elif len(places) > 1:
-                    value = sum(replies[place] for place in places)
-                else:
-                    value = replies[places[0]]
-                    if type(value) is not int:
-                        value = self._shaped(request, value)
+        plan, wrong = commit.plan, commit.wrong
+        for request, place in plan.from_reply:
+            value = replies[place]
+            if type(value) is not int:
+                value = self._shaped(request, value)
+            request.answer(_KEPT if wrong and place in wrong else value)
+        for request, places in plan.from_sum:
+            request.answer(
+                _KEPT if wrong.intersection(places) else sum(map(replies.__getitem__, places))
+            )
+        for request, value in plan.answers:
             request.answer(value)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there

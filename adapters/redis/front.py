@@ -81,7 +81,8 @@ class Front:
         self._throttle = Throttle(self.log)
         self.find = table.by_name.get
         self.fast_reader = FastReader()
-        self.received = 0  # bytes of requests that may still be without an answer, of all clients
+        self.unnoticed = self.limits.unnoticed
+        self.answered = 0  # of `bytes_in`, those whose requests need no answer any more
         self.queued = 0  # bytes in transactions that are not executed yet, of all clients
         self.refused = 0  # connections beyond the limit
         self.accepted = 0
@@ -121,6 +122,11 @@ class Front:
         bound = listener.getsockname()
         self.port = bound[1]
         return bound[0], bound[1]
+
+    @property
+    def received(self) -> int:
+        """Bytes of requests that may still be without an answer, of all clients."""
+        return self.bytes_in - self.answered
 
     def flush(self) -> None:
         """Send all answered prefixes of the clients that got an answer since the last call: one
@@ -193,7 +199,7 @@ class Front:
 
     def forget(self, client: Client, received: int) -> None:
         """A client closes; `received` bytes of its requests no longer count."""
-        self.received -= received
+        self.answered += received
         self.clients.pop(client.id, None)
         with contextlib.suppress(ValueError):
             self._lingering.remove(client)

@@ -149,7 +149,6 @@ class Gateway:
         self._nursery: trio.Nursery | None = None
         self._to_flush = trio.Event()
         self._flushed = 0.0
-        self._asked: list[Read] = []
         self._look_again = 0.0
         self._connection: ServerConnection | None = None
         self._state: StoredState | None = None
@@ -724,17 +723,18 @@ class Gateway:
             self._look_again = now + _LOOK_AGAIN_SECONDS
             self.rounds.look(self.committer.keyspace.damaged)
 
-    def reads(self, *, spare: bool) -> list[Read]:
+    def about_to_gather(self) -> None:
         """(For the committer.)"""
         if self.belonging is not None:
             self.belonging.add_work()
-        asked, self._asked = self._asked, []
-        return asked + self.recorder.reads() if spare else asked
+
+    def reads(self) -> list[Read]:
+        """(For the committer.)"""
+        return self.recorder.reads()
 
     def ask(self, reads: list[Read]) -> None:
         """Own reads of database 0, behind the next commit, all at one instant."""
-        self._asked += reads
-        self.committer.kick()
+        self.committer.ask(reads)
 
     def begin_anew(self, reason: str) -> None:
         """Give up the connection with the server, and find out again who this is."""

@@ -122,9 +122,10 @@ class KeyComparison:
         """A commit was answered; own reads behind it are not yet."""
         for journal in self._journals:
             journal.committed(commit)
-        for event in self._begun:
-            event.set()
-        self._begun.clear()
+        if self._begun:
+            for event in self._begun:
+                event.set()
+            self._begun.clear()
         self._news.unpark_all()
 
     def resumed(self) -> None:

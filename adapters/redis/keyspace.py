@@ -37,6 +37,7 @@ class Holds(Enum):
 
 
 Known = int | Holds
+_SET, _INTEGER = Holds.SET, Expect.INTEGER
 
 
 def integer_of(text: object) -> int | None:
@@ -134,13 +135,13 @@ class Keyspace:
         Returns the position in the plan of the command that does it.
         """
         known = self.types[key]
-        if known is not Holds.SET:
+        if known is not _SET:
             if known is not Holds.NOTHING and known is not Holds.PERHAPS_SET:
                 self._note_conflict(key)
                 hidden = hidden_key(RedisType.SET, key)
                 return plan.metadata_packed(command_of(b"SADD", hidden, members))
             self.types[key] = Holds.SET
-        return plan.native_packed(key, Expect.INTEGER, command_of(b"SADD", key, members))
+        return plan.native_packed(key, _INTEGER, command_of(b"SADD", key, members))
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int, plan: Plan) -> None:
         """A number grows: in the log, and for the server."""

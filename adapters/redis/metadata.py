@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 import msgpack
 
@@ -42,10 +43,11 @@ CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 
 @dataclass(slots=True, kw_only=True)
 class StoredState:
-    """The value of `state`: the instant after the commit that wrote it. To be read only; not frozen, because making a
-    frozen one takes three times as long, and this is once per commit.
+    """The value of `state`: the instant after the commit that wrote it. Changed by the committer only, once per commit;
+    its vectors are to be read only.
     """
 
+    format: ClassVar[int] = FORMAT
     group: str
     name: str
     incarnation: str
@@ -68,21 +70,8 @@ class StoredState:
     """Who is in the group, as `pack_membership` gives it; None where the members are fixed."""
 
     def encode(self) -> bytes:
-        fields: dict[str, object] = {
-            "format": FORMAT,
-            "level": self.level,
-            "group": self.group,
-            "name": self.name,
-            "incarnation": self.incarnation,
-            "members": self.members,
-            "counter": self.counter,
-            "vector": self.vector,
-            "context": self.context,
-            "stable": self.stable,
-            "clock": self.clock,
-            "reported": self.reported,
-            "order": self.order,
-        }
+        """The value, with the number of its format."""
+        fields: dict[str, object] = dict(zip(_FIELDS, _VALUES(self), strict=True))
         if self.founding:
             fields |= {"founding": self.founding, "membership": self.membership}
         return _pack(fields)
@@ -123,6 +112,23 @@ class StoredState:
             ) from error
 
 
+_FIELDS = (
+    "format",
+    "level",
+    "group",
+    "name",
+    "incarnation",
+    "members",
+    "counter",
+    "vector",
+    "context",
+    "stable",
+    "clock",
+    "reported",
+    "order",
+)
+"""Of the value of `state`, in a group of any kind."""
+_VALUES = attrgetter(*_FIELDS)
 _MEMBERSHIP_FROM = 5
 """Where in `pack_state`'s list what is no matter of messages begins."""
 

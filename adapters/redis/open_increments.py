@@ -6,7 +6,7 @@ sent before anything in the commit can see it: a read of its key, a removal, the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Plan
@@ -31,21 +31,18 @@ class OpenIncrements:
     def __init__(self, plan: Plan, keyspace: Keyspace) -> None:
         self._plan = plan
         self._keyspace = keyspace
-        self._open: dict[bytes, _Increment] = {}
-
-    def __iter__(self) -> Iterator[bytes]:
-        """The keys, in the order in which they came."""
-        return iter(self._open)
+        self.by_key: dict[bytes, _Increment] = {}
+        """In the order in which they came. To be read only."""
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._open
+        return key in self.by_key
 
     def add(self, key: bytes, delta: int, index: int) -> bool:
         """The number under the key grows. Returns whether that is a new effect, to be at `index`."""
-        increment = self._open.get(key)
+        increment = self.by_key.get(key)
         is_new = increment is None
         if increment is None:
-            increment = self._open[key] = _Increment(index)
+            increment = self.by_key[key] = _Increment(index)
         increment.total += delta
         base = self._keyspace.count(key, delta, self._plan)
         if increment.base is None:
@@ -54,14 +51,14 @@ class OpenIncrements:
 
     def show(self, keys: Collection[bytes]) -> None:
         """Have the server count what is open under these keys, or under all if none is given."""
-        if self._open:
-            for key in keys or self._open:
-                if (increment := self._open.get(key)) is not None:
+        if self.by_key:
+            for key in keys or self.by_key:
+                if (increment := self.by_key.get(key)) is not None:
                     self._show(key, increment)
 
     def take(self, key: bytes) -> tuple[int, int]:
         """End the effect that is open: its place and its delta. The server is to count all of it."""
-        increment = self._open.pop(key)
+        increment = self.by_key.pop(key)
         self._show(key, increment)
         return increment.index, increment.total
 

@@ -7,8 +7,11 @@ parser that checks every length as soon as its header is there, so that nothing 
 request that will be refused.
 """
 
+import re
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 
 import hiredis
 
@@ -26,8 +29,15 @@ _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: igno
 
 Args = list[bytes]
 
-_PROBE = b"*0\r\n"
-_NOTHING: list[object] = []  # what the probe becomes
+_PROBED = [secrets.token_hex(16).encode()]
+_PROBE = _pack(tuple(_PROBED))
+"""A request that no client can send. Behind a chunk it tells exactly whether that ended at a request's end: only then
+is it the last one that comes out.
+"""
+_NO_MORE: list[object] = []
+"""What hiredis gives when no further request is complete; an empty request looks like it."""
+_LISTS = {list}
+_BEGINNING = re.compile(rb"\*[^\r]{0,3}\r").match
 _MAX_LINE = 64 * 1024
 _MAX_HEADER = 32
 _READ_ON = 1 << 18
@@ -50,19 +60,18 @@ UNAUTHENTICATED = RequestLimits(bulk=16384, arguments=10, request=10 * (16384 + 
 class FastReader:
     """One hiredis reader for all clients: between two chunks nothing is left in it."""
 
-    __slots__ = ("feed", "gets", "has_data")
+    __slots__ = ("feed", "gets")
 
     feed: Callable[[bytes], None]
-    gets: Callable[[], object]
-    has_data: Callable[[], bool]
+    gets: Callable[[], Args]
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
         """Throw away a partial request that is in the reader."""
-        reader = hiredis.Reader()
-        self.feed, self.gets, self.has_data = reader.feed, reader.gets, reader.has_data
+        reader = hiredis.Reader(notEnoughData=_NO_MORE)
+        self.feed, self.gets = reader.feed, reader.gets
 
 
 class RequestParser:
@@ -81,19 +90,19 @@ class RequestParser:
         "_fast",
         "_large",
         "_length",
+        "_limits",
         "_size",
         "error",
-        "limits",
         "missing",
     )
 
     def __init__(self, fast: FastReader, limits: RequestLimits) -> None:
-        self.limits = limits
+        self._limits = limits
         self.error: str | None = None
         self.missing = 0
         """Bytes of the bulk string in progress that are still to come: a hint for the next read."""
         self._fast = fast
-        self._busy = False  # whether a request is in progress
+        self._busy = True  # unless hiredis may have the next chunk: no request is in progress, and no limit is tight
         self._buffer = bytearray()  # its bytes that are not parsed yet
         self._args: Args = []
         self._count = 0  # arguments still missing; 0 between two requests
@@ -103,65 +112,59 @@ class RequestParser:
 
     def feed(self, chunk: bytes) -> list[Args]:
         """Take what a socket gave; return the complete commands, lists of at least one argument."""
-        if self._large is not None:
-            return self._feed_large(chunk)
-        if self._busy or not self._ordinary(chunk):
+        if self._busy or _BEGINNING(chunk) is None or LARGE_COUNT(chunk) is not None:
+            if self._large is not None:
+                return self._feed_large(chunk)
             self._buffer += chunk
             return self.resume()
-        # A probe behind the chunk tells exactly whether it ended at a request's end: only then is
-        # the probe itself the last thing that comes out, with nothing left.
         fast = self._fast
-        gets = fast.gets
         commands: list[Args] = []
+        taken = None
         try:
             fast.feed(chunk + _PROBE)
-            args = gets()
-            while args:
-                if type(args) is not list:
-                    raise TypeError
-                b"".join(args)  # a TypeError unless every argument is a string
-                commands.append(args)
-                args = gets()
-            if args == _NOTHING and not fast.has_data():
-                return commands
+            commands += iter(fast.gets, _NO_MORE)
+            b"".join(chain.from_iterable(commands))  # a TypeError unless every argument is a string
+            if set(map(type, commands)) == _LISTS:
+                if commands[-1] == _PROBED:
+                    del commands[-1]
+                    return commands
+                taken = b"".join(_pack(tuple(command)) for command in commands)
         except (hiredis.ProtocolError, TypeError):
-            args = None
+            pass
         fast.renew()
-        if args is False:
-            taken = b"".join(_pack(tuple(command)) for command in commands)
-            if chunk.startswith(
-                taken
-            ):  # else there was a string of another kind among the arguments
-                self._buffer += memoryview(chunk)[len(taken) :]
-                return self._careful(commands, whole=True)
+        # Unless there was a string of another kind among the arguments, the rest is the careful parser's.
+        if taken is not None and chunk.startswith(taken):
+            self._buffer += memoryview(chunk)[len(taken) :]
+            return self._careful(commands, whole=True)
         # Something is out of the ordinary; the careful parser starts over and finds out what.
         self._buffer += chunk
         return self._careful([], whole=True)
+
+    @property
+    def limits(self) -> RequestLimits:
+        """What one request may have."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._busy = True  # `_careful` finds out
 
     def resume(self) -> list[Args]:
         """Commands that are left from an earlier `feed`: there are some only while the limits are
         `UNAUTHENTICATED`, since then each call returns one command.
         """
         commands = self._careful([], whole=False)
-        if self.limits is UNAUTHENTICATED or self.error is not None or not commands:
+        if self._limits is UNAUTHENTICATED or self.error is not None or not commands:
             return commands
         if self._buffer:
             rest = bytes(self._buffer)
-            if not self._ordinary(rest):
+            if _BEGINNING(rest) is None or LARGE_COUNT(rest) is not None:
                 return self._careful(commands, whole=True)
             self._buffer.clear()
             self._busy = False
             return commands + self.feed(rest)
         return commands
-
-    def _ordinary(self, chunk: bytes) -> bool:
-        """Whether hiredis may have it."""
-        return (
-            chunk[0] == 42
-            and chunk.find(b"\r", 1, 5) > 0
-            and LARGE_COUNT(chunk) is None
-            and self.limits is not UNAUTHENTICATED
-        )
 
     def _careful(self, commands: list[Args], *, whole: bool) -> list[Args]:
         """Parse the buffer: all of it, or only up to the end of the request in progress."""
@@ -186,7 +189,7 @@ class RequestParser:
                     text, position = header
                     count = self._checked_count(text)
                     if count >= MANY:
-                        self._large = LargeRequest(count, self.limits.request)
+                        self._large = LargeRequest(count, self._limits.request)
                         chunk = bytes(memoryview(buffer)[position:])
                         buffer.clear()
                         return commands + self._feed_large(chunk)
@@ -209,7 +212,7 @@ class RequestParser:
             self._args = []
             return commands
         del buffer[:position]
-        self._busy = bool(self._count or buffer)
+        self._busy = bool(self._count or buffer) or self._limits is UNAUTHENTICATED
         self.missing = max(0, self._length + 2 - len(buffer)) if self._length >= 0 else 0
         return commands
 
@@ -273,9 +276,9 @@ class RequestParser:
         count = _number(text)
         if count is None:
             raise RemoteProtocolError("invalid multibulk length")
-        most = min(self.limits.arguments, self.limits.request // ARGUMENT_BYTES)
+        most = min(self._limits.arguments, self._limits.request // ARGUMENT_BYTES)
         if count > most:
-            if self.limits is UNAUTHENTICATED:
+            if self._limits is UNAUTHENTICATED:
                 raise RemoteProtocolError("unauthenticated multibulk length")
             raise RemoteProtocolError(
                 f"invalid multibulk length: {count} arguments, the limit is {most}"
@@ -283,7 +286,7 @@ class RequestParser:
         return max(0, count)
 
     def _checked_length(self, text: bytes) -> int:
-        length, limits = _number(text), self.limits
+        length, limits = _number(text), self._limits
         if length is None or length < 0:
             raise RemoteProtocolError("invalid bulk length")
         if length > limits.bulk or self._size + length + ARGUMENT_BYTES > limits.request:

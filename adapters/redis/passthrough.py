@@ -135,12 +135,14 @@ class Passthrough:
 
     def go_on(self) -> None:
         """Send what may be sent: to be called when requests have come, and when clients have read."""
+        if not self._stalled:
+            return
         for client in list(self._stalled):
             waiting = self.waiting.get(client)
             if waiting is None or client.closed:
                 self.waiting.pop(client, None)
                 del self._stalled[client]
-            elif client.output_size <= UNREAD_PAUSE:
+            elif len(client.unread) <= UNREAD_PAUSE:
                 self._send_group(client, waiting)
 
     def _send_group(self, client: Client, waiting: _Waiting) -> None:

@@ -47,34 +47,26 @@ _KINDS: dict[type, Expect] = {int: Expect.INTEGER}
 class Plan:
     """Commands in order, for one MULTI … EXEC or, without any write, for one plain pipeline of reads."""
 
-    __slots__ = (
-        "_db",
-        "_metadata_db",
-        "_protocol",
-        "answers",
-        "as_they_are",
-        "atomic",
-        "expected",
-        "keys",
-        "pieces",
-        "writes",
-    )
+    writes = False
+    atomic = False
+    """Whether its reads must be at one instant."""
+    _db = 0
+    _protocol = 2
 
     def __init__(self, metadata_db: int) -> None:
         self._metadata_db = metadata_db
-        self._db = 0
         self.pieces: list[bytes] = []
         self.expected: list[Expect | int | bytes] = []
         self.keys: dict[int, bytes] = {}
         """Position of a command on the clients' database -> the key that is blamed if its reply is not as expected."""
-        self.answers: list[tuple[Request, object, tuple[int, ...]]] = []
-        """Request, value, positions: the sum of the replies at the positions if there are any, else the value."""
-        self.writes = False
-        self.atomic = False
-        """Whether its reads must be at one instant."""
+        self.from_reply: list[tuple[Request, int]] = []
+        """Request, position: it is answered with the reply at the position."""
+        self.from_sum: list[tuple[Request, Sequence[int]]] = []
+        """It is answered with the sum of the replies at the positions."""
+        self.answers: list[tuple[Request, object]] = []
+        """It is answered with a value known now."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
-        self._protocol = 2
 
     def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:
         """A command on the clients' database; `key` is blamed if its reply is not the expected one.
@@ -89,10 +81,9 @@ class Plan:
             self._select(0)
         self.writes = True
         pieces = self.pieces
-        place = len(pieces)
+        self.keys[place := len(pieces)] = key
         pieces.append(packed)
         self.expected.append(expect)
-        self.keys[place] = key
         return place
 
     def metadata_packed(self, packed: bytes) -> int:
@@ -102,21 +93,19 @@ class Plan:
         self.writes = True
         return self._append(Expect.INTEGER, packed)
 
-    def metadata(self, expect: Expect | int | bytes, *command: bytes) -> int:
-        """A command on our own database. Returns its position."""
+    def metadata(self, expect: Expect | int | bytes, *command: bytes) -> None:
+        """A command on our own database."""
         if self._db != self._metadata_db:
             self._select(self._metadata_db)
         self.writes = True
-        pieces = self.pieces
-        pieces.append(_pack(command))
+        self.pieces.append(_pack(command))
         self.expected.append(expect)
-        return len(pieces) - 1
 
     def read(self, request: Request, command: list[bytes]) -> None:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
         if self._db:
             self._select(0)
-        self.answers.append((request, None, (self._append(Expect.ANY, _pack(tuple(command))),)))
+        self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(command)))))
 
     def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
         """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
@@ -135,13 +124,18 @@ class Plan:
         if self._db:
             self._select(0)
 
-    def answer_from(self, request: Request, *positions: int) -> None:
-        """Answer with the sum of these commands' replies."""
-        self.answers.append((request, None, positions))
+    def answer_from(self, request: Request, positions: Sequence[int]) -> None:
+        """Answer with the sum of these commands' replies: 0 without any."""
+        if len(positions) == 1:
+            self.from_reply.append((request, positions[0]))
+        elif positions:
+            self.from_sum.append((request, positions))
+        else:
+            self.answers.append((request, 0))
 
     def answer_with(self, request: Request, value: object) -> None:
         """Answer with a value known now, when the commit has succeeded."""
-        self.answers.append((request, value, ()))
+        self.answers.append((request, value))
 
     def surprises(self, replies: Sequence[object]) -> list[int]:
         """Positions of the commands whose replies are not as expected. ValueError if these are not all."""
@@ -149,7 +143,9 @@ class Plan:
         if len(replies) != len(expected):
             raise ValueError(f"{len(replies)} replies to {len(expected)} commands")
         # Nearly all expect OK, or some integer, and get that: these cost no look of ours.
-        found = map(_KINDS.get, map(type, replies), replies)
+        found = list(map(_KINDS.get, map(type, replies), replies))
+        if found == expected:
+            return []
         looked_at = compress(count(), map(ne, expected, found))
         return [at for at in looked_at if not as_expected(replies[at], expected[at])]
 

@@ -64,7 +64,7 @@ class ReplyError(CrdtcastError):
 
 OK = Status(b"OK")
 _OK_REPLY = b"+OK\r\n"
-SMALL_INTEGERS = tuple(b":%d\r\n" % number for number in range(1024))
+SMALL_INTEGERS = {number: b":%d\r\n" % number for number in range(1024)}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MANY = 16
 _NULL = {2: b"$-1\r\n", 3: b"_\r\n"}
@@ -95,7 +95,7 @@ def encode(value: object, protocol: int) -> bytes:
 
 
 def _integer(value: int, protocol: int) -> bytes:
-    if 0 <= value < 1024:
+    if value in SMALL_INTEGERS:
         return SMALL_INTEGERS[value]
     if _INT64_MIN <= value <= _INT64_MAX:
         return b":%d\r\n" % value

@@ -290,7 +290,7 @@ class Session:
         return (
             f"id={client.id} addr={client.address} laddr={client.local_address} "
             f"name={client.name.decode()} age={age} flags={'N' if multi < 0 else 'x'} db=0 sub=0 psub=0 multi={multi} "
-            f"pending={len(client.pending)} omem={client.output_size} cmd={command} user=default "
+            f"pending={len(client.pending)} omem={len(client.unread)} cmd={command} user=default "
             f"resp={client.protocol} lib-name={library[0]} lib-ver={library[1]}"
         ).encode()
 

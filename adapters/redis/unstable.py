@@ -8,6 +8,7 @@ indexed only when something has to tell them apart: a look, or a kill that has n
 the same atoms share one tuple.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -23,6 +24,9 @@ class Atom(NamedTuple):
 
 
 Atoms = tuple[Atom, ...]
+_atom: Callable[..., Atom] = (
+    tuple.__new__
+)  # a third of the cost of Atom(…), and this is once per effect
 _MANY = 1000
 """Members of an add or kill from which on it is not indexed."""
 _FEW = 8
@@ -106,13 +110,8 @@ class KeyLog:
 
     def add(self, members: Collection[bytes], atom: Atom, tag: Tag) -> None:
         """Each of these members gets the atom; those that it had before are superseded if `tag` has seen them."""
-        if len(members) >= _MANY:
-            self._large.append(_Large(members, atom))
-            origin, counter = atom.dot
-            self._seen_by[origin] = max(counter, self._seen_by.get(origin, 0))
-            return
-        held = self._held
-        if len(members) <= _FEW:
+        held, number = self._held, len(members)
+        if number <= _FEW:
             alone = (atom,)
             for member in members:
                 atoms = held.get(member)
@@ -121,6 +120,11 @@ class KeyLog:
                 else:
                     still = [other for other in atoms if not comes_before(other, tag)]
                     held[member] = (*still, atom) if still else alone
+            return
+        if number >= _MANY:
+            self._large.append(_Large(members, atom))
+            origin, counter = atom.dot
+            self._seen_by[origin] = max(counter, self._seen_by.get(origin, 0))
             return
         added: dict[bytes, Atoms] = dict.fromkeys(members, (atom,))
         if not held.keys().isdisjoint(added.keys()):
@@ -177,15 +181,11 @@ class KeyLog:
             if len(self._large) < before:
                 return
         held, alone = self._held, (atom,)
-        if not held:
-            return
-        for member in members:
+        for member in members if held else ():
             atoms = held.get(member)
-            if atoms is None:
-                continue
             if atoms == alone:
                 del held[member]
-            elif atom in atoms:
+            elif atoms is not None and atom in atoms:
                 held[member] = tuple(other for other in atoms if other != atom)
 
     def _keep_large(self, wanted: Callable[[Atom], bool]) -> None:
@@ -227,7 +227,9 @@ class UnstableLog:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyLog] = {}
-        self._by_dot: dict[Dot, list[tuple[bytes, Collection[bytes] | None, Atom]]] = {}
+        self._by_dot: defaultdict[Dot, list[tuple[bytes, Collection[bytes] | None, Atom]]] = (
+            defaultdict(list)
+        )
 
     def __len__(self) -> int:
         """Number of atoms."""
@@ -271,16 +273,17 @@ class UnstableLog:
 
     def one(self, key: bytes, members: Collection[bytes], tag: Tag, index: int) -> None:
         """Each member gets this atom; the atoms that it had before are superseded. `members` is kept as it is."""
-        atom = Atom(tag.dot, index)
+        dot = tag.dot
+        atom = _atom(Atom, (dot, index))
         log = self._keys.get(key)
         if log is None:
             log = self._keys[key] = KeyLog()
         log.add(members, atom, tag)
-        self._by_dot.setdefault(tag.dot, []).append((key, members, atom))
+        self._by_dot[dot].append((key, members, atom))
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int) -> None:
         """One more delta under the key; deltas of one effect add up (nothing came between them)."""
-        atom = Atom(tag.dot, index)
+        atom = _atom(Atom, (tag.dot, index))
         log = self._keys.get(key)
         if log is None:
             log = self._keys[key] = KeyLog()
@@ -288,7 +291,7 @@ class UnstableLog:
             log.increments[atom] += delta
         else:
             log.increments[atom] = delta
-            self._by_dot.setdefault(tag.dot, []).append((key, None, atom))
+            self._by_dot[tag.dot].append((key, None, atom))
 
     def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
         """Drop what comes before; what is left is all that the key is worth now (everything stable goes, too)."""
@@ -320,5 +323,5 @@ class UnstableLog:
                 log.increments.pop(atom, None)
             else:
                 log.forget(members, atom)
-            if not log:
+            if not (log._held or log.increments or log._large):
                 del self._keys[key]

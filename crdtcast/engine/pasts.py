@@ -155,7 +155,6 @@ class Pasts:
         """A message was delivered (or sent) and stored just now, with a past that knows these bits. What it covers."""
         message = stored[2]
         dot = message.dot
-        self._context = None
         segment = self._segment
         if len(segment.dots) >= SEGMENT:
             segment = self._segment = Segment(
@@ -164,10 +163,12 @@ class Pasts:
             self._recent.append(segment)
         segment.dots.append(dot)
         self._delivered[dot[0]] = dot[1]
-        bit = self.full + 1
-        self.full |= bit
+        full = self.full
+        bit = full + 1
+        self.full = full | bit
         self.window.append(stored)
         if known is None:
+            self._context = None
             for depended in message.context:
                 self._no_head(depended)
             self.heads |= bit
@@ -179,7 +180,9 @@ class Pasts:
                     self.old_heads.pop(depended, None)
             else:
                 self.old_heads.clear()  # stable, and so before this one
-        self.heads = self.heads ^ (self.heads & known) | bit
+        heads = self.heads
+        self.heads = heads = heads ^ (heads & known) | bit
+        self._context = (dot,) if heads == bit and not self.old_heads else None
         covers = self.covers[dot] = known | bit
         return covers
 

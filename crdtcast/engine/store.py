@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Collection
+from itertools import repeat
 from typing import NamedTuple
 
 from crdtcast.messages import Message
@@ -95,19 +96,20 @@ class Store:
     def remove(self, reported: Collection[Stored]) -> None:
         """Forget messages that have been reported stable: of each origin those that are the first."""
         by_origin = self.by_origin
-        payloads = 0
-        for _, _, message, _ in reported:
-            origin, counter = message.dot
+        last = dict([stored[2].dot for stored in reported])
+        for origin, counter in last.items():
             run = by_origin[origin]
-            place = counter - run.base
-            run[place] = None
-            run.first = counter + 1
-            if place == len(run) - 1:
+            forgotten = counter + 1 - run.base
+            if forgotten == len(run):
                 del by_origin[origin]
-            elif place >= TRIM:
-                del run[: place + 1]
-                run.base = counter + 1
-            payloads += len(message.payload)
+            elif forgotten > TRIM:
+                del run[:forgotten]
+                run.base = run.first = counter + 1
+            else:
+                known = run.first - run.base
+                run[known:forgotten] = repeat(None, forgotten - known)
+                run.first = counter + 1
+        payloads = sum([len(stored[2].payload) for stored in reported])
         order = self._order
         for _ in range(2 * len(reported)):
             if not order:
@@ -129,16 +131,16 @@ class Store:
 
         Earlier, when so much has become stable at once that forgetting all of it now would take too long.
         """
-        order = self._order
-        budget = FORGET_AT_ONCE
-        while order:
+        order, get = self._order, stable.get
+        for _ in range(FORGET_AT_ONCE):
+            if not order:
+                return None
             stored = order[0]
             origin, counter = stored[2].dot
-            if stable.get(origin, 0) < counter or not budget:
+            if get(origin, 0) < counter:
                 return stored
             order.popleft()
-            budget -= 1
-        return None
+        return order[0] if order else None
 
     def in_order(self) -> list[Stored]:
         """Everything stored, in delivery order."""

@@ -62,14 +62,15 @@ class Told:
         """See `Engine.mark_durable`."""
         if self._durability is not Durability.DECLARED:
             raise LocalProtocolError("mark_durable is for engines with Durability.DECLARED")
-        if vector != self._vector and not dominates(self._vector, vector):
-            raise LocalProtocolError("a vector beyond what is delivered was declared durable")
         declared = self._declared
-        if not dominates(vector, declared):
-            if dominates(declared, vector) and len(vector) <= len(declared):
-                return
-            raise LocalProtocolError(
-                "a vector was declared durable that is no point of this engine's history"
-            )
+        if vector != self._vector:  # all that is delivered is certain to be a point of this history
+            if not dominates(self._vector, vector):
+                raise LocalProtocolError("a vector beyond what is delivered was declared durable")
+            if not dominates(vector, declared):
+                if dominates(declared, vector) and len(vector) <= len(declared):
+                    return
+                raise LocalProtocolError(
+                    "a vector was declared durable that is no point of this engine's history"
+                )
         self._declared = {**declared, **vector}
         self.cache = None

@@ -2,7 +2,7 @@
 
 from crdtcast.adapters.redis.commands import counters, keys, sets
 from crdtcast.adapters.redis.commands.table import Table
-from crdtcast.adapters.redis.effects import LEVELS, Opcode, RedisType
+from crdtcast.adapters.redis.effects import LEVELS, READS, Opcode, RedisType
 
 
 def registered_table() -> Table:
@@ -22,5 +22,6 @@ def registered_table() -> Table:
         ("DEL", keys.delete, (Opcode.KILL_KEY, None)),
         ("UNLINK", keys.delete, (Opcode.KILL_KEY, None)),
     ):
-        table.register(name, prepare, LEVELS[effect])
+        level = LEVELS[effect]
+        table.register(name, prepare, level, in_all_levels=level <= READS.lowest)
     return table

@@ -18,8 +18,5 @@ def delete(batch: LocalBatch, request: Request) -> bool:
         for key in request.args[1:]
         if batch.keyspace.known(key) is not Holds.NOTHING
     ]
-    if positions:
-        batch.plan.answer_from(request, *positions)
-    else:
-        batch.plan.answer_with(request, 0)
+    batch.plan.answer_from(request, positions)
     return True

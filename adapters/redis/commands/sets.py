@@ -17,11 +17,13 @@ _SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
 
 def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
-    key, members = request.args[1], slots_of(request.args)
+    args = request.args
+    key = args[1]
     if batch.keyspace.types[key] not in _SETS:
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
-        batch.plan.answer_from(request, batch.add_members(key, members))
+        members = args[2:] if type(args) is list else slots_of(args)
+        batch.plan.from_reply.append((request, batch.add_members(key, members)))
     return True
 
 
@@ -34,9 +36,5 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     elif known is Holds.NOTHING:
         batch.plan.answer_with(request, 0)
     else:
-        positions = batch.remove_members(key, members)
-        if positions:
-            batch.plan.answer_from(request, *positions)
-        else:
-            batch.plan.answer_with(request, 0)
+        batch.plan.answer_from(request, batch.remove_members(key, members))
     return True

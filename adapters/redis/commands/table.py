@@ -51,6 +51,7 @@ class Command:
         "subcommands",
         "taken",
         "type",
+        "writes_one_key",
     )
 
     def __init__(
@@ -70,6 +71,7 @@ class Command:
         self.keys = keys
         self.type = type
         self.looks = type in ("set", "counter")  # it has to know what its key holds
+        self.writes_one_key = False  # and every format level has all that it may send
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
         self.taken = range(self.low, self.high + 1) if self.forwarded else range(0)
@@ -218,7 +220,9 @@ class Table:
         """A command by its name; a KeyError if there is none."""
         return self.by_name[name.upper().encode()]
 
-    def register(self, name: str, prepare: Callable[..., Any], level: int) -> None:
+    def register(
+        self, name: str, prepare: Callable[..., Any], level: int, *, in_all_levels: bool = False
+    ) -> None:
         """Attach what turns this write into effects. level: the format level that has brought in all of them.
 
         A KeyError unless it is a write.
@@ -228,6 +232,7 @@ class Table:
             raise KeyError(f"{name} is no write")
         command.prepare = prepare
         command.level = level
+        command.writes_one_key = command.looks and in_all_levels
 
     def extend_from_server(self, reply: Iterable[Sequence[Any]]) -> None:
         """Learn the server's commands from its reply to `COMMAND`, as hiredis gives it. Later

@@ -27,7 +27,7 @@ class Later(One):
     __slots__ = ()
 
 
-_encode, _decode, _level = effects._encode, effects._decode, effects._level
+_encode, _decode = effects._encode, effects._decode
 _registered = commands.registered_table
 
 
@@ -43,10 +43,6 @@ def decode(row: list[object]) -> Effect:
     return _decode(row)
 
 
-def level(row: list[Any]) -> int:
-    return LEVEL if row[0] == LATER else _level(row)
-
-
 def sadd_later(batch: LocalBatch, request: Request) -> bool:
     key, members = request.args[1], request.args[2:]
     batch._count(len(members), sum(map(len, members)))
@@ -54,7 +50,7 @@ def sadd_later(batch: LocalBatch, request: Request) -> bool:
     place = len(batch._effects)
     batch._effects.append(Later(key, RedisType.SET, tuple(members)))
     position = batch.keyspace.add_members(key, members, batch.tag, place, batch.plan)
-    batch.plan.answer_from(request, position)
+    batch.plan.answer_from(request, [position])
     return True
 
 
@@ -68,7 +64,7 @@ def become_later(level_of_it: int = LEVEL) -> None:
     """Let this process be the later program; level_of_it: the format level that has brought its effect in."""
     global LEVEL
     LEVEL = level_of_it
-    effects._encode, effects._decode, effects._level = encode, decode, level
+    effects._encode, effects._decode = encode, decode
     effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
     effects.READS = Span(1, LEVEL)
     table._STATIC = (*table._STATIC, ("SADDLATER", Kind.WRITE, -3, (1, 1, 1), "set"))

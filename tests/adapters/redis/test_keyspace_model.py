@@ -58,6 +58,18 @@ class Replica:
     delivered: list[Sent] = field(default_factory=list)
     stable: set[Dot] = field(default_factory=set)
 
+    @property
+    def me(self) -> str:
+        return self.name
+
+    def send(self, payload: bytes) -> Tag:
+        """Tag an own message, as the engine does."""
+        dot = Dot(self.name, self.vector.get(self.name, 0) + 1)
+        tag = Tag(dot, tuple(self.context.values()), dict(self.vector))
+        self.delivered.append(Sent(tag, effects.decode(payload)[1]))
+        self.vector[self.name] = dot.counter
+        return tag
+
     def execute(self, plan: Plan) -> list[Any]:
         """Run a plan; every reply must be the expected one."""
         plan.finish()
@@ -89,23 +101,8 @@ class Replica:
     def command(self, *args: bytes) -> Sent | None:
         """A client's command; returns the message that it makes, if any."""
         plan = Plan(METADATA_DB)
-        sent: list[Sent] = []
-
-        def send(payload: bytes) -> Tag:
-            dot = Dot(self.name, self.vector.get(self.name, 0) + 1)
-            tag = Tag(dot, tuple(self.context.values()), dict(self.vector))
-            sent.append(Sent(tag, effects.decode(payload)[1]))
-            self.vector[self.name] = dot.counter
-            return tag
-
-        batch = LocalBatch(
-            plan,
-            self.keyspace,
-            incarnation=self.name,
-            vector=self.vector,
-            timestamp=lambda: 0,
-            send=send,
-        )
+        before = len(self.delivered)
+        batch = LocalBatch(plan, self.keyspace, self, lambda: 0)
         request = FakeRequest(list(args))
         for key in args[1:2]:
             self.look_up(key)
@@ -116,8 +113,7 @@ class Replica:
             assert prepare(batch, request)
         batch.close()
         self.execute(plan)
-        self.delivered += sent
-        return sent[0] if sent else None
+        return self.delivered[before] if len(self.delivered) > before else None
 
     def deliver(self, message: Sent) -> None:
         """A remote message, whose dependencies are here."""

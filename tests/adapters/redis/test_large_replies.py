@@ -95,7 +95,7 @@ def test_session_commands_between_relayed_reads_keep_their_places(
 
 
 def unread(running: Running) -> list[int]:
-    return [client.output_size for client in list(running.gateway.front.clients.values())]
+    return [len(client.unread) for client in list(running.gateway.front.clients.values())]
 
 
 def test_a_client_that_does_not_read_holds_back_no_one_else(

@@ -115,6 +115,28 @@ def test_a_stranger_may_send_little_until_trusted() -> None:
     )
 
 
+def test_who_is_a_stranger_again_is_limited_with_the_next_chunk() -> None:
+    big = hiredis.pack_command((b"SADD", b"k", *[b"m"] * 20))
+    parser = RequestParser(FastReader(), LIMITS)
+    assert len(parser.feed(big + big)) == 2
+    parser.limits = UNAUTHENTICATED
+    assert parser.feed(b"*1\r\n$4\r\nPING\r\n") == [[b"PING"]]
+    assert parser.feed(big) == []
+    assert parser.error == "ERR Protocol error: unauthenticated multibulk length"
+
+
+@pytest.mark.parametrize(
+    "end", [b"*0\r\n", b"*1\r\n$4\r\nPI", b"*2\r\n$4\r\nECHO\r\n$9\r\n", b"$", b"\r\n"]
+)
+def test_what_is_whole_comes_out_whatever_the_chunk_ends_in(end: bytes) -> None:
+    whole = [[b"SADD", b"k", b"m"], [b"", b""], [b"*1\r\n", b"$0\r\n\r\n"]]
+    received = b"".join(hiredis.pack_command(tuple(words)) for words in whole)
+    for count in range(4):
+        parser = RequestParser(FastReader(), LIMITS)
+        assert parser.feed(b"*1\r\n$4\r\nPING\r\n") == [[b"PING"]]  # hiredis has the next chunk
+        assert parser.feed(received * count + end) == whole * count
+
+
 def test_inline_commands_and_empty_lines() -> None:
     received = b"\r\nPING\r\n  \r\nsadd k 'a b' \"c\"\n*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\nPING\r\n"
     expected = [[b"PING"], [b"sadd", b"k", b"a b", b"c"], [b"PING"], [b"PING"]]
