@@ -1,5 +1,6 @@
 """Gateways of the tests are forked from a process that has imported the program already: an import costs as much as
-many a test. They are processes of their own all the same, with their own sessions, environments and ends.
+many a test. They are processes of their own all the same, with their own sessions, environments and ends. So are those
+of another program in Python, which stands for another version (`GatewayProcess.program`).
 
 Run as a program this is that process: it takes requests on its standard input, a socket, and ends with it.
 """
@@ -9,6 +10,7 @@ import importlib
 import json
 import os
 import random
+import runpy
 import selectors
 import signal
 import socket
@@ -22,7 +24,6 @@ from typing import IO, Any
 from crdtcast.adapters.redis import cluster
 from tests.servers import AUDIT_EVENT
 
-_GATEWAY = (sys.executable, *cluster.PROGRAM, "gateway")
 _LARGEST = 1 << 20
 _ROOT = Path(__file__).parents[1]
 
@@ -85,9 +86,9 @@ class Nursery:
         self._process = subprocess.Popen(words, stdin=there, cwd=_ROOT)
         there.close()
 
-    def fork(self, arguments: Sequence[str], stderr: int) -> Forked:
-        """Start `crdtcast` with these arguments, in this process's environment."""
-        request = json.dumps([list(arguments), os.getcwd(), dict(os.environ)]).encode()
+    def fork(self, words: Sequence[str], stderr: int) -> Forked:
+        """Start what `python WORDS` does, `-m crdtcast …` or `FILE …`, in this process's environment."""
+        request = json.dumps([list(words), os.getcwd(), dict(os.environ)]).encode()
         read, write = os.pipe()
         ours, theirs = socket.socketpair()
         with theirs, self._one_by_one:
@@ -109,12 +110,12 @@ _start_child = cluster.start_child
 def start_child(words: Sequence[str], **options: Any) -> Any:
     """In the place of `cluster.start_child`: gateways are forked, all else is started."""
     global _nursery
-    if tuple(words[: len(_GATEWAY)]) != _GATEWAY or options.keys() != {"stdout", "stderr"}:
+    if words[0] != sys.executable or options.keys() != {"stdout", "stderr"}:
         return _start_child(words, **options)
     sys.audit(AUDIT_EVENT)
     if _nursery is None:
         _nursery = Nursery()
-    return _nursery.fork(words[3:], options["stderr"].fileno())
+    return _nursery.fork(words[1:], options["stderr"].fileno())
 
 
 def use() -> None:
@@ -185,8 +186,8 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
             ended.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
-def _run(arguments: list[str], directory: str, environment: dict[str, str]) -> None:
-    """In the child: become the program, as if it had just been started."""
+def _run(words: list[str], directory: str, environment: dict[str, str]) -> None:
+    """In the child: become the program, as if Python had just been started with these words."""
     from crdtcast.adapters.redis import faults
 
     os.environ.clear()
@@ -194,12 +195,15 @@ def _run(arguments: list[str], directory: str, environment: dict[str, str]) -> N
     os.chdir(directory)
     random.seed()
     importlib.reload(faults)  # it has read the environment
-    sys.argv = ["crdtcast", *arguments]
+    is_ours = tuple(words[:2]) == cluster.PROGRAM
+    sys.argv = ["crdtcast", *words[2:]] if is_ours else words
     code = 1
     try:
-        from crdtcast.__main__ import run
+        if is_ours:
+            from crdtcast.__main__ import run
 
-        run()
+            run()
+        runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
