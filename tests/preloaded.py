@@ -1,6 +1,6 @@
 """Gateways of the tests are forked from a process that has imported the program already: an import costs as much as
 many a test. They are processes of their own all the same, with their own sessions, environments and ends. So are those
-of another program in Python, which stands for another version (`GatewayProcess.program`).
+of another program in Python, which stands for another version (`GatewayProcess.program`), and operators' commands.
 
 Run as a program this is that process: it takes requests on its standard input, a socket, and ends with it.
 """
@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,13 +110,36 @@ _start_child = cluster.start_child
 
 def start_child(words: Sequence[str], **options: Any) -> Any:
     """In the place of `cluster.start_child`: gateways are forked, all else is started."""
-    global _nursery
     if words[0] != sys.executable or options.keys() != {"stdout", "stderr"}:
         return _start_child(words, **options)
+    return _fork(words[1:], options["stderr"].fileno())
+
+
+def _fork(words: Sequence[str], stderr: int) -> Forked:
+    global _nursery
     sys.audit(AUDIT_EVENT)
     if _nursery is None:
         _nursery = Nursery()
-    return _nursery.fork(words[1:], options["stderr"].fileno())
+    return _nursery.fork(words, stderr)
+
+
+def crdtcast(*words: str, timeout: float = 120.0) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the program to its end, and keep what it prints. Raises subprocess.TimeoutExpired."""
+    if sys.platform != "linux":
+        return subprocess.run(
+            [sys.executable, *cluster.PROGRAM, *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    with tempfile.TemporaryFile() as errors:
+        child = _fork((*cluster.PROGRAM, *words), errors.fileno())
+        with child.stdout:
+            printed = child.stdout.read()
+        code = child.wait(timeout)
+        errors.seek(0)
+        return subprocess.CompletedProcess(words, code, printed.decode(), errors.read().decode())
 
 
 def use() -> None:
@@ -135,7 +159,8 @@ def _serve() -> None:
     import ctypes
 
     import crdtcast.adapters.redis.cli
-    import crdtcast.cli  # noqa: F401
+    import crdtcast.cli
+    import crdtcast.service.operator_cli  # noqa: F401
 
     requests = socket.socket(fileno=os.dup(0))
     wake, woken = socket.socketpair()

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,6 +30,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.logcheck import check_logs
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
+from tests.preloaded import crdtcast
 
 LATER = (str(Path(__file__).with_name("later_program.py")),)
 BROKEN = (*LATER, "broken")
@@ -72,13 +71,7 @@ def format_of(region: Region) -> dict[str, Any]:
 def operator(cluster: LocalCluster, name: str, *words: str, code: int = 0) -> str:
     """What `crdtcast …` prints, asked of that gateway."""
     place = str(cluster.socket_of(name))
-    ran = subprocess.run(
-        [sys.executable, "-m", "crdtcast", *words, "--admin", place],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = crdtcast(*words, "--admin", place)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
 
