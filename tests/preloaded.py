@@ -1,5 +1,6 @@
 """Gateways of the tests are forked from a process that has imported the program already: an import costs as much as
-many a test. They are processes of their own all the same, with their own sessions, environments and ends.
+many a test. They are processes of their own all the same, with their own sessions, environments and ends. So are those
+of another program in Python, which stands for another version (`GatewayProcess.program`), and operators' commands.
 
 Run as a program this is that process: it takes requests on its standard input, a socket, and ends with it.
 """
@@ -9,11 +10,13 @@ import importlib
 import json
 import os
 import random
+import runpy
 import selectors
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +25,6 @@ from typing import IO, Any
 from crdtcast.adapters.redis import cluster
 from tests.servers import AUDIT_EVENT
 
-_GATEWAY = (sys.executable, *cluster.PROGRAM, "gateway")
 _LARGEST = 1 << 20
 _ROOT = Path(__file__).parents[1]
 
@@ -85,9 +87,9 @@ class Nursery:
         self._process = subprocess.Popen(words, stdin=there, cwd=_ROOT)
         there.close()
 
-    def fork(self, arguments: Sequence[str], stderr: int) -> Forked:
-        """Start `crdtcast` with these arguments, in this process's environment."""
-        request = json.dumps([list(arguments), os.getcwd(), dict(os.environ)]).encode()
+    def fork(self, words: Sequence[str], stderr: int) -> Forked:
+        """Start what `python WORDS` does, `-m crdtcast …` or `FILE …`, in this process's environment."""
+        request = json.dumps([list(words), os.getcwd(), dict(os.environ)]).encode()
         read, write = os.pipe()
         ours, theirs = socket.socketpair()
         with theirs, self._one_by_one:
@@ -108,13 +110,36 @@ _start_child = cluster.start_child
 
 def start_child(words: Sequence[str], **options: Any) -> Any:
     """In the place of `cluster.start_child`: gateways are forked, all else is started."""
-    global _nursery
-    if tuple(words[: len(_GATEWAY)]) != _GATEWAY or options.keys() != {"stdout", "stderr"}:
+    if words[0] != sys.executable or options.keys() != {"stdout", "stderr"}:
         return _start_child(words, **options)
+    return _fork(words[1:], options["stderr"].fileno())
+
+
+def _fork(words: Sequence[str], stderr: int) -> Forked:
+    global _nursery
     sys.audit(AUDIT_EVENT)
     if _nursery is None:
         _nursery = Nursery()
-    return _nursery.fork(words[3:], options["stderr"].fileno())
+    return _nursery.fork(words, stderr)
+
+
+def crdtcast(*words: str, timeout: float = 120.0) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the program to its end, and keep what it prints. Raises subprocess.TimeoutExpired."""
+    if sys.platform != "linux":
+        return subprocess.run(
+            [sys.executable, *cluster.PROGRAM, *words],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    with tempfile.TemporaryFile() as errors:
+        child = _fork((*cluster.PROGRAM, *words), errors.fileno())
+        with child.stdout:
+            printed = child.stdout.read()
+        code = child.wait(timeout)
+        errors.seek(0)
+        return subprocess.CompletedProcess(words, code, printed.decode(), errors.read().decode())
 
 
 def use() -> None:
@@ -134,7 +159,8 @@ def _serve() -> None:
     import ctypes
 
     import crdtcast.adapters.redis.cli
-    import crdtcast.cli  # noqa: F401
+    import crdtcast.cli
+    import crdtcast.service.operator_cli  # noqa: F401
 
     requests = socket.socket(fileno=os.dup(0))
     wake, woken = socket.socketpair()
@@ -185,8 +211,8 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
             ended.send(b"%d" % os.waitstatus_to_exitcode(status))
 
 
-def _run(arguments: list[str], directory: str, environment: dict[str, str]) -> None:
-    """In the child: become the program, as if it had just been started."""
+def _run(words: list[str], directory: str, environment: dict[str, str]) -> None:
+    """In the child: become the program, as if Python had just been started with these words."""
     from crdtcast.adapters.redis import faults
 
     os.environ.clear()
@@ -194,12 +220,15 @@ def _run(arguments: list[str], directory: str, environment: dict[str, str]) -> N
     os.chdir(directory)
     random.seed()
     importlib.reload(faults)  # it has read the environment
-    sys.argv = ["crdtcast", *arguments]
+    is_ours = tuple(words[:2]) == cluster.PROGRAM
+    sys.argv = ["crdtcast", *words[2:]] if is_ours else words
     code = 1
     try:
-        from crdtcast.__main__ import run
+        if is_ours:
+            from crdtcast.__main__ import run
 
-        run()
+            run()
+        runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:

@@ -69,6 +69,10 @@ class Schedule:
     actions: tuple[Action, ...]
     compressed: bool = False
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """For Hypothesis, which else tells for seconds how each part of a failing schedule was drawn."""
+        printer.text(repr(self))
+
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     """One of several strategies, each as often as its weight says (`one_of` drops repetitions)."""

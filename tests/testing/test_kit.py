@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.control import current_build_context
+from hypothesis.vendor.pretty import RepresentationPrinter
 
 import crdtcast.testing
 from crdtcast.datatypes import Arrived, AWSet, Entry
@@ -20,7 +23,7 @@ from crdtcast.testing import (
     check_every_order,
     run_schedule,
 )
-from crdtcast.testing.schedules import Deliver, Issue, Restart, Schedule, Stabilise
+from crdtcast.testing.schedules import Deliver, Issue, Restart, Schedule, Stabilise, schedules
 
 
 def test_a_message_is_deliverable_after_all_that_its_sender_had_delivered() -> None:
@@ -112,6 +115,18 @@ def test_a_failure_shrinks_to_the_shortest_schedule() -> None:
     assert "issues add('x') as" in steps
     assert "issues remove('x') as" in steps
     assert seed == "RemoveWins failed with seed=7"
+
+
+def test_hypothesis_shows_a_schedule_by_its_own_repr() -> None:
+    """How each part of it was drawn took ten times as long to write as its failure to find."""
+
+    @given(schedules(st.just(("add", "x"))))
+    def holds(schedule: Schedule) -> None:
+        printer = RepresentationPrinter(context=current_build_context())
+        printer.pretty(schedule)
+        assert printer.getvalue() == repr(schedule)
+
+    holds()
 
 
 def test_the_same_seed_gives_the_same_failure() -> None:

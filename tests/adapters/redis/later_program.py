@@ -1,7 +1,7 @@
 """Stands for a later version of the gateway: one effect more, of format level 2, and the command that writes it.
 
-    python -B later_program.py gateway …
-    python -B later_program.py broken gateway …    sends the new effect in level 1, which nobody may
+    python later_program.py gateway …
+    python later_program.py broken gateway …    sends the new effect in level 1, which nobody may
 
 `SADDLATER key member …` adds set members by the new effect. All else is what today's program does.
 """
@@ -10,7 +10,7 @@ import sys
 from types import MappingProxyType
 from typing import Any
 
-from crdtcast.adapters.redis import commands, effects
+from crdtcast.adapters.redis import effects, gateway
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands import table
 from crdtcast.adapters.redis.commands.table import Kind, Table
@@ -28,7 +28,7 @@ class Later(One):
 
 
 _encode, _decode = effects._encode, effects._decode
-_registered = commands.registered_table
+_registered = gateway.registered_table
 
 
 def encode(effect: Effect) -> list[Any]:
@@ -68,7 +68,7 @@ def become_later(level_of_it: int = LEVEL) -> None:
     effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
     effects.READS = Span(1, LEVEL)
     table._STATIC = (*table._STATIC, ("SADDLATER", Kind.WRITE, -3, (1, 1, 1), "set"))
-    commands.registered_table = registered_table
+    gateway.registered_table = registered_table
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,6 +30,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.logcheck import check_logs
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
+from tests.preloaded import crdtcast
 
 LATER = (str(Path(__file__).with_name("later_program.py")),)
 BROKEN = (*LATER, "broken")
@@ -72,13 +71,7 @@ def format_of(region: Region) -> dict[str, Any]:
 def operator(cluster: LocalCluster, name: str, *words: str, code: int = 0) -> str:
     """What `crdtcast …` prints, asked of that gateway."""
     place = str(cluster.socket_of(name))
-    ran = subprocess.run(
-        [sys.executable, "-m", "crdtcast", *words, "--admin", place],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = crdtcast(*words, "--admin", place)
     assert ran.returncode == code, ran.stdout + ran.stderr
     return ran.stdout + ran.stderr
 
@@ -284,16 +277,20 @@ class LaterCluster(OpenCluster):
         return super().begin(name, program=program, **options)
 
 
+def fill(cluster: OpenCluster, keys: int) -> None:
+    with RawClient(cluster["a"].gateway.port, TIMEOUT) as client:
+        client.pipeline([("SADD", f"s{number}", "x") for number in range(keys)])
+    verify(cluster, "abc")
+
+
 @pytest.fixture
 def later(tmp_path: Path) -> Iterator[LaterCluster]:
-    """Three members with keys for five slices of a copy; their event logs are checked."""
+    """Three members with a few keys; their event logs are checked."""
     logs = tmp_path / "logs"
     with LaterCluster(
         tmp_path, "abc", group="g", appendfsync="always", log_directory=logs
     ) as cluster:
-        with RawClient(cluster["a"].gateway.port, TIMEOUT) as client:
-            client.pipeline([("SADD", f"s{number}", "x") for number in range(5000)])
-        verify(cluster, "abc")
+        fill(cluster, 50)
         until(lambda: format_of(cluster["a"])["raisable"] == 2)
         yield cluster
     assert not check_logs([logs]).violations
@@ -335,7 +332,8 @@ def state_of(pid: int) -> str:
 def test_level_that_rises_in_the_middle_of_a_copy(
     later: LaterCluster, program: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The joiner stops by itself behind its second slice; the raise is decided meanwhile."""
+    """The joiner stops by itself behind its second slice of three; the raise is decided meanwhile."""
+    fill(later, 2500)
     monkeypatch.setenv("CRDTCAST_CRASH_AT", "copy-slice-written:2:STOP")
     joiner = later.begin("d", through="b", program=program)
     monkeypatch.delenv("CRDTCAST_CRASH_AT")

@@ -11,19 +11,14 @@ from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.configuration import load
+from tests.preloaded import crdtcast
 
 HERE = {"name": "eu", "state_dir": "/nowhere"}
 
 
 def operator(place: Path, *words: str, code: int = 0) -> str:
     """What `crdtcast …` prints, asked of the node at that socket."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "crdtcast", *words, "--admin", str(place)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    ran = crdtcast(*words, "--admin", str(place))
     assert ran.returncode == code, ran.stderr
     return ran.stdout + ran.stderr
 
