@@ -271,7 +271,7 @@ class ServerConnection:
         self._lose(f"an error on our side: {type(error).__name__}: {error}")
 
     def _on_event(self, mask: int) -> None:
-        if mask & WRITE:
+        if mask & WRITE and self._outgoing:  # an error of the connection wakes up both directions
             self._drain()
         if mask & READ:
             self._receive()

@@ -265,6 +265,9 @@ def test_a_snapshot_keeps_slots_that_are_tuples() -> None:
         def arrival(self, operation: Arrived) -> Arrival:
             return Arrival(leaves=((("key", (operation.args[0], 1)), None),))
 
+        def reentered(self, entry: Entry) -> None:
+            """Its slots are no elements."""
+
     crdt = Pairs()
     crdt.effect(["add", "x"], tag("a", 1))
     assert Pairs.restore(crdt.snapshot()).value == {("key", ("x", 1))} == crdt.value

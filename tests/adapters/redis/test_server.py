@@ -1,5 +1,7 @@
 """The connection to the server: pipelines of parsed and of unparsed replies on one stream."""
 
+import socket
+import struct
 from pathlib import Path
 from random import Random
 
@@ -106,3 +108,27 @@ def test_elements_of_an_array_stay_as_they_are() -> None:
         b"%1\r\n+k\r\n,1.5\r\n",
     ]
     assert elements(Raw(b"*0\r\n")) == []
+
+
+def test_a_connection_that_is_reset_while_nothing_is_sent_is_lost_with_the_reason() -> None:
+    """Its socket is readable and writable then, and there is nothing to write."""
+
+    async def main() -> None:
+        poller = Poller()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            ours = socket.create_connection(listener.getsockname())
+            ours.setblocking(False)
+            theirs, _ = listener.accept()
+        connection = ServerConnection(poller, ours, ServerAddress("127.0.0.1", 6379))
+        lost: list[ServerError] = []
+        connection.on_lost = lost.append
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(poller.run, lambda: None)
+                await connection.lost.wait()
+                nursery.cancel_scope.cancel()
+        assert "reset" in str(lost[0])
+
+    trio.run(main)
