@@ -16,7 +16,7 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
 )
 from crdtcast.group_state import Entry, Happened, pack_entry
-from crdtcast.hosting import TOO_OLD, Guest, Hosting
+from crdtcast.hosting import TOO_OLD, Guest, Hosting, crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
 from crdtcast.tags import Vector
@@ -101,6 +101,9 @@ class Contact(Hosting[_Guest]):
             self._answer(link, TOO_OLD)
             return
         engine = self._member.engine
+        if (unable := crowd(engine, frame.base)) is not None:
+            self._answer(link, unable)
+            return
         try:
             # What is reported stable has to have reached the application that is copied.
             self._member.settle()

@@ -23,7 +23,7 @@ from crdtcast.peers import Peer, PeerTable
 from crdtcast.tls import Tls
 from crdtcast.wire import NONCE_BYTES, NUMBERED_VERSION, Hello, Refusal, Welcome
 
-_REPEAT = 600.0
+REPEAT = 600.0
 """Seconds between two log lines about the same lasting trouble."""
 _DAY = 86_400.0
 
@@ -51,7 +51,7 @@ class Greeting(PeerTable):
         """
         self._host = host
         self._logger = logger
-        self._rarely = Throttle(logger, _REPEAT)
+        self._rarely = Throttle(logger, REPEAT)
         self._daily = Throttle(logger, _DAY)
         self._numbers = 0
         self._generation = 0

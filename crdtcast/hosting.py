@@ -9,18 +9,40 @@ from typing import Generic, TypeVar
 
 import trio
 
-from crdtcast.engine import Span
+from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import name_of
+from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.link import Link
 from crdtcast.wire_groups import PART_BYTES, Admit, Copy, Fetch, InGroup, Offer, Part, Unable
 
+MOST_UNHEARD = 2
+"""So many joiners that a member has let in may be unheard of before it lets another one in."""
 KEPT_SECONDS = 60.0
 """So long a joiner without a link is waited for."""
 FORGET = 0
 """The serial of a `Fetch` that asks for nothing: what was begun for us shall begin anew."""
 TOO_OLD = Unable(True, "this copy is too old by now: begin again")
 _FRAME_ROOM = 1024
+
+
+def crowd(engine: GroupEngine, base: str) -> Unable | None:
+    """Why one more joiner has to wait: others were let in by this member, and nothing has come of them. If they are
+    dead, each of them takes some of the living members' majority.
+    """
+    own = base_of(engine.me)
+    unheard = [
+        who
+        for who in engine.unheard
+        if (join := joined_by(who)) is not None and join[0] == own and base_of(who) != base
+    ]
+    if len(unheard) < MOST_UNHEARD:
+        return None
+    names = ", ".join(map(name_of, unheard))
+    return Unable(
+        True,
+        f"{engine.me} has let in {names}, and has heard nothing of them yet: it lets nobody else in before that. If "
+        f"they are dead, evict them (`crdtcast evict NAME`)",
+    )
 
 
 class Guest:

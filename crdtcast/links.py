@@ -18,7 +18,7 @@ import trio
 
 from crdtcast.admission import Admission, Visit
 from crdtcast.exceptions import RemoteProtocolError, SupersededError
-from crdtcast.greeting import Agreed, Greeting
+from crdtcast.greeting import REPEAT, Agreed, Greeting
 from crdtcast.handshake import Patience, Reason, Refused, patience
 from crdtcast.link import CLOSED_BY_PEER, STREAM_ERRORS, Gate, Link, LinkHost
 from crdtcast.logs import Throttle, cause_of
@@ -46,6 +46,9 @@ class Links(Greeting):
         self.gate = Gate()
         self._connect = connect
         self._quietly = Throttle(logger)
+        # Rooms of their own: what strangers say takes no line of a peer's.
+        self._strangers = Throttle(logger)
+        self._strangers_rarely = Throttle(logger, REPEAT)
         self._admission = Admission(options.max_handshakes, options.max_host_connections)
 
     def cut(self, name: str) -> None:
@@ -101,7 +104,7 @@ class Links(Greeting):
 
     async def accept(self, stream: trio.abc.Stream) -> None:
         """Serve one connection that somebody opened to us, to its end. Never raises."""
-        host = _host(_remote(stream))
+        host = host_of(stream)
         scope = trio.CancelScope()
         visit = Visit(host, scope.cancel)
         if not self._admission.enter(visit):
@@ -118,7 +121,7 @@ class Links(Greeting):
 
     def _turned_away(self, text: str) -> None:
         self.refusals["limit"] += 1
-        self._quiet("too many", logging.WARNING, text)
+        self._strangers.log(trio.current_time(), "too many", logging.WARNING, text)
 
     async def _dial(self, peer: Peer) -> Patience:
         address = peer.address
@@ -184,9 +187,8 @@ class Links(Greeting):
             if dialled is not None:
                 self._trouble(dialled, f"no link with {label}: {trouble}")
             else:
-                self._quiet(
-                    (_host(label), level), level, f"connection from {label} closed: {trouble}"
-                )
+                text = f"connection from {label} closed: {trouble}"
+                self._strangers.log(trio.current_time(), (_host(label), level), level, text)
         return verdict
 
     def _hint(self, dialled: Peer | None) -> str:
@@ -247,7 +249,7 @@ class Links(Greeting):
             if link.objection:
                 self._rarely.log(trio.current_time(), text, logging.ERROR, text, peer=link.name)
             else:
-                self._quiet(("down", link.name), level, text)
+                self._quietly.log(trio.current_time(), link.name, level, text)
         self._host.link_down(link)
 
     # What is said about it
@@ -271,10 +273,14 @@ class Links(Greeting):
             level = logging.DEBUG
         else:
             level = logging.INFO if verdict is Patience.RETRY else logging.ERROR
-        # The sentence is the key: the same trouble on another port is the same trouble.
-        self._rarely.log(
-            trio.current_time(), refusal.text, level, f"{by}: {refusal.text}", reason=refusal.reason
-        )
+        text, now = f"{by}: {refusal.text}", trio.current_time()
+        if dialled is None and not refused.trusted:
+            # A stranger chooses its words, and its port; its host and the reason are ours.
+            room, key = self._strangers_rarely, (_host(label), refusal.reason)
+        else:
+            # The sentence is the key: the same trouble on another port is the same trouble.
+            room, key = self._rarely, (refusal.text, refusal.reason)
+        room.log(now, key, level, text, reason=refusal.reason)
         return verdict
 
     def _trouble(self, peer: Peer, text: str) -> None:
@@ -283,9 +289,6 @@ class Links(Greeting):
             peer.error = text
             self._turn(peer, "down")
         self._rarely.log(trio.current_time(), peer.label, logging.WARNING, text, peer=peer.label)
-
-    def _quiet(self, key: object, level: int, text: str) -> None:
-        self._quietly.log(trio.current_time(), str(key), level, text)
 
 
 def _remote(stream: trio.abc.Stream) -> str:
@@ -300,3 +303,8 @@ def _remote(stream: trio.abc.Stream) -> str:
 
 def _host(remote: str) -> str:
     return remote.rpartition(":")[0]
+
+
+def host_of(stream: trio.abc.Stream) -> str:
+    """The host at the other end of a connection; empty if it has none."""
+    return _host(_remote(stream))

@@ -21,6 +21,7 @@ from crdtcast.exceptions import (
     EndedError,
     LocalProtocolError,
     NotReadyError,
+    StoreFullError,
 )
 from crdtcast.group_state import Happened
 from crdtcast.incarnation import member_named, name_of
@@ -138,6 +139,14 @@ class GroupMember(Living):
     def heal(self, name: str) -> None:
         """Undo `cut`."""
         self.channel.shared.heal(name)
+
+    def fullness(self) -> str | None:
+        """Why nothing more can be sent for what is not stable; None: there is room."""
+        try:
+            self._bound.check(self.engine)
+        except StoreFullError as error:
+            return str(error)
+        return None
 
     def evict(self, member: str, *, force: bool = False) -> Tag:
         """Start to cut off a member that is dead or out of reach, by its name or incarnation id.

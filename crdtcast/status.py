@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
     """One member, this one included. incarnation: None while none of that name is known. established:
-    its join is stable here. evicting: it is being evicted. reads: the lowest and the highest format level that its
-    program reads, as it said last; None where the members are fixed.
+    its join is stable here. unheard: it was let in, and nothing has come of it. evicting: it is being evicted.
+    reads: the lowest and the highest format level that its program reads, as it said last; None where the members are
+    fixed.
     """
 
     name: str
     incarnation: str | None
     witness: bool
     established: bool
+    unheard: bool
     evicting: bool
     linked: bool
     reads: tuple[int, int] | None = None
@@ -217,8 +219,12 @@ def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
 
 
 def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
-    """Names of those of whom something is lacking here, suspects apart."""
-    return sorted({name_of(who) or who for who in ahead(engine)} - suspects.keys())
+    """Names of those of whom something is lacking here, suspects apart, and former lives of this member, which will say
+    nothing any more.
+    """
+    return sorted(
+        {name_of(who) or who for who in ahead(engine)} - suspects.keys() - {name_of(engine.me)}
+    )
 
 
 def as_json(value: Any) -> dict[str, Any]:
@@ -270,13 +276,14 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
         return link is not None and link.state == "up"
 
     if isinstance(engine, GroupEngine):
-        established, victims = engine.established, engine.victims
+        established, victims, unheard = engine.established, engine.victims, engine.unheard
         return tuple(
             MemberStatus(
                 name_of(me),
                 me,
                 member.witness,
                 me in established,
+                me in unheard,
                 me in victims,
                 linked(me),
                 engine.span_of(me),
@@ -286,6 +293,8 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
     assert isinstance(engine, Engine)
     current = engine.members
     return tuple(
-        MemberStatus(name, current.get(name), False, name in current, False, linked(f"{name}."))
+        MemberStatus(
+            name, current.get(name), False, name in current, False, False, linked(f"{name}.")
+        )
         for name in engine.names
     )

@@ -36,10 +36,13 @@ class Watching:
             self._detector.heard(link.name, now if link.paused else link.last_heard)
         for change in self._detector.observe(now):
             if isinstance(change, Suspected):
+                live = len(names) - len(names & self._detector.suspects(now).keys())
                 self._logger.warning(
-                    "%s is silent for %.1f s: suspect",
+                    "%s is silent for %.1f s: suspect (%d members, %d live)",
                     change.peer,
                     change.silence,
+                    len(names),
+                    live,
                     extra={"peer": change.peer},
                 )
             else:

@@ -14,8 +14,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from crdtcast.status import Status
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 _GAUGES = {
     "pending": "Messages that wait for what they depend on",
     "unstable": "Messages that are delivered and not known to be delivered everywhere",
@@ -92,6 +90,7 @@ class StatusCollector:
             if each.most_bytes is not None:
                 most.add_metric([each.node, each.group], each.most_bytes)
         yield most
+        yield from self._of_members()
         yield from self._of_formats()
         yield from self._of_comparison()
         yield from self._of_peers()
@@ -106,6 +105,25 @@ class StatusCollector:
             gauge = GaugeMetricFamily(f"crdtcast_{key}", about, labels=labels)
             gauge.add_metric(self._labels, value)
             yield gauge
+
+    def _of_members(self) -> Iterator[Metric]:
+        labels = ["node", "group"]
+        members = GaugeMetricFamily("crdtcast_members", "Members of the group", labels=labels)
+        live = GaugeMetricFamily(
+            "crdtcast_members_live", "Members that are heard, this one included", labels=labels
+        )
+        unheard = GaugeMetricFamily(
+            "crdtcast_members_unheard",
+            "Members that were let in and of which nothing has come",
+            labels=labels,
+        )
+        for each in self._statuses:
+            silent = {suspect.name for suspect in each.suspects}
+            alive = sum(member.name not in silent for member in each.members)
+            members.add_metric([each.node, each.group], len(each.members))
+            live.add_metric([each.node, each.group], alive)
+            unheard.add_metric([each.node, each.group], sum(m.unheard for m in each.members))
+        yield from (members, live, unheard)
 
     def _of_formats(self) -> Iterator[Metric]:
         labels = ["node", "group"]

@@ -267,9 +267,11 @@ class Committer:
         self._relay.go_on()
 
     @property
-    def refusing(self) -> bool:
-        """Whether the server has been away for so long that clients get errors."""
-        return self._refusal is not None
+    def refusal(self) -> str | None:
+        """Why clients get errors for their writes, whatever these are: the server has been away for too long, or takes
+        none.
+        """
+        return None if self._refusal is None else str(self._refusal)
 
     def _settle(self, commit: Commit, state: StoredState) -> None:
         """Answer the commit that was cut off, once and honestly: the stored vector tells whether it was applied."""

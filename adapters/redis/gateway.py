@@ -322,7 +322,7 @@ class Gateway:
                     said = str(error)
                     self._log.error("%s; trying again until it answers", error)
                 answers = isinstance(error, ServerReadOnlyError)
-                if self.committer.refusing or answers:
+                if self.committer.refusal is not None or answers:
                     self.committer.refuse(str(error), reads=answers)
                 await trio.sleep(backoff.next_delay())
                 continue
@@ -349,7 +349,7 @@ class Gateway:
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
         """Clients wait a moment for the server to come back, then they are told."""
         await trio.sleep(_CLIENTS_WAIT_SECONDS)
-        if self._connection is lost and not self.committer.refusing:
+        if self._connection is lost and self.committer.refusal is None:
             self.committer.refuse(str(lost.error), reads=False)
 
     async def _attach(self, connection: ServerConnection) -> None:

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.slices import Ending, Row, Slice, reads_of
 from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, pack_entry
-from crdtcast.hosting import Guest, Hosting
+from crdtcast.hosting import Guest, Hosting, crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
 from crdtcast.wire_groups import Admit, Unable
@@ -182,6 +182,9 @@ class Giver(Hosting[_Guest]):
         committer = self._gateway.committer
         engine = committer.engine
         assert isinstance(engine, GroupEngine)
+        if (unable := crowd(engine, frame.base)) is not None:
+            self._answer(guest.link, unable)
+            return
         try:
             named = whose_place(engine, frame.base, frame.replaces, self._peers.channel.here)
             admission = engine.admit(

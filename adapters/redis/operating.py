@@ -16,6 +16,8 @@ from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, NotReadyError
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
+from crdtcast.service.administered import Departure
+from crdtcast.service.run import departed
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
 from crdtcast.tags import Tag
@@ -43,10 +45,7 @@ class Operated:
     def status(self) -> Status:
         return self._probes.status()
 
-    def ready(self) -> bool:
-        return self._probes.ready()
-
-    def waits_for(self) -> str:
+    def waits_for(self) -> str | None:
         return self._probes.waits_for()
 
     @property
@@ -56,14 +55,15 @@ class Operated:
             raise NotReadyError(not_in(self._gateway))
         return self
 
-    async def leave(self) -> bool:
-        """Whether all that it had is with the others."""
+    async def leave(self) -> Departure:
         belonging = self._belonging
         self._answers = self._answers or trio.Event()
         with trio.move_on_after(self.settings.leave_seconds) as scope:
             belonging.leave()
             await belonging.left.wait()
-        return not scope.cancelled_caught
+        if not scope.cancelled_caught:
+            return Departure(True)
+        return departed(belonging.engine, self._gateway.endpoint.links().up)
 
     def stop(self) -> None:
         if self._answers is not None:

@@ -9,8 +9,9 @@ import trio
 from crdtcast.exceptions import NotReadyError
 from crdtcast.listening import listen
 from crdtcast.options import Address
+from crdtcast.readiness import Readiness
 from crdtcast.service.probes import Probes
-from crdtcast.status import Status, is_caught_up, status
+from crdtcast.status import Status, status
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
@@ -23,25 +24,21 @@ class GatewayProbes:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._caught_up = ""
+        self._readiness = Readiness()
 
-    def ready(self) -> bool:
+    def waits_for(self) -> str | None:
         """(For `Probes`.)"""
-        runtime = self._gateway.runtime
-        if runtime is None or not self._gateway.committer.serving:
-            return False
-        engine = runtime.driven()
-        if self._caught_up != engine.me and is_caught_up(
-            engine, self._gateway.endpoint.watching().suspects
-        ):
-            self._caught_up = engine.me
-        return self._caught_up == engine.me
-
-    def waits_for(self) -> str:
-        """(For `Probes`.)"""
-        if not self._gateway.committer.serving:
-            return f"the server {self._gateway.options.server} does not answer"
-        return "not caught up yet"
+        gateway = self._gateway
+        if gateway.runtime is None:
+            return not_in(gateway)
+        if (refusal := gateway.committer.refusal) is not None:
+            return refusal
+        if not gateway.committer.serving:
+            return f"the server {gateway.options.server} does not answer"
+        endpoint = gateway.endpoint
+        return self._readiness.obstacle(
+            gateway.runtime.driven(), endpoint.watching().suspects, endpoint.status()
+        )
 
     def status(self) -> Status:
         """(For `Probes`.)"""
@@ -84,9 +81,7 @@ async def serve_probes(
     """Until cancelled; with `nursery.start`, returns the address. ConfigurationError: it is taken."""
     listeners = await listen(address)
     options = gateway.options.node
-    serve = Probes(
-        options.name, options.group, ready=own.ready, waits_for=own.waits_for, status=own.status
-    ).serve
+    serve = Probes(options.name, options.group, waits_for=own.waits_for, status=own.status).serve
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, serve, listeners)
         task_status.started(listeners[0].socket.getsockname()[:2])

@@ -82,6 +82,22 @@ class GroupEngine(MembershipChanges):
         return self._membership.established(self._stability.stable)
 
     @property
+    def unheard(self) -> tuple[str, ...]:
+        """Members that were let in and of which nothing has come: they may have died on their way."""
+        established = self.established
+        return tuple(
+            who
+            for who, peer in sorted(self._peers.items())
+            if who not in established and not peer.met and peer.last is None
+        )
+
+    def leave_waits_for(self) -> list[str]:
+        """Who has still to acknowledge what this member had when it left; empty before that."""
+        if self._farewell is None:
+            return []
+        return self._farewell.waiting_for(self._membership.members.keys(), self._lacking)
+
+    @property
     def victims(self) -> frozenset[str]:
         """Members that are to be evicted and have not been yet."""
         return frozenset(self._membership.evictions)

@@ -108,8 +108,8 @@ class Admin:
     async def _status(self, asked: Asked) -> Any:
         process = self._process
         found = as_json(process.status())
-        found["ready"] = process.ready()
-        found["waits_for"] = None if found["ready"] else process.waits_for()
+        found["waits_for"] = process.waits_for()
+        found["ready"] = found["waits_for"] is None
         return found | self._more_of_status()
 
     def _more_of_status(self) -> Asked:
@@ -141,11 +141,24 @@ class Admin:
         left = sorted(map(name_of, member.engine.members))
         if not before & member.engine.members.keys():
             return {"evicted": sorted(before), "members": left}
-        others = ", ".join(each for each in left if each not in map(name_of, before))
-        raise LocalProtocolError(
-            f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a "
-            "majority. It goes on when they are back; evict those that are gone, too, or use --force, "
-            "which does without a majority"
+        raise LocalProtocolError(self._why_not_evicted(victim, before))
+
+    def _why_not_evicted(self, victim: str, before: set[str]) -> str:
+        """What an eviction waits for, and what an operator can do."""
+        engine = self._process.member.engine
+        members = set(map(name_of, engine.members))
+        silent = members & {suspect.name for suspect in self._process.status().suspects}
+        unheard = sorted(map(name_of, engine.unheard))
+        others = ", ".join(sorted(members - set(map(name_of, before))))
+        wait = f"of {len(members)} members {len(members - silent)} are live"
+        if unheard:
+            wait += f"; {', '.join(unheard)} were let in and never heard of"
+        gone = sorted((silent | set(unheard)) - set(map(name_of, engine.victims)))
+        todo = f"evict {', '.join(gone)}, too" if gone else "wait until more of them are back"
+        return (
+            f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a majority "
+            f"({wait}). It goes on when they are back; {todo}, or use --force once for each that is gone, which "
+            "does without a majority"
         )
 
     async def _raise(self, asked: Asked) -> Any:
@@ -171,14 +184,14 @@ class Admin:
 
     async def _leave(self, asked: Asked) -> Any:
         member = self._process.member
-        left = await self._process.leave()
+        departure = await self._process.leave()
         self._ends = True  # not before: it may be refused, and others may ask meanwhile
-        if not left:
+        if not departure.done:
             raise LocalProtocolError(
                 f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "
                 "the others take it for dead: evict it there"
             )
-        return {"left": member.incarnation}
+        return {"left": member.incarnation, "silent": list(departure.silent)}
 
     async def _stop(self, asked: Asked) -> Any:
         self._ends = True

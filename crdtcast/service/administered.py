@@ -1,6 +1,6 @@
 """What the admin socket has to know of the process behind it: of a node, and of a gateway."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from crdtcast.engine import GroupEngine
 from crdtcast.status import Status
@@ -30,6 +30,15 @@ class Membership(Protocol):
     def heal(self, name: str) -> None: ...
 
 
+class Departure(NamedTuple):
+    """How a leave has ended. done: some member that goes on has all that the leaver had. silent: members out of reach
+    that have not acknowledged it; they get it from the others when they are back.
+    """
+
+    done: bool
+    silent: tuple[str, ...] = ()
+
+
 class Administered(Protocol):
     """The process. `member` raises NotReadyError until it is one."""
 
@@ -38,7 +47,8 @@ class Administered(Protocol):
     @property
     def member(self) -> Membership: ...
     def status(self) -> Status: ...
-    def ready(self) -> bool: ...
-    def waits_for(self) -> str: ...
-    async def leave(self) -> bool: ...
+    def waits_for(self) -> str | None:
+        """Why clients should not be sent there; None: they should."""
+
+    async def leave(self) -> Departure: ...
     def stop(self) -> None: ...

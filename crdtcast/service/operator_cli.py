@@ -160,7 +160,7 @@ def evict(member: str, force: bool, yes: bool, seconds: float, as_json: bool, **
 @as_json
 def leave(as_json: bool, **where: Any) -> None:
     """Let a node leave its group, in order, and stop: the others have all that it had."""
-    _print(Where(**where).ask("leave"), as_json, lambda f: f"{f['left']} has left, and stops")
+    _print(Where(**where).ask("leave"), as_json, views.departure)
 
 
 @click.command()

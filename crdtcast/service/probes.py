@@ -5,23 +5,31 @@ from typing import TypeAlias
 
 import trio
 
+from crdtcast.admission import Admission, Visit
 from crdtcast.exceptions import NotReadyError
 from crdtcast.link import STREAM_ERRORS
+from crdtcast.links import host_of
 from crdtcast.status import Status
 
 _LONGEST = 8192
 _PATIENCE = 5.0
+_MOST_CONNECTIONS = 64
+"""At a time; beyond that the oldest one of the host that has most of them gives way."""
+_FRESH = 1.0
+"""Seconds for which a page of metrics is given again instead of a new one."""
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
 _REASONS |= {501: "Not Implemented", 503: "Service Unavailable"}
 _TEXT = "text/plain; charset=utf-8"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of metrics, in Prometheus's text format."""
 
 
 Gauges: TypeAlias = Mapping[str, tuple[str, float]]
 
 
 class Probes:
-    """Answers for one process. node, group: their names. ready: whether clients should be sent here;
-    waits_for: why not. status: may raise NotReadyError as long as there is none. gauges: further ones,
+    """Answers for one process. node, group: their names. waits_for: why clients should not be sent here; None: they
+    should. status: may raise NotReadyError as long as there is none. gauges: further ones,
     name -> sentence and value.
     """
 
@@ -30,22 +38,27 @@ class Probes:
         node: str,
         group: str,
         *,
-        ready: Callable[[], bool],
-        waits_for: Callable[[], str],
+        waits_for: Callable[[], str | None],
         status: Callable[[], Status],
         gauges: Callable[[], Gauges] = dict,
     ) -> None:
         self._node = node
         self._group = group
         self._gauges = gauges
-        self._ready = ready
         self._waits_for = waits_for
         self._status = status
+        self._admission = Admission(_MOST_CONNECTIONS, 2 * _MOST_CONNECTIONS)
+        self._page: tuple[float, bytes] | None = None
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """One connection, to its end. Never raises."""
+        patience = trio.move_on_after(_PATIENCE)
+        visit = Visit(host_of(stream), patience.cancel)
+        entered = self._admission.enter(visit)
         try:
-            with trio.move_on_after(_PATIENCE):
+            if not entered:
+                return
+            with patience:
                 head = await _head(stream)
                 code, kind, body = self._answer(head)
                 lines = [
@@ -58,6 +71,8 @@ class Probes:
         except STREAM_ERRORS:
             pass
         finally:
+            if entered:
+                self._admission.leave(visit)
             await trio.aclose_forcefully(stream)
 
     def _answer(self, head: bytes) -> tuple[int, str, bytes]:
@@ -71,14 +86,20 @@ class Probes:
         if path == b"/live":
             return 200, _TEXT, b"live\n"
         if path == b"/ready":
-            if self._ready():
-                return 200, _TEXT, b"ready\n"
-            return 503, _TEXT, f"{self._waits_for()}\n".encode()
+            obstacle = self._waits_for()
+            return (
+                (200, _TEXT, b"ready\n")
+                if obstacle is None
+                else (503, _TEXT, f"{obstacle}\n".encode())
+            )
         if path == b"/metrics":
             return self._metrics()
         return 404, _TEXT, b"there are /live, /ready and /metrics\n"
 
     def _metrics(self) -> tuple[int, str, bytes]:
+        now = trio.current_time()
+        if self._page is not None and now - self._page[0] < _FRESH:
+            return 200, CONTENT_TYPE, self._page[1]
         try:
             from crdtcast.integrations import prometheus
         except ModuleNotFoundError:
@@ -87,10 +108,11 @@ class Probes:
             statuses = [self._status()]
         except NotReadyError:
             statuses = []
-        extra = {"ready": ("Whether clients should be sent here", float(self._ready()))}
+        extra = {"ready": ("Whether clients should be sent here", float(self._waits_for() is None))}
         extra |= self._gauges()
         body = prometheus.page(statuses, extra, node=self._node, group=self._group)
-        return 200, prometheus.CONTENT_TYPE, body
+        self._page = now, body
+        return 200, CONTENT_TYPE, body
 
 
 async def _head(stream: trio.abc.Stream) -> bytes:

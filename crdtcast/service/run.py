@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 import trio
@@ -13,16 +13,19 @@ from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.fresh import wall_clock_ms
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
+from crdtcast.incarnation import name_of
 from crdtcast.journal import FileJournal
 from crdtcast.listening import listen
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, format_address, parse_address
+from crdtcast.readiness import Readiness
 from crdtcast.service import sockets
+from crdtcast.service.administered import Departure
 from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
-from crdtcast.status import Status, is_caught_up, lacking, status
+from crdtcast.status import Status, status
 
 _LARGE = 2**20
 """Bytes of a copy from which its progress is told in the log."""
@@ -55,7 +58,7 @@ class NodeProcess:
         self._member: GroupMember | None = None
         self._stop = trio.Event()
         self._scope = trio.CancelScope()
-        self._caught_up = ""
+        self._readiness = Readiness()
 
     # Looking in
 
@@ -92,18 +95,20 @@ class NodeProcess:
             most_bytes=self.settings.store_most_bytes,
         )
 
-    def waits_for(self) -> str:
-        """Why it is not `ready`, for people."""
+    def waits_for(self) -> str | None:
+        """Why clients should not be sent here, for people; None: they should."""
         try:
             member = self.member
         except NotReadyError as error:
             return str(error)
-        if self._stop.is_set() or not member.standing.can_send:
-            standing = "about to stop" if self._stop.is_set() else member.standing.value
-            return f"node {self.settings.name!r} is {standing}"
-        suspects = member.channel.shared.watching().suspects
-        names = ", ".join(lacking(member.engine, suspects)) or "what has come"
-        return f"node {self.settings.name!r} has not caught up yet with {names}"
+        if self._stop.is_set():
+            return f"node {self.settings.name!r} is about to stop"
+        if self.replica is not None and self.replica.shelf.torn:
+            return f"a type of node {self.settings.name!r} has failed: look into its log"
+        if (full := member.fullness()) is not None:
+            return full
+        shared = member.channel.shared
+        return self._readiness.obstacle(member.engine, shared.watching().suspects, shared.status())
 
     def gauges(self) -> Gauges:
         """Metrics that there are before it is a member, too."""
@@ -117,21 +122,6 @@ class NodeProcess:
         """Return when all that was done so far is in the journal; at once without one."""
         if self._journal is not None:
             await self.member.wait_durable()
-
-    def ready(self) -> bool:
-        """Whether clients should be sent here: it has caught up once in its present incarnation, and
-        is neither leaving nor cut off.
-        """
-        member = self._member
-        if member is None or self._stop.is_set():
-            return False
-        if not member.standing.can_send:
-            return False
-        if self._caught_up != member.incarnation and is_caught_up(
-            member.engine, member.channel.shared.watching().suspects
-        ):
-            self._caught_up = member.incarnation
-        return self._caught_up == member.incarnation
 
     # Life
 
@@ -165,7 +155,6 @@ class NodeProcess:
             probes = Probes(
                 settings.name,
                 settings.group,
-                ready=self.ready,
                 waits_for=self.waits_for,
                 status=self.status,
                 gauges=self.gauges,
@@ -183,11 +172,14 @@ class NodeProcess:
             self._scope.cancel()
         self._stop.set()
 
-    async def leave(self) -> bool:
-        """Leave the group; whether all that this member had is with the others. `stop` is to follow."""
+    async def leave(self) -> Departure:
+        """Leave the group, for as long as the settings say. `stop` is to follow."""
+        member = self.member
         with trio.move_on_after(self.settings.leave_seconds) as scope:
-            await self.member.leave()
-        return not scope.cancelled_caught
+            await member.leave()
+        if not scope.cancelled_caught:
+            return Departure(True)
+        return departed(member.engine, member.channel.shared.links().up)
 
     def _group_options(self) -> dict[str, Any]:
         settings = self.settings
@@ -228,7 +220,13 @@ class NodeProcess:
         if not self.settings.leave_on_stop or member.standing is Standing.LEFT:
             return
         try:
-            if not await self.leave():
+            departure = await self.leave()
+            if departure.silent:
+                self._logger.warning(
+                    "left; %s did not acknowledge it, being out of reach",
+                    ", ".join(departure.silent),
+                )
+            elif not departure.done:
                 self._logger.warning(
                     "not left within %g s: the others take this node for dead, evict it there",
                     self.settings.leave_seconds,
@@ -246,6 +244,15 @@ class NodeProcess:
 
 def _tenth(here: int, of: int) -> int:
     return 10 * here // of if of else 0
+
+
+def departed(engine: GroupEngine, linked: Container[str]) -> Departure:
+    """How a leave has ended that has waited for long enough. linked: names of those that can be reached."""
+    silent = {name_of(who) for who in engine.leave_waits_for()}
+    others = set(map(name_of, engine.members)) - silent
+    if not others or any(name in linked for name in silent):
+        return Departure(False)
+    return Departure(True, tuple(sorted(silent)))
 
 
 class Evicting(Protocol):

@@ -156,7 +156,9 @@ def members(found: list[Answer]) -> str:
         said = []
         if member["witness"]:
             said.append("witness")
-        if not member["established"]:
+        if member["unheard"]:
+            said.append("let in, never heard of")
+        elif not member["established"]:
             said.append("not known to all yet")
         if member["evicting"]:
             said.append("being evicted")
@@ -168,6 +170,17 @@ def members(found: list[Answer]) -> str:
 
     rows = ((m["name"], m["incarnation"] or "-", remarks(m)) for m in found)
     return table(("member", "incarnation", ""), rows)
+
+
+def departure(found: Answer) -> str:
+    """What `crdtcast leave` prints."""
+    said = f"{found['left']} has left, and stops"
+    if found["silent"]:
+        said += (
+            f"; {', '.join(found['silent'])} did not acknowledge it, being out of reach: what is lacking there comes "
+            "from the others"
+        )
+    return said
 
 
 def verification(found: Answer) -> str:

@@ -50,7 +50,7 @@ Asking = Callable[[bytes], Awaitable[dict[str, Any]]]
 
 
 async def until_ready(process: NodeProcess) -> None:
-    while not process.ready():  # noqa: ASYNC110 (it tells nobody)
+    while process.waits_for() is not None:  # noqa: ASYNC110 (it tells nobody)
         await trio.sleep(0.001)
 
 
@@ -88,7 +88,7 @@ def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str
         for request in asked:
             answer = await ask(json.dumps(request).encode())
             assert answer["ok"] or answer["error"].count("\n") == 0
-        assert process.ready()
+        assert process.waits_for() is None
 
     node_with(talk)
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused_with_one_line(line: str, expected: str) -> No
     async def talk(process: NodeProcess, ask: Asking) -> None:
         answer = await ask(line.encode())
         assert answer["ok"] is False and expected in answer["error"]
-        assert process.ready()
+        assert process.waits_for() is None
 
     assert len(line) < LONGEST
     node_with(talk)

@@ -28,7 +28,6 @@ async def scraped(process: NodeProcess, path: str) -> str:
     probes = Probes(
         process.settings.name,
         process.settings.group,
-        ready=process.ready,
         waits_for=process.waits_for,
         status=process.status,
         gauges=process.gauges,

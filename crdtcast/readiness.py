@@ -1,0 +1,50 @@
+"""Whether clients should be sent to a process, and why not: one answer for nodes and gateways."""
+
+from collections.abc import Mapping
+
+from crdtcast.engine import GroupEngine
+from crdtcast.engine.core import Core
+from crdtcast.incarnation import name_of
+from crdtcast.peers import LinkStatus
+from crdtcast.status import is_caught_up, lacking
+from crdtcast.watching import member_names
+
+
+class Readiness:
+    """Of one process, which is ready once it has caught up in its present incarnation, as long as it takes writes and
+    not every other member refuses it. A member that is cut off stays ready: it goes on by itself.
+    """
+
+    def __init__(self) -> None:
+        self._caught_up = ""
+
+    def obstacle(
+        self, engine: Core, suspects: Mapping[str, object], links: Mapping[str, LinkStatus]
+    ) -> str | None:
+        """Why clients should not be sent here; None: they should. suspects, links: by name."""
+        if isinstance(engine, GroupEngine):
+            if not engine.standing.can_send:
+                return f"{engine.me} is {engine.standing.value}"
+            if engine.outdated is not None:
+                return engine.outdated_text()
+        if self._caught_up != engine.me:
+            if not is_caught_up(engine, suspects):
+                return _not_caught_up(engine, suspects)
+            self._caught_up = engine.me
+        return _refused_by_all(engine, links)
+
+
+def _not_caught_up(engine: Core, suspects: Mapping[str, object]) -> str:
+    waits = ", ".join(lacking(engine, suspects))
+    pending = engine.counters().pending
+    if not waits and pending:
+        return f"{engine.me} has {pending:,} messages that wait for others: `crdtcast status` says whose"
+    return f"{engine.me} has not caught up yet with {waits or 'what has come'}"
+
+
+def _refused_by_all(engine: Core, links: Mapping[str, LinkStatus]) -> str | None:
+    others = [links.get(name) for name in sorted(member_names(engine) - {name_of(engine.me)})]
+    refused = [link for link in others if link is not None and link.state == "refused"]
+    if not refused or len(refused) < len(others):
+        return None
+    return f"all other members refuse {engine.me}: {refused[0].error}"

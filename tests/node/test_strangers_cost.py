@@ -1,0 +1,69 @@
+"""What strangers may cost: no line of the log that is about a peer, and two places of members for each contact."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast.hosting import crowd
+from crdtcast.incarnation import base_of, name_of
+from crdtcast.wire import Hello, encode
+from tests.node.group_support import Host, world
+from tests.node.network import eventually, group, incarnation, simulated
+
+HELLO = Hello(group="default", name="b", incarnation=incarnation("b"), process=b"stranger")
+
+
+@simulated
+@pytest.mark.parametrize("says", ["hello", "nonsense"])
+async def test_a_thousand_strangers_silence_no_line_about_peers(
+    says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with group("a", "b", node={"a": {"logger": logging.getLogger("a")}}) as (_, members):
+        a = members["a"]
+        await eventually(lambda: a.linked() == {"b"})
+        caplog.clear()
+        for number in range(1100):
+            name = f"zz{number}"
+            hello = replace(HELLO, name=name, incarnation=incarnation(name))
+            near, far = trio.testing.memory_stream_pair()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(a.node.links().accept, far)
+                await near.send_all(encode(hello) if says == "hello" else b"GET /%d" % number)
+                await near.aclose()
+        assert len([r for r in caplog.records if r.name == "a"]) <= 2
+        a.node.cut("b")
+        assert any("link with b is down" in line for line in caplog.messages)
+
+
+@simulated
+async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() -> None:
+    async with world("a", "b", "c") as present:
+        a, b = present.hosts["a"], present.hosts["b"]
+        await eventually(lambda: a.up.engine.unheard == b.up.engine.unheard == ())
+        for name in ("d", "e"):  # they ask to be let in, and are never heard of again
+            engine = a.up.engine
+            engine.admit(
+                incarnation(name),
+                covered=dict(engine.vector),
+                copied_from=engine.me,
+                reads=engine.reads,
+            )
+            a.up._tell()
+        assert {name_of(i) for i in a.up.engine.unheard} == {"d", "e"}
+        unable = crowd(a.up.engine, "f.1")
+        assert unable is not None and unable.later and "has let in d, e" in unable.text
+        assert crowd(a.up.engine, base_of(a.up.engine.unheard[0])) is None  # it asks again
+        assert crowd(b.up.engine, "f.1") is None
+        await (await present.start("f", "a")).join()
+        await eventually(lambda: {"d", "e", "f"} <= names(b))
+        for name in ("d", "e"):
+            a.up.evict(name)
+        await eventually(lambda: names(a) == names(b) == {"a", "b", "c", "f"})
+        assert a.up.engine.unheard == ()
+
+
+def names(host: Host) -> set[str]:
+    return set(map(name_of, host.up.engine.members))

@@ -1,0 +1,135 @@
+"""`/ready` and `leave` say what is true, and a crowd at the metrics port keeps no probe out."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+import trio.testing
+
+from crdtcast.engine import Engine, GroupEngine
+from crdtcast.exceptions import NotReadyError, StoreFullError
+from crdtcast.peers import LinkStatus
+from crdtcast.readiness import Readiness
+from crdtcast.service.administered import Departure
+from crdtcast.service.probes import Probes
+from crdtcast.service.run import departed
+from tests.node.group_support import world
+from tests.node.network import eventually, simulated
+from tests.operations.test_requests import until_ready
+from tests.operations.test_run import node, scraped
+
+
+def link(state: str, error: str | None = None) -> LinkStatus:
+    return LinkStatus(state, 1.0, "", None, error, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("links", "obstacle"),
+    [
+        ({"b": link("refused", "different shared secrets"), "c": link("refused")}, "different"),
+        ({"b": link("refused", "different shared secrets"), "c": link("down")}, None),
+        ({"b": link("down"), "c": link("dialling")}, None),
+        ({"b": link("refused")}, None),
+        ({}, None),
+    ],
+)
+def test_a_member_is_not_ready_once_all_others_refuse_it(
+    links: dict[str, LinkStatus], obstacle: str | None
+) -> None:
+    engine = Engine("a.1", ["a", "b", "c"])
+    found = Readiness().obstacle(engine, {"b": 1, "c": 1}, links)
+    assert found is None if obstacle is None else obstacle in str(found)
+
+
+def test_nobody_waits_for_its_own_former_life() -> None:
+    engine = GroupEngine.found("a.2", ["a.1", "a.2", "b.1"])
+    assert Readiness().obstacle(engine, {"b": 1}, {}) is None
+    assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
+
+
+@simulated
+async def test_a_leave_is_done_though_somebody_out_of_reach_does_not_say_so() -> None:
+    async with world("a", "b", "c") as present:
+        a, b, c = (present.hosts[name] for name in "abc")
+        c.die()
+        await eventually(lambda: set(b.node.watching().suspects) == {"c"})
+        with trio.move_on_after(30):
+            await b.up.leave()
+        assert departed(b.up.engine, b.node.watching().suspects) == Departure(True, ("c",))
+        assert {i[0] for i in a.up.engine.members} == {"a", "c"}
+
+
+@simulated
+async def test_a_leave_that_a_live_member_has_not_acknowledged_is_not_done() -> None:
+    async with world("a", "b", "c") as present:
+        b = present.hosts["b"]
+        present.cut("b")
+        with trio.move_on_after(1):
+            await b.up.leave()
+        assert departed(b.up.engine, b.node.links().up) == Departure(False)  # no one has it
+        assert departed(b.up.engine, {"c"}) == Departure(False)  # one may still say so
+
+
+def test_a_node_that_refuses_every_write_is_not_ready(tmp_path: Path) -> None:
+    async def main() -> None:
+        eu = node(tmp_path, "eu", found=True, store_memory_bytes=1000, store_most_bytes=20_000)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(eu.run)
+            await until_ready(eu)
+            host, port = eu.member.address
+            us = node(tmp_path, "us", join=(f"{host}:{port}",))
+            nursery.start_soon(us.run)
+            await until_ready(us)
+            us.stop()
+            with pytest.raises(StoreFullError):
+                while True:
+                    eu.objects().perform(("x", "register_lww"), "assign", "x" * 1000)
+                    await trio.lowlevel.checkpoint()
+            assert "the most it may" in await scraped(eu, "/ready")
+            eu.stop()
+
+    trio.run(main)
+
+
+def crowded(status: Any) -> Probes:
+    return Probes("a", "g", waits_for=lambda: None, status=status)
+
+
+@simulated
+async def test_connections_that_say_nothing_keep_no_probe_out() -> None:
+    probes = crowded(lambda: None)
+    silent = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(500):
+            near, far = trio.testing.memory_stream_pair()
+            silent.append(near)
+            nursery.start_soon(probes.serve, far)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(nursery.child_tasks) <= 64
+        near, far = trio.testing.memory_stream_pair()
+        nursery.start_soon(probes.serve, far)
+        await near.send_all(b"GET /live HTTP/1.1\r\n\r\n")
+        assert b"200 OK" in b"".join([piece async for piece in near])
+
+
+@simulated
+async def test_a_page_of_metrics_is_made_once_a_second_at_most() -> None:
+    asked = 0
+
+    def not_yet() -> Any:
+        nonlocal asked
+        asked += 1
+        raise NotReadyError("not yet")
+
+    probes = crowded(not_yet)
+    for _ in range(10):
+        near, far = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(probes.serve, far)
+            await near.send_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert b"crdtcast_ready" in b"".join([piece async for piece in near])
+    assert asked == 1
+    await trio.sleep(1)
+    assert probes._answer(b"GET /metrics HTTP/1.1\r\n")[0] == 200 and asked == 2
