@@ -168,7 +168,7 @@ def test_a_silent_member_is_suspect_is_evicted_and_comes_back(group: dict[str, R
 
 def test_members_leave_by_command_and_by_signal(group: dict[str, Running]) -> None:
     eu, us, w = group.values()
-    assert answer("leave", at=w) == {"left": w.ready["incarnation"]}
+    assert answer("leave", at=w) == {"left": w.ready["incarnation"], "silent": []}
     assert w.process.wait(30) == 0
     assert us.stop() == 0, us.log.read_text()
     assert [m["name"] for m in answer("members", at=eu)] == ["eu"]

@@ -38,7 +38,7 @@ STATUS = Status(
     address="127.0.0.1:1",
     caught_up=True,
     format=FormatStatus(1, 1, None),
-    members=(MemberStatus("eu", "eu.1", False, True, False, False, (1, 1)),),
+    members=(MemberStatus("eu", "eu.1", False, True, False, False, False, (1, 1)),),
     suspects=(SuspectStatus("us", 9.5, 1.0, 14.0),),
     held_back_by=(HolderStatus("us", "us.1", 13.0),),
     links={"us": LinkStatus("down", 2.0, "h:1", None, "gone", 10, 20, 0, 3, 4)},
@@ -69,6 +69,9 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         if sample.labels["node"] == "eu" and sample.labels["group"] == "shop"
     }
     assert found == {
+        ("crdtcast_members", None): 1,
+        ("crdtcast_members_live", None): 1,
+        ("crdtcast_members_unheard", None): 0,
         ("crdtcast_pending", None): 7,
         ("crdtcast_unstable", None): 8,
         ("crdtcast_stability_lag_seconds", None): 1.5,
@@ -236,7 +239,7 @@ def test_format_level_says_who_is_to_be_upgraded(
     format_: FormatStatus, reads: dict[str, int], said: str
 ) -> None:
     members = tuple(
-        MemberStatus(name, f"{name}.1", False, True, False, True, (1, highest))
+        MemberStatus(name, f"{name}.1", False, True, False, False, True, (1, highest))
         for name, highest in reads.items()
     )
     found = as_json(replace(STATUS, format=format_, members=members)) | {"ready": True}
