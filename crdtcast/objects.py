@@ -16,6 +16,7 @@ import msgpack
 
 from crdtcast import datatypes
 from crdtcast.datatypes import PureOpCRDT
+from crdtcast.datatypes.maps import catalogue
 from crdtcast.datatypes.operations import MAX_INTEGER, natural, positive
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.site import Site
@@ -36,12 +37,7 @@ CRDT: TypeAlias = PureOpCRDT[Any]
 
 def known_types() -> dict[str, type[CRDT]]:
     """The types that come with this package, by the name they have on the wire."""
-    exported = (getattr(datatypes, name) for name in datatypes.__all__)
-    return {
-        crdt.TYPE: crdt
-        for crdt in exported
-        if isinstance(crdt, type) and issubclass(crdt, PureOpCRDT) and hasattr(crdt, "TYPE")
-    }
+    return dict(catalogue())
 
 
 def checked_name(name: str) -> str:
@@ -203,10 +199,10 @@ class Held:
         """Whether anything that may still arrive could ask for this state. What was deleted may
         have to stay until that is stable: a list's dead positions, to which others may refer.
         """
-        crdt = self.crdt
         if self.presence or self._unstable():
             return True
-        if self.behind or crdt is None:
+        crdt = None if self.behind else self.crdt
+        if crdt is None:
             return False  # whatever its operations were, all of them have been deleted
         return bool(crdt.log_size) or not crdt.untouched
 
@@ -285,9 +281,7 @@ class Held:
             for origin, (counter, index) in presence.items()
         }
         if type(settled) is not bool or not (base is None or type(base) is bytes):
-            raise ValueError(
-                f"{shown([settled, base])} is not whether it is settled, and a snapshot"
-            )
+            raise ValueError(f"{shown([settled, base])}: a boolean and a snapshot are needed here")
         held.presence.settled = settled
         held.base, held.version = base, positive(version)
         held.backlog = [_unpacked_step(step) for step in steps]

@@ -35,8 +35,10 @@ _ALL: Vector = _AllBefore()
 def _is_additive(type_name: str, operation: Sequence[Any], objects: Objects) -> bool:
     """Whether an operation takes nothing away; not known of a type that is not."""
     known = objects.type_named(type_name)
-    declared = None if known is None else known.OPERATIONS.get(operation[0])
-    return declared is not None and declared.additive
+    match operation:
+        case [str(name), *_] if known is not None and name in known.OPERATIONS:
+            return known.OPERATIONS[name].additive
+    return False
 
 
 def types_of(entries: Iterable[Sequence[Any]]) -> Iterator[str]:

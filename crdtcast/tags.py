@@ -5,14 +5,19 @@ the highest counter of a downward-closed set of dots. A *tag* is what the applic
 "before or concurrent" exactly (end-to-end happens-before, Younes 2023, chapter 3).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import ge
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 Vector = Mapping[str, int]
 """Origin -> highest counter. An absent origin counts as 0."""
+
+make_tuple: Final[Callable[..., Any]] = tuple.__new__
+"""Makes a named tuple, `make_tuple(Dot, (origin, counter))`, in a third of the time that calling its class takes. For
+those of which one is made for each message, effect or commit.
+"""
 
 
 class Dot(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Message
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, make_tuple
 
 MAX_ORIGINS = 65_536
 """Entries of a vector, and dots of a context. (msgpack reserves room for what a header claims.)"""
@@ -161,9 +161,6 @@ def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
     return Message(read_dot(fields[1], fields[2]), tuple(context), payload, kind)
 
 
-_new = tuple.__new__
-
-
 def _read_numbered(fields: list[Any], names: Names) -> tuple[Dot, tuple[Dot, ...]]:
     """Dot and context. This is the hot path: ids were checked when their numbers were told."""
     counter = fields[2]
@@ -171,13 +168,13 @@ def _read_numbered(fields: list[Any], names: Names) -> tuple[Dot, tuple[Dot, ...
         raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
     context: list[Dot] = []
     try:
-        dot = _new(Dot, (names[fields[1]], counter))
+        dot = make_tuple(Dot, (names[fields[1]], counter))
         if len(fields) > 5:
             rest = iter(fields[5:])
             for number, counter in zip(rest, rest, strict=True):
                 if type(counter) is not int or not 0 < counter <= MAX_COUNTER:
                     raise RemoteProtocolError(f"not a counter: {counter!r:.40}")
-                context.append(_new(Dot, (names[number], counter)))
+                context.append(make_tuple(Dot, (names[number], counter)))
     except (KeyError, TypeError):
         raise _unknown_number() from None
     return dot, tuple(context)

@@ -300,11 +300,10 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         claimed = self.VERSION if version is None else version
         for piece in pieces:
             name = piece.key.type
-            if name not in catalogue():
-                try:
-                    self._type(name)
-                except InvalidOperationError as unknown:
-                    raise self._refusal(operation, unknown, version) from unknown
+            try:
+                self._type(name)
+            except InvalidOperationError as unknown:
+                raise self._refusal(operation, unknown, version) from unknown
             if self.SINCE and claimed < self.SINCE.get(name, 1):
                 why = f"version {claimed} holds no {shown(name)}"
                 raise self._refusal(operation, why, version)

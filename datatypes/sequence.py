@@ -83,7 +83,7 @@ class Positions(PureOpCRDT[V]):
         return len(self._members)
 
     def __iter__(self) -> Iterator[Any]:
-        return (member.value for member in self._members if member.value is not GONE)
+        return (member.value for member in self._members.counted())
 
     def __getitem__(self, index: int) -> Any:
         """The element at an index, from the end if it is negative. Logarithmic."""

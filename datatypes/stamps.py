@@ -85,4 +85,4 @@ class Stamps:
                 raise ValueError("stamps out of order")
             self._origins[origin] = counters, stamps
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError("a stamp that is no number from 0")
+            raise ValueError("stamps and counters must be integers from 0")

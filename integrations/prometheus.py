@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from crdtcast.status import Status
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
 _GAUGES = {
     "pending": "Messages that wait for what they depend on",
     "unstable": "Messages that are delivered and not known to be delivered everywhere",

@@ -228,7 +228,8 @@ def _run(words: list[str], directory: str, environment: dict[str, str]) -> None:
             from crdtcast.__main__ import run
 
             run()
-        runpy.run_path(words[0], run_name="__main__")
+        else:
+            runpy.run_path(words[0], run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
@@ -20,14 +20,11 @@ from crdtcast.adapters.redis.many_slots import ManySlots
 from crdtcast.adapters.redis.open_increments import OpenIncrements
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.unstable import Atoms
-from crdtcast.tags import Dot, Tag, Vector
+from crdtcast.tags import Dot, Tag, Vector, make_tuple
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
 
-_new: Callable[..., Any] = (
-    tuple.__new__
-)  # a third of what calling a named tuple costs, and this is once per message
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
 MAX_COMMAND_BYTES = 8 << 20
@@ -76,7 +73,7 @@ class LocalBatch:
         # What is being prepared comes after all that was delivered here: the live vector is its past.
         engine = self._engine
         me, vector = engine.me, engine.vector
-        dot: Dot = _new(Dot, (me, vector.get(me, 0) + 1))
+        dot: Dot = make_tuple(Dot, (me, vector.get(me, 0) + 1))
         self.tag = Tag(dot, (), vector)
         self._effects: list[Effect | None] = []
         self._additions: dict[bytes, tuple[int, list[Sequence[bytes]]]] = {}

@@ -474,12 +474,12 @@ class Committer:
 
     def _gather_together(self, commit: Commit) -> bool:
         """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
+        if len(self._requests) > MAX_REQUESTS or self._relay.waiting:
+            return False
         requests = list(self._requests)
         words = list(map(_ARGS, requests))
         if (
-            len(requests) > MAX_REQUESTS
-            or not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
-            or self._relay.waiting
+            not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
             or LargeArgs in map(type, words)
             or any(map(_UNREAD, map(_CLIENT, requests)))
         ):

@@ -16,8 +16,7 @@ from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import ConfigurationError, NotReadyError
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
-from crdtcast.service.administered import Departure
-from crdtcast.service.run import departed
+from crdtcast.service.administered import Departure, departed
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
 from crdtcast.tags import Tag

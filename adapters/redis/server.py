@@ -23,6 +23,7 @@ from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.adapters.redis.tls_sockets import secured
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, ServerError
 from crdtcast.logs import cause_of
+from crdtcast.tags import make_tuple
 
 Replies = list[Any]
 Words = Sequence[bytes | str | int]
@@ -88,11 +89,6 @@ class _Pipeline(NamedTuple):
     replies: int
     callback: Callable[[Replies], None]
     whole: bool
-
-
-_new: Callable[..., Any] = (
-    tuple.__new__
-)  # a third of what calling a named tuple costs, and this is once per commit
 
 
 class _MixedReplies:
@@ -233,7 +229,7 @@ class ServerConnection:
         """
         if self.error is not None:
             return
-        pipeline: _Pipeline = _new(_Pipeline, (replies, callback, whole))
+        pipeline: _Pipeline = make_tuple(_Pipeline, (replies, callback, whole))
         if self._held or (whole and self._waiting and self._reader is self._usual):
             self._held.append((payload, pipeline))
         else:

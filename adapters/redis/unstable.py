@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
-from crdtcast.tags import Dot, Tag
+from crdtcast.tags import Dot, Tag, make_tuple
 
 
 class Atom(NamedTuple):
@@ -24,9 +24,6 @@ class Atom(NamedTuple):
 
 
 Atoms = tuple[Atom, ...]
-_atom: Callable[..., Atom] = (
-    tuple.__new__
-)  # a third of the cost of Atom(…), and this is once per effect
 _MANY = 1000
 """Members of an add or kill from which on it is not indexed."""
 _FEW = 8
@@ -274,7 +271,7 @@ class UnstableLog:
     def one(self, key: bytes, members: Collection[bytes], tag: Tag, index: int) -> None:
         """Each member gets this atom; the atoms that it had before are superseded. `members` is kept as it is."""
         dot = tag.dot
-        atom = _atom(Atom, (dot, index))
+        atom: Atom = make_tuple(Atom, (dot, index))
         log = self._keys.get(key)
         if log is None:
             log = self._keys[key] = KeyLog()
@@ -283,7 +280,7 @@ class UnstableLog:
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int) -> None:
         """One more delta under the key; deltas of one effect add up (nothing came between them)."""
-        atom = _atom(Atom, (tag.dot, index))
+        atom: Atom = make_tuple(Atom, (tag.dot, index))
         log = self._keys.get(key)
         if log is None:
             log = self._keys[key] = KeyLog()

@@ -6,11 +6,11 @@ life at once. `Engine` adds a fixed set of names, `GroupEngine` members that com
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, islice
 from operator import itemgetter, or_
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.interface import Measures
@@ -23,11 +23,8 @@ from crdtcast.engine.state import EngineCounters, EngineState
 from crdtcast.engine.store import Store, Stored
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
-from crdtcast.tags import Dot, Tag, Vector, merge_into
+from crdtcast.tags import Dot, Tag, Vector, make_tuple, merge_into
 
-_new: Callable[..., Any] = (
-    tuple.__new__
-)  # a third of what calling a named tuple costs, and this is once per message
 _TAG = itemgetter(Stored._fields.index("tag"))
 
 
@@ -147,7 +144,7 @@ class Core:
     def _send(self, payload: bytes, kind: int, after: Sequence[Tag] | None = None) -> Tag:
         me, vector, pasts = self.me, self.vector, self._pasts
         counter = vector[me] + 1
-        dot: Dot = _new(Dot, (me, counter))
+        dot: Dot = make_tuple(Dot, (me, counter))
         past: Past
         known: int | None = pasts.full
         if after is None:
@@ -163,7 +160,7 @@ class Core:
         pasts.record(self._store.add(message, tag, self._tick), known)
         if len(pasts.window) > pasts.limit:
             self._move_window()
-        self._outbox.append(_new(Transmit, (None, message)))
+        self._outbox.append(make_tuple(Transmit, (None, message)))
         self._sent += 1
         self._vector_changed()
         if not self._peers:

@@ -6,7 +6,7 @@ from itertools import repeat
 from typing import NamedTuple
 
 from crdtcast.messages import Message
-from crdtcast.tags import Tag, Vector
+from crdtcast.tags import Tag, Vector, make_tuple
 
 MESSAGE_OVERHEAD = 64
 """Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
@@ -27,9 +27,6 @@ class Stored(NamedTuple):
     born: int
     message: Message
     tag: Tag
-
-
-_stored = tuple.__new__  # a third of the cost of Stored(…), and this is once per message
 
 
 class Run(list[Stored | None]):
@@ -76,7 +73,7 @@ class Store:
     def add(self, message: Message, tag: Tag, tick: int) -> Stored:
         """Keep a message that was delivered (or sent) just now."""
         self.sequence = sequence = self.sequence + 1
-        stored: Stored = _stored(Stored, (sequence, tick, message, tag))
+        stored: Stored = make_tuple(Stored, (sequence, tick, message, tag))
         origin = message.dot.origin
         run = self.by_origin.get(origin)
         if run is None:

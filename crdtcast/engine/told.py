@@ -70,7 +70,7 @@ class Told:
                 if dominates(declared, vector) and len(vector) <= len(declared):
                     return
                 raise LocalProtocolError(
-                    "a vector was declared durable that is no point of this engine's history"
+                    "a vector that is not a point of this engine's history was declared durable"
                 )
         self._declared = {**declared, **vector}
         self.cache = None

@@ -1,8 +1,10 @@
 """What the admin socket has to know of the process behind it: of a node, and of a gateway."""
 
+from collections.abc import Container
 from typing import NamedTuple, Protocol
 
 from crdtcast.engine import GroupEngine
+from crdtcast.incarnation import name_of
 from crdtcast.status import Status
 
 
@@ -37,6 +39,15 @@ class Departure(NamedTuple):
 
     done: bool
     silent: tuple[str, ...] = ()
+
+
+def departed(engine: GroupEngine, linked: Container[str]) -> Departure:
+    """How a leave has ended that has waited for long enough. linked: names of those that can be reached."""
+    silent = {name_of(who) for who in engine.leave_waits_for()}
+    others = set(map(name_of, engine.members)) - silent
+    if not others or any(name in linked for name in silent):
+        return Departure(False)
+    return Departure(True, tuple(sorted(silent)))
 
 
 class Administered(Protocol):

@@ -20,8 +20,6 @@ _FRESH = 1.0
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
 _REASONS |= {501: "Not Implemented", 503: "Service Unavailable"}
 _TEXT = "text/plain; charset=utf-8"
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of metrics, in Prometheus's text format."""
 
 
 Gauges: TypeAlias = Mapping[str, tuple[str, float]]
@@ -86,24 +84,21 @@ class Probes:
         if path == b"/live":
             return 200, _TEXT, b"live\n"
         if path == b"/ready":
-            obstacle = self._waits_for()
-            return (
-                (200, _TEXT, b"ready\n")
-                if obstacle is None
-                else (503, _TEXT, f"{obstacle}\n".encode())
-            )
+            if (obstacle := self._waits_for()) is None:
+                return 200, _TEXT, b"ready\n"
+            return 503, _TEXT, f"{obstacle}\n".encode()
         if path == b"/metrics":
             return self._metrics()
         return 404, _TEXT, b"there are /live, /ready and /metrics\n"
 
     def _metrics(self) -> tuple[int, str, bytes]:
-        now = trio.current_time()
-        if self._page is not None and now - self._page[0] < _FRESH:
-            return 200, CONTENT_TYPE, self._page[1]
         try:
             from crdtcast.integrations import prometheus
         except ModuleNotFoundError:
             return 501, _TEXT, b"metrics are not installed: pip install 'crdtcast[prometheus]'\n"
+        now = trio.current_time()
+        if self._page is not None and now - self._page[0] < _FRESH:
+            return 200, prometheus.CONTENT_TYPE, self._page[1]
         try:
             statuses = [self._status()]
         except NotReadyError:
@@ -112,7 +107,7 @@ class Probes:
         extra |= self._gauges()
         body = prometheus.page(statuses, extra, node=self._node, group=self._group)
         self._page = now, body
-        return 200, CONTENT_TYPE, body
+        return 200, prometheus.CONTENT_TYPE, body
 
 
 async def _head(stream: trio.abc.Stream) -> bytes:

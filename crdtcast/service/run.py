@@ -2,7 +2,7 @@
 
 import logging
 import signal
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import trio
@@ -13,14 +13,13 @@ from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.fresh import wall_clock_ms
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
-from crdtcast.incarnation import name_of
 from crdtcast.journal import FileJournal
 from crdtcast.listening import listen
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.readiness import Readiness
 from crdtcast.service import sockets
-from crdtcast.service.administered import Departure
+from crdtcast.service.administered import Departure, departed
 from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
@@ -244,15 +243,6 @@ class NodeProcess:
 
 def _tenth(here: int, of: int) -> int:
     return 10 * here // of if of else 0
-
-
-def departed(engine: GroupEngine, linked: Container[str]) -> Departure:
-    """How a leave has ended that has waited for long enough. linked: names of those that can be reached."""
-    silent = {name_of(who) for who in engine.leave_waits_for()}
-    others = set(map(name_of, engine.members)) - silent
-    if not others or any(name in linked for name in silent):
-        return Departure(False)
-    return Departure(True, tuple(sorted(silent)))
 
 
 class Evicting(Protocol):

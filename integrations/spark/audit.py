@@ -180,14 +180,24 @@ def _says_changing(groups: list[str]) -> str:
     return f"{which} {', '.join(groups)}: members come and go, which this audit does not judge"
 
 
+def _without_lines(group: Group) -> dict[str, str]:
+    """The checks that a group has no line for, and of which kinds these would be."""
+    kinds = {}
+    if not group.has_states:
+        kinds[convergence.CHECK] = Kind.STATE.value
+    if not group.has_forgotten:
+        kinds[garbage.CHECK] = f"{Kind.STABLE} or {Kind.GC}"
+    return kinds
+
+
 def _not_judged(groups: dict[str, Group]) -> dict[str, str]:
     """The checks that no group has a line for, and what is missing."""
-    reasons: dict[str, str] = {}
-    if not any(group.has_states for group in groups.values()):
-        reasons[convergence.CHECK] = "no log has a STATE line"
-    if not any(group.has_forgotten for group in groups.values()):
-        reasons[garbage.CHECK] = "no log has a STABLE or GC line"
-    return reasons
+    lacking = [_without_lines(group) for group in groups.values()]
+    return {
+        check: f"no log has a {kinds} line"
+        for check, kinds in lacking[0].items()
+        if all(check in each for each in lacking)
+    }
 
 
 def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[str]:
@@ -203,12 +213,8 @@ def _notes(groups: dict[str, Group], torn: int, found: int, live: bool) -> list[
                 "the other members' logs only, and what they sent cannot be checked, nor whether the others "
                 "name all that their messages depend on."
             )
-        lacks = [
-            f"convergence ({Kind.STATE} lines)" if not group.has_states else "",
-            f"garbage ({Kind.STABLE} or {Kind.GC} lines)" if not group.has_forgotten else "",
-        ]
-        if any(lacks):
-            missing = " and ".join(filter(None, lacks))
+        if lacking := _without_lines(group):
+            missing = " and ".join(f"{check} ({kinds} lines)" for check, kinds in lacking.items())
             notes.append(f"Group {group.name}: without lines to judge {missing} by.")
         unstarted = [log.incarnation for log in group.logs.values() if not log.starts]
         if unstarted:

@@ -12,9 +12,8 @@ from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import NotReadyError, StoreFullError
 from crdtcast.peers import LinkStatus
 from crdtcast.readiness import Readiness
-from crdtcast.service.administered import Departure
+from crdtcast.service.administered import Departure, departed
 from crdtcast.service.probes import Probes
-from crdtcast.service.run import departed
 from tests.node.group_support import world
 from tests.node.network import eventually, simulated
 from tests.operations.test_requests import until_ready
