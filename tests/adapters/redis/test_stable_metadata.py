@@ -69,7 +69,8 @@ def test_large_writes_on_end_leave_no_more_than_one(running: Running) -> None:
     with running.client() as client, metadata_of(running) as direct:
         for number in range(6):
             client.call("SADD", "large", "x" * (2 << 20) + str(number))
-            assert direct.call("HLEN", "store") == 1
+            # None where a tick came before this look.
+            assert direct.call("HLEN", "store") in (0, 1)
 
 
 def test_a_quiet_gateway_has_forgotten_all_that_is_stable(running: Running) -> None:
