@@ -99,6 +99,12 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="conformance",
         summary="Check the data types against files of expected values.",
     ),
+    "version": Subcommand(
+        module="crdtcast.service.version",
+        attribute="version",
+        extra="cli",
+        summary="What this program is, and what it reads and writes.",
+    ),
     "verify": _operators("verify", "Compare the objects of all members of a group."),
     "witness": Subcommand(
         module="crdtcast.service.cli",
@@ -149,15 +155,24 @@ class LazyGroup(click.Group):
         """Run the subcommand; our own errors, also those grouped by Trio, become one line."""
         try:
             return super().invoke(ctx)
-        except CrdtcastError as error:
-            raise OneLineError(str(error)) from error
         except ModuleNotFoundError as missing:
             raise_missing_extra(ctx.invoked_subcommand or "", missing)
-        except BaseExceptionGroup as group:
-            ours, others = group.split(CrdtcastError)
-            if ours is None or others is not None:
+        except BaseException as error:
+            if (expected := expected_failure(error)) is None:
                 raise
-            raise OneLineError("; ".join(dict.fromkeys(map(str, leaves(ours))))) from group
+            raise OneLineError(expected) from error
+
+
+def expected_failure(error: BaseException) -> str | None:
+    """What an error of ours says, or a group of nothing but such; None for any other."""
+    if isinstance(error, CrdtcastError):
+        return str(error)
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    ours, others = error.split(CrdtcastError)
+    if ours is None or others is not None:
+        return None
+    return "; ".join(dict.fromkeys(map(str, leaves(ours))))
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

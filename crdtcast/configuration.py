@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import parse_address
+from crdtcast.privatefiles import check_private
+from crdtcast.quantities import seconds, size
 
 PREFIX = "CRDTCAST_"
 """Of the variables in the environment: `CRDTCAST_LISTEN` is `listen`."""
@@ -34,7 +36,8 @@ class Kind(enum.Enum):
     NAMES = "NAME,…"
     PATH = "PATH"
     FLAG = "yes|no"
-    SECONDS = "SECONDS"
+    SECONDS = "DURATION"
+    BYTES = "SIZE"
     NUMBER = "NUMBER"
 
 
@@ -159,13 +162,28 @@ def load(
     )
 
 
+def without_passwords(key: str, value: Any) -> Any:
+    """The value of an option as it may be shown: a password is nobody's business, also within an address."""
+    if key == "password" and value is not None:
+        return "***"
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"((//[^:@/]*:)[^@/]*(?=@))|([?&]password=)[^&]*", r"\2\3***", value)
+
+
 def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
+    """What is in the file, and what is wrong with that."""
     try:
-        return tomllib.loads(file.read_text()), []
+        table = tomllib.loads(file.read_text())
+        if any(isinstance(v, str) and without_passwords(key, v) != v for key, v in table.items()):
+            check_private(file, "a password")
     except OSError as error:
         return {}, [f"cannot read {file}: {error.strerror}: correct the path"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         return {}, [f"{file} is no TOML: {error}"]
+    except ConfigurationError as error:
+        return table, [str(error)]
+    return table, []
 
 
 def _is_in(key: str, options: Iterable[Option]) -> bool:
@@ -216,8 +234,12 @@ def _read(kind: Kind, value: Any) -> Any:
             return value
         case Kind.FLAG if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
             return value.lower() in _TRUE
-        case Kind.SECONDS | Kind.NUMBER if not isinstance(value, bool):
-            number = _number(value, whole=kind is Kind.NUMBER)
+        case Kind.SECONDS:
+            return seconds(value)
+        case Kind.BYTES:
+            return size(value)
+        case Kind.NUMBER if not isinstance(value, bool):
+            number = _number(value)
             if number is not None:
                 return number
         case _:
@@ -225,12 +247,12 @@ def _read(kind: Kind, value: Any) -> Any:
     raise ConfigurationError(f"{value!r} is no {_NAMES[kind]}")
 
 
-def _number(value: Any, *, whole: bool) -> float | int | None:
+def _number(value: Any) -> int | None:
     try:
-        number = int(str(value)) if whole else float(value)
-    except (ValueError, TypeError, OverflowError):
+        number = int(str(value))
+    except ValueError:
         return None
-    return number if number == number and number >= 0 and number != float("inf") else None
+    return number if number >= 0 else None
 
 
 _NAMES = {
@@ -240,6 +262,5 @@ _NAMES = {
     Kind.NAMES: 'list of names: in a file ["name", …]',
     Kind.PATH: "path",
     Kind.FLAG: "flag: write true or false",
-    Kind.SECONDS: "number of seconds",
     Kind.NUMBER: "whole number",
 }

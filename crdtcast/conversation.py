@@ -1,5 +1,6 @@
 """One connection before it is a link: frames one at a time, refusals, and who the other end is."""
 
+from collections.abc import Sequence
 from typing import NoReturn, TypeVar
 
 import trio
@@ -21,15 +22,15 @@ _F = TypeVar("_F", Hello, Proof, Welcome)
 class Conversation:
     """With whoever dialled us, or was dialled.
 
-    secret: to be proved by both sides. trusted: the other end has shown that it belongs to the group, as
-        far as this node demands that.
+    secrets: one to be proved by both sides; see `NodeOptions`. trusted: the other end has shown that it
+        belongs to the group, as far as this node demands that.
     """
 
-    def __init__(self, stream: trio.abc.Stream, *, dialled: bool, secret: bytes | None) -> None:
+    def __init__(self, stream: trio.abc.Stream, *, dialled: bool, secrets: Sequence[bytes]) -> None:
         self.stream = stream
         self.decoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
-        self.trusted = secret is None
-        self._secret = secret
+        self.trusted = not secrets
+        self._secrets = secrets
         self._dialled = dialled
         self._tls: Tls | None = None
         self._names: set[str] | None = None
@@ -92,15 +93,15 @@ class Conversation:
         """Prove the secret to each other. The dialler begins, so that whoever just connects learns
         nothing that a guess could be tried on.
         """
-        if self._secret is None:
+        if not self._secrets:
             return
         dialler, acceptor = (own, peer) if self._dialled else (peer, own)
         mine, theirs = Role.ACCEPTOR, Role.DIALLER
         if self._dialled:
             mine, theirs = theirs, mine
-            await self.say(Proof(proof(self._secret, mine, dialler, acceptor)))
+            await self.say(Proof(proof(self._secrets[0], mine, dialler, acceptor)))
         heard = await self.hear_a(Proof)
-        if not proves(heard.mac, self._secret, theirs, dialler, acceptor):
+        if not proves(heard.mac, self._secrets, theirs, dialler, acceptor):
             one, other = sorted((own.name, peer.name))  # the same line, whoever dials
             text = (
                 f"nodes {one!r} and {other!r} have different shared secrets, or somebody repeats what "
@@ -108,5 +109,5 @@ class Conversation:
             )
             await self.refuse(Refusal(Reason.SECRET, text))
         if not self._dialled:
-            await self.say(Proof(proof(self._secret, mine, dialler, acceptor)))
+            await self.say(Proof(proof(self._secrets[0], mine, dialler, acceptor)))
         self.trusted = True

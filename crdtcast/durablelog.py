@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crdtcast.eventlog import EventLog, check_directory
+from crdtcast.eventlog import ROTATION, EventLog, Rotation, check_directory
 from crdtcast.fresh import wall_clock_us
 from crdtcast.grouplog import GroupLog
 from crdtcast.journal.saved import Happened
@@ -28,10 +28,13 @@ class DurableLog:
     ConfigurationError for one that cannot be used: now, since later there is a member of the group.
     """
 
-    def __init__(self, member: "GroupMember", directory: Path) -> None:
+    def __init__(
+        self, member: "GroupMember", directory: Path, rotation: Rotation = ROTATION
+    ) -> None:
         check_directory(directory)
         self._member = member
         self._directory = directory
+        self._rotation = rotation
         self._log: EventLog | None = None
         self._told: GroupLog | None = None
         self._incarnation = ""
@@ -61,6 +64,7 @@ class DurableLog:
             replica=self._member.name,
             incarnation=engine.me,
             clock_us=wall_clock_us,
+            rotation=self._rotation,
             log=_logger.warning,
         )
         self._told = GroupLog(engine, self._log, told=self._log.members or None)

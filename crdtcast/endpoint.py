@@ -123,7 +123,7 @@ class Endpoint(LinkHost):
 
     def _warn_if_exposed(self, address: Address) -> None:
         options = self.options
-        if options.certificate is None and options.secret is None and not is_loopback(address[0]):
+        if options.certificate is None and not options.secrets and not is_loopback(address[0]):
             self._logger.warning(
                 "whatever reaches %s can link as a member of group %r: give certificates or a shared secret, or "
                 "listen on 127.0.0.1 (docs/security.md)",

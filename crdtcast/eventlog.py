@@ -48,6 +48,14 @@ class Privacy(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Rotation:
+    """When a segment is sealed: at the first flush after it has so many bytes, or is so many seconds old."""
+
+    size: int = 16 * 2**20
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
 class LogTail:
     """Where the log of a replica's newest incarnation ends; `incarnation` is None if there is no
     log yet.
@@ -68,6 +76,9 @@ class LogTail:
     raised: frozenset[Dot] = frozenset()
 
 
+ROTATION = Rotation()
+
+
 class EventLog:
     """Appends the events of one incarnation to segments in `directory`.
 
@@ -78,8 +89,6 @@ class EventLog:
     Not thread-safe. No method but the constructor raises for a disk that is full or failing.
 
     :param clock_us: wall clock in microseconds, for the column `ts` and for rotation.
-    :param segment_bytes: a segment is sealed at the first flush after it has reached this size.
-    :param segment_seconds: … or this age.
     :param buffer_bytes: how much is kept while the disk refuses; beyond it events are dropped and
         counted.
     :param log: called with one sentence when the disk refuses (at most once a minute) and when it
@@ -95,8 +104,7 @@ class EventLog:
         replica: str,
         incarnation: str,
         clock_us: Callable[[], int],
-        segment_bytes: int = 16 * 2**20,
-        segment_seconds: float = 3600,
+        rotation: Rotation = ROTATION,
         privacy: Privacy = Privacy.OFF,
         log: Callable[[str], object] = lambda message: None,
         buffer_bytes: int = 8 * 2**20,
@@ -108,8 +116,8 @@ class EventLog:
         self._replica = replica
         self._incarnation = incarnation
         self._clock_us = clock_us
-        self._segment_bytes = segment_bytes
-        self._segment_us = int(segment_seconds * 1_000_000)
+        self._segment_bytes = rotation.size
+        self._segment_us = int(rotation.seconds * 1_000_000)
         self._buffer_limit = buffer_bytes
         self._privacy = privacy
         self._log = log
@@ -394,9 +402,10 @@ class EventLog:
 
     def _write(self) -> None:
         if self._file is None:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # It may tell of everything that the journal holds.
             self._file = os.open(
-                _opened(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+                _opened(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
             )
         while self._unwritten or self._buffer:
             if not self._unwritten:
@@ -518,7 +527,7 @@ def check_directory(directory: Path) -> None:
     :raises ConfigurationError: it cannot be made, or not be written to.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         _object(directory, error)
     else:

@@ -6,6 +6,7 @@ cleanly may leave its state in a file and go on from it. Replicas that survive: 
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from crdtcast.engine import Engine
 from crdtcast.eventlog import EventLog
 from crdtcast.fresh import wall_clock_us
 from crdtcast.hlc import HLC
+from crdtcast.logs import ahead
 from crdtcast.node import Node
 from crdtcast.objects import Key, Objects, packed, unpacked
 from crdtcast.options import Address, NodeOptions
@@ -55,6 +57,9 @@ class FixedReplica(Replica):
         self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
         self._unreadable = 0
         self._clock = HLC(lambda: clock_us() // 1000)
+        self._clock.on_ahead = ahead(
+            logger or logging.getLogger("crdtcast.replica"), time.monotonic
+        )
         # A clean stop hands its rights over: all that the owner ever did is in the state.
         self._site = Site(incarnation if saved is None else saved.owner, self._clock)
         self._held = Objects(types, self._site)

@@ -62,12 +62,12 @@ class Greeting(PeerTable):
     async def _shake_hands(self, stream: trio.abc.Stream, dialled: Peer | None) -> Agreed:
         """Raises what ends the handshake: Refused, RemoteProtocolError, errors of the stream."""
         generation = self._generation
-        secret = self._options.secret
-        talk = Conversation(stream, dialled=dialled is not None, secret=secret)
+        known = self._options.secrets
+        talk = Conversation(stream, dialled=dialled is not None, secrets=known)
         if self._tls is not None:
             self._renew(self._tls)
             await talk.secure(self._tls)
-        nonce = b"" if secret is None else secrets.token_bytes(NONCE_BYTES)
+        nonce = b"" if not known else secrets.token_bytes(NONCE_BYTES)
         try:
             own = self._hello(nonce)
         except NotReadyError as error:

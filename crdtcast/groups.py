@@ -17,6 +17,7 @@ from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.durablelog import DurableLog
 from crdtcast.engine import Engine
+from crdtcast.eventlog import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError, EndedError
 from crdtcast.fresh import fresh_incarnation
 from crdtcast.journal import FileJournal, Journal
@@ -104,6 +105,7 @@ class GroupLinks:
         compact_bytes: int = COMPACT_BYTES,
         limits: StoreLimits | None = None,
         event_logs: str | os.PathLike[str] | None = None,
+        rotation: Rotation = ROTATION,
     ) -> GroupMember:
         """Be the first member of a new group whose members come and go; the others `join`.
 
@@ -120,7 +122,7 @@ class GroupLinks:
             journal=_journal(journal),
             compact_bytes=compact_bytes,
             limits=limits,
-            observer=_observer(journal, event_logs),
+            observer=_observer(journal, event_logs, rotation),
         )
         self._opened[name] = member
         try:
@@ -143,6 +145,7 @@ class GroupLinks:
         compact_bytes: int = COMPACT_BYTES,
         limits: StoreLimits | None = None,
         event_logs: str | os.PathLike[str] | None = None,
+        rotation: Rotation = ROTATION,
     ) -> GroupMember:
         """Join a group through any process that is linked and in it; returns when this is a member.
 
@@ -172,7 +175,7 @@ class GroupLinks:
             journal=_journal(journal),
             compact_bytes=compact_bytes,
             limits=limits,
-            observer=_observer(journal, event_logs),
+            observer=_observer(journal, event_logs, rotation),
         )
         self._opened[name] = member
         try:
@@ -251,16 +254,18 @@ async def open_group(
     compact_bytes: int = COMPACT_BYTES,
     limits: StoreLimits | None = None,
     event_logs: str | os.PathLike[str] | None = None,
+    rotation: Rotation = ROTATION,
     **links: Any,
 ) -> AsyncIterator[GroupMember]:
     """A member of a group whose members come and go, for as long as the `with` block runs. End it by
     `leave`, unless the others shall take this member for dead, or it goes on from its journal.
 
     found: be the first member of a new group. join: where a member can be dialled, any one, as
-        "host:port" or its `address`; several to be safe. The other arguments are those of `GroupLinks.join`
+        "host:port" or its `address`; several to be safe. This node's own address among them does not count, so
+        that all members may be given the same ones. The other arguments are those of `GroupLinks.join`
         and `open_links`.
 
-    Raises ConfigurationError unless exactly one of `found` and `join` is given (none is needed if the
+    Raises ConfigurationError if neither `found` nor `join` is given (none is needed if the
     journal holds a former life), HandshakeError, with the reason, if no member lets this one in.
     While nobody answers at these addresses it waits, and says so in the log.
     """
@@ -270,10 +275,10 @@ async def open_group(
             "members come and go has found=True for its first one, join='host:port' for the others"
         )
     contacts = _addresses(join)
-    if found == bool(contacts) and (found or journal is None):
+    if not found and not contacts and journal is None:
         raise ConfigurationError(
-            f"node {name!r}: give either found=True, for the first member of a new group, or "
-            "join='host:port', the address of any member"
+            f"node {name!r}: give found=True, for the first member of a new group, or "
+            "join='host:port', the address of any other member"
         )
     async with open_links(name, peers=contacts, network=group, **links) as opened:
         if found:
@@ -284,6 +289,7 @@ async def open_group(
                 compact_bytes=compact_bytes,
                 limits=limits,
                 event_logs=event_logs,
+                rotation=rotation,
             )
             await member.ready()
         else:
@@ -298,6 +304,7 @@ async def open_group(
                 compact_bytes=compact_bytes,
                 limits=limits,
                 event_logs=event_logs,
+                rotation=rotation,
             )
         yield member
 
@@ -307,7 +314,7 @@ def _journal(given: AnyJournal | None) -> Journal | None:
 
 
 def _observer(
-    journal: AnyJournal | None, event_logs: str | os.PathLike[str] | None
+    journal: AnyJournal | None, event_logs: str | os.PathLike[str] | None, rotation: Rotation
 ) -> Callable[[GroupMember], DurableLog] | None:
     if event_logs is None:
         return None
@@ -316,7 +323,7 @@ def _observer(
             "event_logs of a member whose group changes needs a journal: without one, a log may tell "
             "of what was lost"
         )
-    return partial(DurableLog, directory=Path(event_logs))
+    return partial(DurableLog, directory=Path(event_logs), rotation=rotation)
 
 
 def _addresses(given: str | Address | Sequence[str | Address]) -> list[str | Address]:

@@ -262,6 +262,8 @@ class Links(Greeting):
             verdict = Patience.SLOW
         if not refused.by_peer and verdict is not Patience.RETRY:
             self.refusals[refusal.reason] += 1
+        if refusal.reason == Reason.OWN_ADDRESS and (dialled is None or dialled.name is None):
+            return self._met_itself(dialled)
         by = f"refused by {label}" if refused.by_peer else f"{label} refused"
         if dialled is not None and dialled.name not in self.up:
             dialled.error = refusal.text
@@ -282,6 +284,21 @@ class Links(Greeting):
             room, key = self._rarely, (refusal.text, refusal.reason)
         room.log(now, key, level, text, reason=refusal.reason)
         return verdict
+
+    def _met_itself(self, dialled: Peer | None) -> Patience:
+        """One list for all members holds this node's own address, written in another way than it listens."""
+        if dialled in self.dialled:
+            self.dialled.remove(dialled)
+            level = logging.INFO if self.dialled or self.up else logging.ERROR
+            self._logger.log(
+                level,
+                "%s is this node itself%s",
+                format_address(dialled.address),
+                ""
+                if level == logging.INFO
+                else ": no address of another member is known, name some",
+            )
+        return Patience.SLOW
 
     def _trouble(self, peer: Peer, text: str) -> None:
         """A failed attempt: one line, then silence until it has worked again."""

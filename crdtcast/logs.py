@@ -5,7 +5,9 @@ caller's.
 import logging
 import os
 import ssl
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+
+from crdtcast.incarnation import name_of
 
 
 class Throttle:
@@ -42,6 +44,21 @@ class Throttle:
     def forget(self, key: Hashable) -> None:
         """The trouble is over: the next line under `key` comes at once."""
         self._last.pop(key, None)
+
+
+def ahead(logger: logging.Logger, clock: Callable[[], float]) -> Callable[[str, int], None]:
+    """For `HLC.on_ahead`: a line for each sender, then silence for ten minutes. clock: seconds, never going back."""
+    throttle = Throttle(logger, period=600)
+
+    def say(sender: str, ahead_ms: int) -> None:
+        whose = f"of {name_of(sender) or sender}" if sender else "of another member"
+        text = (
+            f"a time {whose} is {ahead_ms / 1000:,.0f} s ahead of this machine's clock, and counts as less: set the "
+            "clock right, there or here"
+        )
+        throttle.log(clock(), sender, logging.WARNING, text)
+
+    return say
 
 
 def cause_of(error: BaseException) -> str:

@@ -21,6 +21,7 @@ from crdtcast.exceptions import (
     EndedError,
     LocalProtocolError,
     NotReadyError,
+    OutdatedError,
     StoreFullError,
 )
 from crdtcast.group_state import Happened
@@ -65,6 +66,8 @@ class GroupMember(Living):
         self._process = checked(process, channel.name)
         self._started = False
         self._catching_up = False
+        self.refused_writes = 0
+        """Since it began, because it is not, or no more, in a place to send."""
         self._contact = Contact(self, self._answer)
         self._entering = Entering(channel, self._logger)
         self._returning = Returning(self)
@@ -197,6 +200,13 @@ class GroupMember(Living):
 
     def tcbroadcast(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
         """See `Broadcasting.tcbroadcast`, and the errors above."""
+        try:
+            return self._broadcast(payload, after)
+        except (NotReadyError, EndedError, StoreFullError, OutdatedError):
+            self.refused_writes += 1
+            raise
+
+    def _broadcast(self, payload: bytes, after: Sequence[Tag] | None) -> Tag:
         if self._catching_up:
             raise NotReadyError(
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "

@@ -21,6 +21,7 @@ FilePath: TypeAlias = str | os.PathLike[str]
 MIN_FRAME = 64 * 1024
 MIN_SECRET = 16
 """Bytes. A shorter secret can be guessed by who has seen one handshake."""
+MAX_SECRETS = 2
 _CONTEXT_ROOM = 32 * 1024
 
 
@@ -30,7 +31,7 @@ class NodeOptions:
 
     peers: the other members, name -> address. None instead of an address: it will dial us, or
         `Node.set_address` will tell. A bare sequence of addresses is allowed, too: their names are
-        learned when they answer.
+        learned when they answer, and the own address among them does not count.
     digest_interval: between two ticks; the one knob between stability lag and bytes. None adapts it
         to load and round trips (`crdtcast.pacing`).
     keepalive_interval: after so long without a frame a keep-alive is sent; a peer silent for three
@@ -45,7 +46,8 @@ class NodeOptions:
     certificate, key, ca: files in PEM. With them all links are TLS 1.3, and both ends must show a
         certificate of that CA which names the node. All three or none.
     compress: long frames, with peers that can; needs the package `zstandard` (the extra `zstd`).
-    secret: known to all members of the group; see `crdtcast.proof.read_secret`.
+    secrets: known to all members of the group; see `crdtcast.proof.read_secrets`. The first one is proved, and a proof
+        under either of two is taken, so that all members can change to another one without stopping.
     max_drift_ms: how far a peer's clock may be ahead at the handshake; None checks nothing.
     seed: for the jitter of the back-off only; None draws one.
     level, reads: where the members are fixed, the format level that this one sends in, which must be the same at all,
@@ -73,7 +75,7 @@ class NodeOptions:
     key: FilePath | None = None
     ca: FilePath | None = None
     compress: bool = True
-    secret: bytes | None = field(default=None, repr=False)
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
     max_drift_ms: int | None = None
     seed: int | None = None
     level: int = PROGRAM.lowest
@@ -89,8 +91,8 @@ class NodeOptions:
             raise ConfigurationError(
                 f"node {self.name!r} has itself among its peers: name only the other members"
             )
-        for address in self.addresses:
-            if address == self.listen and address[1] != 0:
+        for address in self.named_peers.values():
+            if address is not None and self.is_own(address):
                 raise ConfigurationError(
                     f"node {self.name!r} has its own address {format_address(address)} among its "
                     "peers: name only the other members"
@@ -101,11 +103,7 @@ class NodeOptions:
             raise ConfigurationError(
                 "certificate, key and ca belong together: give the files of all three, or of none"
             )
-        if self.secret is not None and len(self.secret) < MIN_SECRET:
-            raise ConfigurationError(
-                f"the secret has {len(self.secret)} bytes, {MIN_SECRET} are the least: make one with "
-                "`openssl rand -hex 32`"
-            )
+        check_secrets(self.secrets, "secrets")
         if min(self.max_handshakes, self.max_host_connections) < 1:
             raise ConfigurationError("max_handshakes and max_host_connections must be at least 1")
         for option in ("digest_interval", "keepalive_interval", "connect_timeout"):
@@ -119,14 +117,32 @@ class NodeOptions:
 
     @property
     def addresses(self) -> list[Address]:
-        """Every address to dial."""
+        """Every address to dial: of a list without names not the own one, so that all members may have the same."""
         given = self.peers.values() if isinstance(self.peers, Mapping) else self.peers
-        return [address for address in given if address is not None]
+        return [address for address in given if address is not None and not self.is_own(address)]
+
+    def is_own(self, address: Address) -> bool:
+        """Whether this node listens there, as far as that is written in the same way."""
+        return address == self.listen and address[1] != 0
 
     @property
     def max_payload(self) -> int:
         """The longest payload that fits into a frame, whatever its context is."""
         return self.max_frame - _CONTEXT_ROOM
+
+
+def check_secrets(secrets: Sequence[bytes], where: str) -> None:
+    """Raises ConfigurationError for one that can be guessed, and for more than are needed to replace one."""
+    for secret in secrets:
+        if len(secret) < MIN_SECRET:
+            raise ConfigurationError(
+                f"a secret in {where} has {len(secret)} bytes, {MIN_SECRET} are the least: make one with "
+                "`openssl rand -hex 32`"
+            )
+    if len(secrets) > MAX_SECRETS:
+        raise ConfigurationError(
+            f"{len(secrets)} secrets are in {where}: give one, or two while all members change from one to the other"
+        )
 
 
 def parse_address(text: str) -> Address:

@@ -1,4 +1,5 @@
-"""The shared secret: each side proves that it knows it, without saying it. Pure.
+"""The shared secret: each side proves that it knows it, without saying it. Pure. While a secret is replaced there are
+two: a node proves that it knows its first one, and takes a proof under either.
 
 A proof is HMAC-SHA256 (RFC 2104) under the secret, over who proves and all that both hellos say of
 identity: the two nonces, drawn for this one connection, make a replayed proof worthless, the role
@@ -10,13 +11,14 @@ import enum
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgpack
 
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.options import MIN_SECRET
+from crdtcast.options import check_secrets
+from crdtcast.privatefiles import check_private
 from crdtcast.wire import Hello
 
 SECRET_VARIABLE = "CRDTCAST_SECRET"
@@ -36,9 +38,13 @@ def proof(secret: bytes, role: Role, dialler: Hello, acceptor: Hello) -> bytes:
     return hmac.digest(secret, msgpack.packb(said), hashlib.sha256)
 
 
-def proves(mac: bytes, secret: bytes, role: Role, dialler: Hello, acceptor: Hello) -> bool:
-    """Whether `mac` is the proof of the end in that role."""
-    return hmac.compare_digest(mac, proof(secret, role, dialler, acceptor))
+def proves(
+    mac: bytes, secrets: Iterable[bytes], role: Role, dialler: Hello, acceptor: Hello
+) -> bool:
+    """Whether `mac` is the proof of the end in that role, under one of these secrets."""
+    return any(
+        hmac.compare_digest(mac, proof(secret, role, dialler, acceptor)) for secret in secrets
+    )
 
 
 def _identity(hello: Hello) -> list[object]:
@@ -59,32 +65,29 @@ def _identity(hello: Hello) -> list[object]:
     ]
 
 
-def read_secret(
+def read_secrets(
     file: str | os.PathLike[str] | None = None, environment: Mapping[str, str] = os.environ
-) -> bytes | None:
-    """The group's secret for `NodeOptions.secret`: what is in `file`, or else in the environment's
-    CRDTCAST_SECRET; None if neither is given. White space around it does not count.
+) -> tuple[bytes, ...]:
+    """The group's secret for `NodeOptions.secrets`: what is in `file`, or else in the environment's
+    CRDTCAST_SECRET; empty if neither is given. One to a line, two at most; white space around it does not count.
 
     Command lines can be read by every user of a machine, so there is no option that takes the secret
     itself. Make one with `openssl rand -hex 32`. Raises ConfigurationError for a file that cannot be
-    read and for a secret that can be guessed because it is short.
+    read, or that others can read, and for a secret that can be guessed because it is short.
     """
     if file is not None:
+        where = os.fspath(file)
         try:
+            check_private(file, "the group's secret")
             text = Path(file).read_bytes()
         except OSError as error:
             raise ConfigurationError(
-                f"cannot read the secret in {os.fspath(file)}: {error.strerror}"
+                f"cannot read the secret in {where}: {error.strerror}"
             ) from error
-        where = os.fspath(file)
     elif SECRET_VARIABLE in environment:
         text, where = os.fsencode(environment[SECRET_VARIABLE]), SECRET_VARIABLE
     else:
-        return None
-    secret = text.strip()
-    if len(secret) < MIN_SECRET:
-        raise ConfigurationError(
-            f"the secret in {where} has {len(secret)} bytes, {MIN_SECRET} are the least: make one with "
-            "`openssl rand -hex 32`"
-        )
-    return secret
+        return ()
+    secrets = tuple(line.strip() for line in text.strip().splitlines() if line.strip())
+    check_secrets(secrets or (b"",), where)
+    return secrets

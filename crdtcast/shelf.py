@@ -5,6 +5,7 @@ What operations do to objects is `crdtcast.objects`. This file waits for nobody;
 """
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from crdtcast.comparison import UNKNOWN, Comparing
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.hlc import HLC
+from crdtcast.logs import ahead
 from crdtcast.objects import CRDT, Key, Objects, joined
 from crdtcast.pasts import Pasts, Rebasing, types_of
 from crdtcast.process import Process
@@ -68,6 +70,7 @@ class Shelf(Process):
         self.comparing = Comparing(name, self._digests, self._say)
         self._on_news = on_news
         self._logger = logger or logging.getLogger("crdtcast.replica")
+        self.clock.on_ahead = ahead(self._logger, time.monotonic)
         self._member: Sender | None = None
 
     def speak_for(self, member: Sender) -> None:

@@ -112,7 +112,8 @@ class Status:
     links: with all members of all groups here, whoever is linked, and whoever is being dialled; not with
     those who are gone.
     stability_lag: age of the oldest message that is not stable here. vector: what is
-    delivered, by incarnation. clock_drift_refused: time stamps of others that were too far ahead.
+    delivered, by incarnation. refused_writes: since the start, for any reason that is not the operation's own.
+    clock_drift_refused: time stamps of others that were too far ahead.
     journal: what the journal says of itself; None in memory. comparison: None but at gateways.
     """
 
@@ -139,6 +140,7 @@ class Status:
     most_bytes: int | None
     repair: RepairStatus
     vector: Mapping[str, int]
+    refused_writes: int
     clock_drift_refused: int
     journal: Mapping[str, Any] | None
     comparison: ComparisonStatus | None = None
@@ -147,6 +149,7 @@ class Status:
 def status(
     runtime: "Node | Channel",
     *,
+    refused_writes: int = 0,
     clock_drift_refused: int = 0,
     journal: Mapping[str, Any] | None = None,
     most_bytes: int | None = None,
@@ -203,6 +206,7 @@ def status(
             asked=counters.asks,
         ),
         vector=dict(engine.vector),
+        refused_writes=refused_writes,
         clock_drift_refused=clock_drift_refused,
         journal=journal,
         comparison=comparison,

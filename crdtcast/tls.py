@@ -16,6 +16,7 @@ import trio
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.handshake import Reason, Refused
 from crdtcast.options import FilePath
+from crdtcast.privatefiles import check_private
 from crdtcast.wire import Refusal, encode
 
 RECORD_TYPES = (b"\x15", b"\x16")
@@ -57,6 +58,7 @@ class Tls:
             seen = [(stat.st_mtime_ns, stat.st_size) for stat in map(os.stat, self._files)]
             if seen == self._seen:
                 return
+            check_private(key, "this node's key")
             server = _context(ssl.PROTOCOL_TLS_SERVER, *self._files)
             # A resumed session would skip the look at the certificate.
             server.num_tickets = 0

@@ -143,7 +143,7 @@ class NumberSlots(PureOpCRDT[V]):
             self.show(entry.slot, _EXACT.add(self._numbers.get(entry.slot, Decimal(0)), by))
         else:
             if self.site is not None:
-                self.site.clock.observe(entry.content[1])
+                self.site.clock.observe(entry.content[1], entry.tag.dot.origin)
             self._recount(entry.slot)
 
     def reentered(self, entry: Entry) -> None:

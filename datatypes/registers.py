@@ -107,7 +107,7 @@ class LWWRegister(PureOpCRDT[Any]):
 
     def entered(self, entry: Entry) -> None:
         if self.site is not None:
-            self.site.clock.observe(entry.content[1])
+            self.site.clock.observe(entry.content[1], entry.tag.dot.origin)
 
     def reentered(self, entry: Entry) -> None:
         value, time = entry.content

@@ -7,11 +7,13 @@ Counters end in `_total`, durations are seconds, sizes bytes. Labels: `node` and
 where it matters.
 """
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from crdtcast.service.version import program_version
 from crdtcast.status import Status
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,6 +30,7 @@ _NAMES = {"stability_lag": "stability_lag_seconds"}
 _COUNTERS = {
     "sent": "Own messages",
     "delivered": "Messages of others that are delivered",
+    "refused_writes": "Writes that were refused for no fault of their own",
     "clock_drift_refused": "Time stamps of others that were too far ahead",
 }
 _COMPARISON_GAUGES = {
@@ -47,6 +50,13 @@ _REPAIRS = {
     "digests_sent": "Digests sent",
     "digests_received": "Digests that came",
     "asked": "Digests sent that ask for an answer",
+}
+
+
+_JOURNAL_GAUGES = {"bytes": "Bytes of the journal", "grown": "Bytes of it behind its snapshot"}
+_JOURNAL_COUNTERS = {
+    "syncs": "Syncs of the journal",
+    "sync_seconds": "Seconds that the journal has taken to sync",
 }
 
 
@@ -92,6 +102,7 @@ class StatusCollector:
             if each.most_bytes is not None:
                 most.add_metric([each.node, each.group], each.most_bytes)
         yield most
+        yield from self._of_journals()
         yield from self._of_members()
         yield from self._of_formats()
         yield from self._of_comparison()
@@ -107,6 +118,19 @@ class StatusCollector:
             gauge = GaugeMetricFamily(f"crdtcast_{key}", about, labels=labels)
             gauge.add_metric(self._labels, value)
             yield gauge
+
+    def _of_journals(self) -> Iterator[Metric]:
+        labels = ["node", "group"]
+        for keys, kind in (
+            (_JOURNAL_GAUGES, GaugeMetricFamily),
+            (_JOURNAL_COUNTERS, CounterMetricFamily),
+        ):
+            for key, about in keys.items():
+                family = kind(f"crdtcast_journal_{key}", about, labels=labels)
+                for each in self._statuses:
+                    if each.journal is not None and key in each.journal:
+                        family.add_metric([each.node, each.group], each.journal[key])
+                yield family
 
     def _of_members(self) -> Iterator[Metric]:
         labels = ["node", "group"]
@@ -202,6 +226,17 @@ class StatusCollector:
         yield from (up, queued, sent, received, dropped, reconnects, suspicion, holding)
 
 
+class _Build:
+    """Which program this is, as labels of a constant."""
+
+    def collect(self) -> Iterator[Metric]:
+        built = GaugeMetricFamily(
+            "crdtcast_build_info", "The program, and what runs it", labels=["version", "python"]
+        )
+        built.add_metric([program_version(), platform.python_version()], 1)
+        yield built
+
+
 def page(
     statuses: Iterable[Status],
     extra: Mapping[str, tuple[str, float]] | None = None,
@@ -211,5 +246,7 @@ def page(
 ) -> bytes:
     """What a scrape of `/metrics` gets. See `StatusCollector`."""
     registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(_Build())
     registry.register(StatusCollector(statuses, extra, node=node, group=group))
     return generate_latest(registry)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast.eventfiles import COLUMNS, Event, Kind, LogReader
-from crdtcast.eventlog import EventLog, LogTail, Privacy
+from crdtcast.eventlog import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.tags import Dot, Tag
 
@@ -33,6 +33,14 @@ def opened(directory: Path, **options: object) -> EventLog:
         "clock_us": Clock(),
     }
     return EventLog(directory, **{**settings, **options})  # type: ignore[arg-type]
+
+
+def test_only_this_user_may_read_a_log(tmp_path: Path) -> None:
+    log = opened(tmp_path / "logs")
+    log.start({}, ["a"])
+    log.flush()
+    (segment,) = (tmp_path / "logs").iterdir()
+    assert [path.stat().st_mode & 0o777 for path in (segment, segment.parent)] == [0o600, 0o700]
 
 
 def events(directory: Path) -> list[Event]:
@@ -161,7 +169,7 @@ def test_privacy_says_how_much_of_the_operations_is_told(
 
 
 def test_segments_rotate_by_size_and_each_begins_with_a_view(tmp_path: Path) -> None:
-    log = opened(tmp_path, segment_bytes=1000)
+    log = opened(tmp_path, rotation=Rotation(size=1000))
     log.start({}, ["a", "b"])
     for counter in range(1, 41):
         log.deliver(Dot(OTHER, counter))
@@ -184,7 +192,7 @@ def test_segments_rotate_by_size_and_each_begins_with_a_view(tmp_path: Path) -> 
 
 def test_segments_rotate_by_age_even_when_nothing_happens(tmp_path: Path) -> None:
     clock = Clock()
-    log = opened(tmp_path, clock_us=clock, segment_seconds=10)
+    log = opened(tmp_path, clock_us=clock, rotation=Rotation(seconds=10))
     log.start({}, ["a"])
     log.flush()
     clock.now += 9_999_999

@@ -1,9 +1,13 @@
 """Hybrid logical clock: never back, after what it has seen, not dragged away by a wrong clock."""
 
+import logging
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.hlc import HLC, hlc_ms
+from crdtcast.logs import ahead
 
 times = st.integers(0, 2**40)
 
@@ -47,6 +51,21 @@ def test_a_clock_a_year_ahead_wins_for_no_longer_than_the_bound() -> None:
     wall.ms += 1001
     assert clock.now() == wall.ms << 16
     assert clock.refused == 1
+
+
+def test_whose_clock_is_ahead_is_said_once_for_each_sender(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = HLC(Wall(1_000), max_drift_ms=60_000)
+    clock.on_ahead = ahead(logging.getLogger("x"), lambda: 5.0)
+    for ms in (61_000, 62_000, 7_201_000):
+        clock.observe(ms << 16, "us.0123456789abcdef0")
+    clock.observe(91_000 << 16)
+    assert [record.getMessage() for record in caplog.records] == [
+        "a time of us is 61 s ahead of this machine's clock, and counts as less: set the clock right, there or here",
+        "a time of another member is 90 s ahead of this machine's clock, and counts as less: set the clock right, "
+        "there or here",
+    ]
 
 
 def test_many_stamps_within_one_millisecond_run_over_into_the_next() -> None:

@@ -1,5 +1,6 @@
 """The proof of a shared secret: bound to everything, worth nothing anywhere else."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from crdtcast.engine.level import Span
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import NodeOptions
-from crdtcast.proof import Role, proof, proves, read_secret
+from crdtcast.proof import Role, proof, proves, read_secrets
 from crdtcast.wire import Hello
 
 SECRET = b"sixteen bytes at least"
@@ -20,7 +21,7 @@ B = Hello(group="g", name="b", incarnation="b.01", process=b"pb", nonce=bytes([1
 
 def test_it_is_accepted_from_who_has_made_it() -> None:
     for role in Role:
-        assert proves(proof(SECRET, role, A, B), SECRET, role, A, B)
+        assert proves(proof(SECRET, role, A, B), [b"", SECRET], role, A, B)
 
 
 CHANGES = st.sampled_from(
@@ -47,39 +48,75 @@ def test_whatever_is_changed_on_the_way_shows(
 ) -> None:
     made = proof(SECRET, role, A, B)
     dialled, accepted = (replace(A, **change), B) if dialler else (A, replace(B, **change))  # type: ignore[arg-type]
-    assert not proves(made, SECRET, role, dialled, accepted)
+    assert not proves(made, [SECRET], role, dialled, accepted)
 
 
 @given(st.sampled_from(list(Role)))
 def test_sent_back_or_turned_round_it_is_worth_nothing(role: Role) -> None:
     other = Role.ACCEPTOR if role is Role.DIALLER else Role.DIALLER
     made = proof(SECRET, role, A, B)
-    assert not proves(made, SECRET, other, A, B)
-    assert not proves(made, SECRET, role, B, A)
-    assert not proves(made, SECRET + b"!", role, A, B)
+    assert not proves(made, [SECRET], other, A, B)
+    assert not proves(made, [SECRET], role, B, A)
+    assert not proves(made, [SECRET + b"!"], role, A, B)
 
 
 @given(st.binary(max_size=200))
 def test_other_bytes_are_no_proof(mac: bytes) -> None:
-    assert not proves(mac, SECRET, Role.DIALLER, A, B)
+    assert not proves(mac, [SECRET], Role.DIALLER, A, B)
 
 
 def test_the_secret_comes_from_a_file_or_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_bytes(SECRET + b"\n")
+    file.chmod(0o600)
     environment = {"CRDTCAST_SECRET": "from the environment"}
-    assert read_secret(file, environment) == SECRET
-    assert read_secret(None, environment) == b"from the environment"
-    assert read_secret(None, {}) is None
+    assert read_secrets(file, environment) == (SECRET,)
+    assert read_secrets(None, environment) == (b"from the environment",)
+    assert read_secrets(None, {}) == ()
+    file.write_bytes(b" " + SECRET + b"\r\n\nand the next one of the group\n")
+    assert read_secrets(file) == (SECRET, b"and the next one of the group")
     with pytest.raises(ConfigurationError, match=r"cannot read the secret in .*No such file"):
-        read_secret(tmp_path / "none")
-    file.write_bytes(b"short")
-    with pytest.raises(ConfigurationError, match="has 5 bytes, 16 are the least: make one with"):
-        read_secret(file)
+        read_secrets(tmp_path / "none")
+    for short in (b"short", SECRET + b"\nshort"):
+        file.write_bytes(short)
+        with pytest.raises(
+            ConfigurationError, match="has 5 bytes, 16 are the least: make one with"
+        ):
+            read_secrets(file)
+    file.write_bytes(b"\n")
+    with pytest.raises(ConfigurationError, match="has 0 bytes"):
+        read_secrets(file)
+    file.write_bytes(3 * (SECRET + b"\n"))
+    with pytest.raises(ConfigurationError, match=r"3 secrets are in .*: give one, or two while"):
+        read_secrets(file)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o666])
+def test_a_secret_that_others_may_know_is_refused(mode: int, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    file.chmod(mode)
+    with pytest.raises(
+        ConfigurationError, match="the group's secret, may be read or changed by other users: chmod"
+    ):
+        read_secrets(file)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_root_may_be_read_by_its_group_and_one_of_another_user_by_nobody(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(SECRET)
+    file.chmod(0o640)
+    assert read_secrets(file) == (SECRET,)
+    os.chown(file, 12345, 12345)
+    with pytest.raises(ConfigurationError, match="belongs to another user"):
+        read_secrets(file)
 
 
 def test_options_neither_show_the_secret_nor_take_a_short_one() -> None:
-    options = NodeOptions(name="a", listen=("127.0.0.1", 0), secret=SECRET)
+    options = NodeOptions(name="a", listen=("127.0.0.1", 0), secrets=(SECRET,))
     assert "sixteen" not in repr(options)
-    with pytest.raises(ConfigurationError, match="the secret has 5 bytes"):
-        NodeOptions(name="a", listen=("127.0.0.1", 0), secret=b"short")
+    with pytest.raises(ConfigurationError, match="a secret in secrets has 5 bytes"):
+        NodeOptions(name="a", listen=("127.0.0.1", 0), secrets=(b"short",))

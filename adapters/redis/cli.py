@@ -12,13 +12,12 @@ from crdtcast.adapters.redis.gateway import Gateway
 from crdtcast.adapters.redis.operating import Operated, serve_operators
 from crdtcast.adapters.redis.probes import GatewayProbes, serve_probes
 from crdtcast.adapters.redis.settings import GatewaySettings
-from crdtcast.collecting import rare_full_collections
-from crdtcast.jsonlog import log_to_stderr
 from crdtcast.options import format_address, parse_address
 from crdtcast.running import run_until_signal
 from crdtcast.service import sockets
-from crdtcast.service.cli import loaded, takes_settings
+from crdtcast.service.cli import serving, takes_settings
 from crdtcast.service.level_policy import raise_when_all_read_more
+from crdtcast.service.supervisor import Supervisor
 
 
 @click.command()
@@ -29,17 +28,15 @@ def gateway(file: Path | None, **given: Any) -> None:
     Every option may also stand in the file of --config (listen, log_json, …) and in the environment
     (CRDTCAST_LISTEN, …). The command line comes before the environment, that before the file.
     """
-    settings = loaded(GatewaySettings, file, given).get()
-    level = "info" if settings.verbose else settings.log_level
-    log_to_stderr(settings.name, level, as_json=settings.log_json)
-    runner = Gateway(settings.gateway_options())
-    runner.clock.offset_ms = settings.clock_offset
-    with rare_full_collections():
+    with serving(GatewaySettings, file, given) as settings:
+        runner = Gateway(settings.gateway_options())
+        runner.clock.offset_ms = settings.clock_offset
         trio.run(_main, runner, settings)
 
 
 async def _main(runner: Gateway, settings: GatewaySettings) -> None:
     probes = GatewayProbes(runner)
+    supervisor = Supervisor()
     operated = Operated(runner, probes, settings.leave_seconds)
 
     async def run(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
@@ -49,6 +46,7 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
 
     async def serve() -> None:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(supervisor.keep_alive)
             if settings.metrics is not None:
                 address = parse_address(settings.metrics)
                 await nursery.start(serve_probes, runner, probes, address)
@@ -63,6 +61,7 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
                     f"incarnation={engine.me if engine is not None else ''}",
                     flush=True,
                 )
+                supervisor.ready()
                 if settings.evict_after is not None:
                     from crdtcast.service.run import evict_the_silent  # with all data types
 
@@ -73,4 +72,8 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
             finally:
                 sockets.remove(settings.admin_place)
 
-    await run_until_signal(serve, before_stop=runner.leave_first)
+    async def before_stop() -> None:
+        supervisor.stopping()
+        await runner.leave_first()
+
+    await run_until_signal(serve, before_stop=before_stop)

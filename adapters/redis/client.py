@@ -52,7 +52,7 @@ class Limits:
     """
 
     clients: int = 10_000
-    timeout: int = 0
+    timeout: float = 0
     keepalive: int = 300
     local_only: bool = False
     request: RequestLimits = field(default_factory=RequestLimits)
@@ -61,7 +61,7 @@ class Limits:
     total_bytes: int = 512 * 1024 * 1024
     output: int = 256 * 1024 * 1024
     output_soft: int = 0
-    output_soft_seconds: int = 60
+    output_soft_seconds: float = 60
     queued_bytes: int = 256 * 1024 * 1024
 
     @property

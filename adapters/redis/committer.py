@@ -190,6 +190,8 @@ class Committer:
         self._epoch = b""
         self._refusal: ReplyError | None = None
         self._relays_reads = False
+        self.refused_writes = 0
+        """Since the start, for a reason that is not the request's own."""
         self._repairs: set[bytes] = set()
         self._large: dict[bytes, None] = {}
         """Keys about which a reply was, or will be, so large that it is relayed from then on."""
@@ -361,9 +363,13 @@ class Committer:
             if self._relays_reads and request.command.kind is Kind.READ:
                 self._relay.send(request)
             else:
+                self._count_refused(request)
                 request.answer(self._refusal)
         else:
             self._requests.append(request)
+
+    def _count_refused(self, request: Request) -> None:
+        self.refused_writes += request.writes
 
     def ticked(self) -> None:
         """A timer's tick, or news from a peer: what can wait goes with the next commit.
@@ -465,7 +471,7 @@ class Committer:
                 if decoding is None:
                     break
                 decoded = decoding.effects
-                self._clock.observe(decoding.timestamp)
+                self._clock.observe(decoding.timestamp, message.dot.origin)
                 self._incoming.delivered(message)
             delivery = engine.poll()
             assert delivery is not None
@@ -699,10 +705,12 @@ class Committer:
         if isinstance(request, Transaction):
             return self._prepare_transaction(batch, request)
         if self.keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
+            self._count_refused(request)
             plan.answer_with(request, refusal)
         elif command.kind is Kind.READ:
             batch.read(request)
         elif hindered and (refusal := self._refusal_of(request)) is not None:
+            self._count_refused(request)
             plan.answer_with(request, refusal)
         else:
             prepared: bool = command.prepare(batch, request)
@@ -735,6 +743,7 @@ class Committer:
         plan = batch.plan
         refusal = self._refusal_of_transaction(transaction)
         if refusal is not None:
+            self._count_refused(transaction)
             plan.answer_with(transaction, discarded_because(refusal))
         elif not prepare_transaction(batch, transaction, partial(_add_read, batch)):
             self._alone = transaction  # so that nothing comes between the look and it
@@ -998,6 +1007,7 @@ class Committer:
         reads = [request for request in commit.requests if not request.writes]
         for request in commit.requests:
             if request.writes:
+                self._count_refused(request)
                 request.answer(error)
         self._requests.extendleft(reversed(reads))
         self._commit, self._abandoned = None, commit

@@ -171,7 +171,7 @@ class Front:
         for client in list(self.clients.values()):
             if client.over_since is not None and client.over_since <= before:
                 client.close_as_slow(
-                    f"the limit is {limits.output_soft} for {limits.output_soft_seconds} s"
+                    f"the limit is {limits.output_soft} for {limits.output_soft_seconds:g} s"
                 )
 
     def close_all(self) -> None:

@@ -54,7 +54,7 @@ from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
 from crdtcast.engine import Durability as EngineDurability
 from crdtcast.engine import Engine, EngineState, GroupEngine
-from crdtcast.eventlog import EventLog, check_directory
+from crdtcast.eventlog import ROTATION, EventLog, Rotation, check_directory
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -68,7 +68,7 @@ from crdtcast.grouplog import GroupLog
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import name_of
 from crdtcast.listening import cannot_listen, is_loopback
-from crdtcast.logs import Throttle
+from crdtcast.logs import Throttle, ahead
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address, format_address
@@ -95,6 +95,8 @@ class GatewayOptions:
     server: ServerAddress | SentinelService
     state_dir: Path
     log_dir: Path | None = None
+    rotation: Rotation = ROTATION
+    """Of the event logs there."""
     metadata_db: int = 15
     password: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -137,6 +139,7 @@ class Gateway:
         self.address: Address | None = None
         self._log = logger or logging.getLogger("crdtcast.gateway")
         self.hlc = HLC(self.clock.ms)
+        self.hlc.on_ahead = ahead(self._log, time.monotonic)
         fixed = options.node.level if options.member is None else None
         self.formats = FormatLevel(fixed, self._log)
         self._poller = Poller(self._log)
@@ -558,6 +561,7 @@ class Gateway:
                 replica=options.node.name,
                 incarnation=engine.me,
                 clock_us=self.clock.us,
+                rotation=options.rotation,
                 log=self._log.warning,
             )
             told_stable = self._event_log.told_stable

@@ -5,6 +5,7 @@ The socket is that of `crdtcast node` (`crdtcast.service.admin`); this file says
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +126,8 @@ class Operated:
 class GatewayAdmin(Admin):
     """Answers for a gateway: beside what is asked of every member, what is asked of its keys."""
 
-    def __init__(self, gateway: Gateway, operated: Operated, secret: bytes | None) -> None:
-        super().__init__(operated, secret, objects=_OBJECTS)
+    def __init__(self, gateway: Gateway, operated: Operated, secrets: Sequence[bytes]) -> None:
+        super().__init__(operated, secrets, objects=_OBJECTS)
         self._gateway = gateway
         self._requests |= {"verify": self._verify, "repair": self._repair}
 
@@ -164,8 +165,8 @@ async def serve_operators(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Until cancelled. ConfigurationError: it cannot listen there."""
-    secret = None if is_path(settings.admin_place) else settings.secret()
+    secrets = () if is_path(settings.admin_place) else settings.secrets()
     listener = await sockets.listen_at(settings.admin_place)
     task_status.started()
-    admin = GatewayAdmin(operated.gateway, operated, secret)
+    admin = GatewayAdmin(operated.gateway, operated, secrets)
     await trio.serve_listeners(admin.serve, [listener])

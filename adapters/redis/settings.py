@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +18,6 @@ from crdtcast.exceptions import ConfigurationError
 from crdtcast.options import Address, NodeOptions, parse_address
 from crdtcast.service.settings import MemberSettings, cannot_be_dialled
 
-_OUTPUT_LIMITS = (
-    "client_output_limit",
-    "client_output_soft_limit",
-    "client_output_soft_seconds",
-)
 _LONGEST_SECONDS = 32767
 """The most that Linux takes for a keep-alive."""
 _OF_MEMBERS = ("replaces", "advertise", "leave_on_stop", "leave_out", "evict_after")
@@ -71,24 +67,24 @@ class GatewaySettings(MemberSettings):
     protected_mode: bool = option(
         Kind.FLAG, "Without a password, serve only clients of this machine.", True
     )
-    timeout: int = option(
-        Kind.NUMBER, "Seconds after which an idle client is closed; 0 never closes one.", 0
+    timeout: float = option(
+        Kind.SECONDS, "After so long an idle client is closed; 0 never closes one.", 0
     )
-    tcp_keepalive: int = option(
-        Kind.NUMBER, "Seconds after which a silent client is probed; 0: the system's default.", 300
+    tcp_keepalive: float = option(
+        Kind.SECONDS, "After so long a silent client is probed; 0: the system's default.", 300
     )
     client_output_limit: int = option(
-        Kind.NUMBER,
-        "Bytes of replies that a client may leave unread before it is closed; 0: no limit.",
+        Kind.BYTES,
+        "Replies that a client may leave unread before it is closed; 0: no limit.",
         256 * 1024 * 1024,
     )
     client_output_soft_limit: int = option(
-        Kind.NUMBER,
+        Kind.BYTES,
         "The same, if it lasts for client_output_soft_seconds; 0: no such limit.",
         0,
     )
-    client_output_soft_seconds: int = option(
-        Kind.NUMBER, "How long a client may be above client_output_soft_limit.", 60
+    client_output_soft_seconds: float = option(
+        Kind.SECONDS, "How long a client may be above client_output_soft_limit.", 60
     )
     leave_out: tuple[str, ...] = option(
         Kind.NAMES,
@@ -126,7 +122,6 @@ class GatewaySettings(MemberSettings):
     )
     cut: tuple[str, ...] = option(Kind.NAMES, "Start with the link to this peer cut.", ())
     clock_offset: int = option(Kind.NUMBER, "Milliseconds added to the clock, for tests.", 0)
-    verbose: bool = option(Kind.FLAG, "Log links that come and go: log_level info.", False)
     log_level: str = option(Kind.TEXT, "One of debug, info, warning, error.", "warning")
 
     @property
@@ -156,14 +151,9 @@ class GatewaySettings(MemberSettings):
         if self.metadata_db < 1:
             lines.append("metadata_db is 0, where the clients' data is: choose another database")
         lines += [
-            f"{each} is {getattr(self, each)}: give seconds, or 0 for none"
+            f"{each} is {getattr(self, each):g} s: give {_LONGEST_SECONDS:,} s at most, or 0 for none"
             for each in ("timeout", "tcp_keepalive")
             if not 0 <= getattr(self, each) <= _LONGEST_SECONDS
-        ]
-        lines += [
-            f"{each} is {getattr(self, each)}: give a number of 0 or more"
-            for each in _OUTPUT_LIMITS
-            if getattr(self, each) < 0
         ]
         if not self.server_patience >= LEAST_PATIENCE_SECONDS:
             lines.append(
@@ -176,7 +166,7 @@ class GatewaySettings(MemberSettings):
             except ConfigurationError as error:
                 lines.append(str(error))
         if self.is_open and self.advertise is None:
-            lines += cannot_be_dialled("peer_listen", self.peer_listen, self.join)
+            lines += cannot_be_dialled("peer_listen", self.peer_listen, self.contacts)
         return lines or self.wrong_in_common()
 
     def peers(self) -> dict[str, Address]:
@@ -220,13 +210,17 @@ class GatewaySettings(MemberSettings):
         elif self.tls_key or self.tls_ca:
             raise ConfigurationError("tls_key and tls_ca go with tls_certificate: give it, too")
 
+    @property
+    def member_listen(self) -> str:
+        return self.peer_listen
+
     def node_options(self) -> NodeOptions:
         """Raises ConfigurationError for what no node can have."""
         return NodeOptions(
             name=self.name,
             group=self.group,
             listen=parse_address(self.peer_listen),
-            peers=[parse_address(each) for each in self.join] if self.is_open else self.peers(),
+            peers=[parse_address(each) for each in self.contacts] if self.is_open else self.peers(),
             cut=frozenset(self.cut),
             level=effects.READS.lowest if self.format_level is None else self.format_level,
             reads=effects.READS,
@@ -250,6 +244,7 @@ class GatewaySettings(MemberSettings):
             server=self.server_address(),
             state_dir=Path(self.state_dir),
             log_dir=None if self.log_dir is None else Path(self.log_dir),
+            rotation=self.rotation(),
             metadata_db=self.metadata_db,
             password=self.password,
             member=member,
@@ -258,7 +253,7 @@ class GatewaySettings(MemberSettings):
             server_patience=self.server_patience,
             limits=Limits(
                 timeout=self.timeout,
-                keepalive=self.tcp_keepalive,
+                keepalive=math.ceil(self.tcp_keepalive),
                 output=self.client_output_limit,
                 output_soft=self.client_output_soft_limit,
                 output_soft_seconds=self.client_output_soft_seconds,

@@ -14,6 +14,7 @@ from typing import Any
 import trio
 
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.privatefiles import check_private
 
 _WOULD_BLOCK = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -64,6 +65,7 @@ class TlsFiles:
         context.sslsocket_class = TlsSocket
         try:
             if self.certificate is not None:
+                check_private(self.key or self.certificate, "a key")
                 context.load_cert_chain(self.certificate, self.key, _no_password)
             if self.ca is not None:
                 context.load_verify_locations(self.ca)

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -83,6 +84,8 @@ class FileJournal(Journal):
         self._snapshot_end = 0
         self._failed: OSError | None = None
         self._noting = threading.Lock()
+        self._syncs = 0
+        self._sync_seconds = 0.0
         self._appended: list[bytes] = []
         self._compacted: bytes | None = None
 
@@ -179,6 +182,7 @@ class FileJournal(Journal):
         with self._noting:
             snapshot, self._compacted = self._compacted, None
             appended, self._appended = self._appended, []
+        began = time.monotonic()
         with self._saying("written"):
             if self._failed is not None:
                 raise self._failed
@@ -198,6 +202,8 @@ class FileJournal(Journal):
                 # succeed without it.
                 self._failed = error
                 raise
+        self._syncs += 1
+        self._sync_seconds += time.monotonic() - began
 
     def _next_segment(
         self,
@@ -258,6 +264,17 @@ class FileJournal(Journal):
     @property
     def grown(self) -> int:
         return self._offset - self._snapshot_end
+
+    def measures(self) -> dict[str, float]:
+        """bytes: of the segment that counts; grown: of them, behind its snapshot; syncs: since the start; sync_seconds:
+        that those have taken.
+        """
+        return {
+            "bytes": self._offset,
+            "grown": self.grown,
+            "syncs": self._syncs,
+            "sync_seconds": self._sync_seconds,
+        }
 
     @contextmanager
     def _saying(self, what: str) -> Iterator[None]:

@@ -5,7 +5,7 @@ line that says what to do.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -36,16 +36,16 @@ Asked = dict[str, Any]
 
 
 class Admin:
-    """Answers for one process. secret: what clients have to know; None where the socket is enough.
+    """Answers for one process. secrets: one that clients have to know; none where the socket is enough.
 
     Beside what is asked of every member there is what is asked of a node's objects: `NodeAdmin`. objects: for
     others, where to turn for that.
     """
 
-    def __init__(self, process: Administered, secret: bytes | None, objects: str = "") -> None:
+    def __init__(self, process: Administered, secrets: Sequence[bytes], objects: str = "") -> None:
         self._process = process
         self._elsewhere = objects
-        self._secret = secret
+        self._secrets = secrets
         self._logger = logging.getLogger("crdtcast.admin")
         self._ends = False
         self._requests: dict[str, Callable[[Asked], Awaitable[Any]]] = {
@@ -65,7 +65,7 @@ class Admin:
         lines = Lines(stream)
         try:
             with trio.fail_after(_GREETING_SECONDS):
-                trusted = await greet(lines, self._process.settings.name, self._secret)
+                trusted = await greet(lines, self._process.settings.name, self._secrets)
             while trusted and (asked := await lines.receive()) is not None:
                 answer = await self._answer(asked)
                 try:

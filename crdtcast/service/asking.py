@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,14 @@ class Operator:
 
 
 @asynccontextmanager
-async def operator(place: str, secret: bytes | None = None) -> AsyncIterator[Operator]:
+async def operator(place: str, secrets: Sequence[bytes] = ()) -> AsyncIterator[Operator]:
     """Connect to the node at that path or address. Raises UnusableInputError, with what to do."""
     stream = await connect(place)
     try:
         lines = Lines(stream)
         try:
             with trio.fail_after(_PATIENCE):
-                name = await be_greeted(lines, secret)
+                name = await be_greeted(lines, secrets)
         except trio.TooSlowError as error:
             raise UnusableInputError(
                 f"whoever listens at {place} does not answer: is it stopped?"

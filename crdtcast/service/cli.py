@@ -1,21 +1,26 @@
 """`crdtcast node`, `crdtcast witness` and `crdtcast config`: options in, one `ready` line out."""
 
 import json
-import re
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import trio
 
+from crdtcast.cli import expected_failure
 from crdtcast.collecting import rare_full_collections
-from crdtcast.configuration import Kind, Loaded, load, options_of
+from crdtcast.configuration import Kind, Loaded, Option, load, options_of, without_passwords
 from crdtcast.jsonlog import log_to_stderr
-from crdtcast.service.settings import NodeSettings
+from crdtcast.quantities import size_text
+from crdtcast.service.settings import MemberSettings, NodeSettings
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
+M = TypeVar("M", bound=MemberSettings)
+_LOGGER = logging.getLogger("crdtcast")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -32,7 +37,7 @@ def _with_options(command: F, kind: type[Any]) -> F:
     for each in reversed(options_of(kind)):
         about = each.about
         if not each.required and each.default not in (None, (), False):
-            about += f"  [default: {each.default}]"
+            about += f"  [default: {_default(each)}]"
         if each.kind is Kind.FLAG:
             decorate = click.option(
                 f"{each.flag}/--no-{each.flag[2:]}", each.key, default=None, help=about
@@ -53,9 +58,47 @@ def _with_options(command: F, kind: type[Any]) -> F:
     )(command)
 
 
+def _default(each: Option) -> str:
+    """As it may be written."""
+    match each.kind:
+        case Kind.BYTES:
+            return size_text(each.default)
+        case Kind.SECONDS:
+            return f"{each.default:g} s"
+        case _:
+            return str(each.default)
+
+
 def loaded(kind: type[S], file: Path | None, given: dict[str, Any]) -> Loaded[S]:
     """What a command with `takes_settings` was given, and the rest from elsewhere."""
     return load(kind, file, given={k: v for k, v in given.items() if v not in (None, ())})
+
+
+@contextmanager
+def serving(kind: type[M], file: Path | None, given: dict[str, Any]) -> Iterator[M]:
+    """The settings of a process that serves, with its log set up. Where the log is JSON, so is its last line: why it
+    cannot start or go on (exit code 2), or the traceback of a fault of ours (1).
+    """
+    found = loaded(kind, file, given)
+    if not found.values.get("log_json"):
+        settings = found.get()
+        log_to_stderr(settings.name, settings.log_level, as_json=False)
+        with rare_full_collections():
+            yield settings
+        return
+    log_to_stderr(found.values.get("name", ""), "info", as_json=True)
+    try:
+        settings = found.get()
+        logging.getLogger().setLevel(settings.log_level.upper())
+        with rare_full_collections():
+            yield settings
+    except Exception as error:
+        expected = expected_failure(error)
+        if expected is None:
+            _LOGGER.critical("a fault of crdtcast itself: please report it", exc_info=error)
+            raise SystemExit(1) from error
+        _LOGGER.critical(expected)
+        raise SystemExit(2) from error
 
 
 @click.command()
@@ -66,11 +109,9 @@ def node(file: Path | None, **given: Any) -> None:
     Every option may also stand in the file of --config (listen, log_json, …) and in the environment
     (CRDTCAST_LISTEN, …). The command line comes before the environment, that before the file.
     """
-    settings = loaded(NodeSettings, file, given).get()
-    log_to_stderr(settings.name, settings.log_level, as_json=settings.log_json)
-    from crdtcast.service.run import NodeProcess
+    with serving(NodeSettings, file, given) as settings:
+        from crdtcast.service.run import NodeProcess
 
-    with rare_full_collections():
         trio.run(NodeProcess(settings).run)
 
 
@@ -113,7 +154,7 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
                     "notes": found.notes,
                     "options": {
                         key: {
-                            "value": _shown(key, found.values.get(key)),
+                            "value": without_passwords(key, found.values.get(key)),
                             "from": found.sources.get(key),
                         }
                         for key in keys
@@ -128,16 +169,7 @@ def check(file: Path, gateway: bool, as_json: bool) -> None:
             click.echo(f"note: {line}", err=True)
         if not found.wrong:
             for key in keys:
-                value = json.dumps(_shown(key, found.values[key]))
+                value = json.dumps(without_passwords(key, found.values[key]))
                 click.echo(f"{key} = {value}  # {found.sources[key]}")
     if found.wrong:
         raise SystemExit(2)
-
-
-def _shown(key: str, value: Any) -> Any:
-    """A password is nobody's business, also within an address."""
-    if key == "password" and value is not None:
-        return "***"
-    if not isinstance(value, str):
-        return value
-    return re.sub(r"((//[^:@/]*:)[^@/]*(?=@))|([?&]password=)[^&]*", r"\2\3***", value)

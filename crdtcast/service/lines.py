@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -63,25 +64,32 @@ class Lines:
         return value
 
 
-async def greet(lines: Lines, name: str, secret: bytes | None) -> bool:
-    """The server's side: whether the client may ask. It has been told why not."""
-    nonce = "" if secret is None else secrets.token_hex(_NONCE_BYTES)
+async def greet(lines: Lines, name: str, known: Sequence[bytes]) -> bool:
+    """The server's side: whether the client may ask. It has been told why not. known: secrets, of which it has to prove
+    one; none where the socket is enough.
+    """
+    nonce = "" if not known else secrets.token_hex(_NONCE_BYTES)
     await lines.send({"node": name, "nonce": nonce})
-    if secret is not None:
+    if known:
         answer = await lines.receive()
         if answer is None:
             return False
         theirs, mac = str(answer.get("nonce")), str(answer.get("proof"))
-        if not hmac.compare_digest(mac.encode(), _proof(secret, Role.DIALLER, name, nonce, theirs)):
+        shared = next(
+            (one for one in known if _proves(mac, one, Role.DIALLER, name, nonce, theirs)), None
+        )
+        if shared is None:
             await lines.send({"ok": False, "error": f"not the secret of node {name!r}"})
             return False
-        await lines.send({"proof": _proof(secret, Role.ACCEPTOR, name, nonce, theirs).decode()})
+        await lines.send({"proof": _proof(shared, Role.ACCEPTOR, name, nonce, theirs)})
     lines.longest = LONGEST
     return True
 
 
-async def be_greeted(lines: Lines, secret: bytes | None) -> str:
-    """The client's side: the node's name. RemoteProtocolError if one does not trust the other."""
+async def be_greeted(lines: Lines, known: Sequence[bytes]) -> str:
+    """The client's side: the node's name. known: secrets, of which the first one is proved. RemoteProtocolError if one
+    does not trust the other.
+    """
     greeting = await lines.receive() or {}
     name, nonce = greeting.get("node"), greeting.get("nonce")
     if not isinstance(name, str) or not isinstance(nonce, str):
@@ -89,22 +97,25 @@ async def be_greeted(lines: Lines, secret: bytes | None) -> str:
     lines.longest = LONGEST
     if not nonce:
         return name
-    if secret is None:
+    if not known:
         raise RemoteProtocolError(
             f"node {name!r} asks for the group's secret: give --secret-file, or CRDTCAST_SECRET"
         )
     own = secrets.token_hex(_NONCE_BYTES)
-    proof = _proof(secret, Role.DIALLER, name, nonce, own).decode()
+    proof = _proof(known[0], Role.DIALLER, name, nonce, own)
     await lines.send({"nonce": own, "proof": proof})
     answer = await lines.receive() or {}
     if "error" in answer:
         raise RemoteProtocolError(str(answer["error"]))
-    mac = str(answer.get("proof")).encode()
-    if not hmac.compare_digest(mac, _proof(secret, Role.ACCEPTOR, name, nonce, own)):
+    if not _proves(str(answer.get("proof")), known[0], Role.ACCEPTOR, name, nonce, own):
         raise RemoteProtocolError(f"whoever listens there does not know the secret of {name!r}")
     return name
 
 
-def _proof(secret: bytes, role: Role, name: str, acceptor: str, dialler: str) -> bytes:
+def _proof(secret: bytes, role: Role, name: str, acceptor: str, dialler: str) -> str:
     said = ["crdtcast admin", role.value, name, acceptor, dialler]
-    return hmac.new(secret, msgpack.packb(said), hashlib.sha256).hexdigest().encode()
+    return hmac.new(secret, msgpack.packb(said), hashlib.sha256).hexdigest()
+
+
+def _proves(mac: str, secret: bytes, role: Role, name: str, acceptor: str, dialler: str) -> bool:
+    return hmac.compare_digest(mac.encode(), _proof(secret, role, name, acceptor, dialler).encode())

@@ -1,5 +1,6 @@
 """What operators ask of a node's objects, beside what they ask of every member."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 class NodeAdmin(Admin):
     """Answers for `crdtcast node`. See `Admin`."""
 
-    def __init__(self, process: "NodeProcess", secret: bytes | None) -> None:
-        super().__init__(process, secret)
+    def __init__(self, process: "NodeProcess", secrets: Sequence[bytes]) -> None:
+        super().__init__(process, secrets)
         self._node = process
         self._requests |= {
             "verify": self._verify,

@@ -10,7 +10,7 @@ import click
 import trio
 
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.proof import read_secret
+from crdtcast.proof import read_secrets
 from crdtcast.service import views
 from crdtcast.service.asking import find, operator
 
@@ -58,13 +58,13 @@ class Where:
 
     def __init__(self, node: str | None, admin: str | None, secret_file: Path | None) -> None:
         self.place = find(node, admin)
-        self.secret = read_secret(secret_file)
+        self.secrets = read_secrets(secret_file)
 
     def ask(self, do: str, **more: Any) -> Any:
         """One request. See `Operator.ask`."""
 
         async def once() -> Any:
-            async with operator(self.place, self.secret) as node:
+            async with operator(self.place, self.secrets) as node:
                 return await node.ask(do, **more)
 
         return trio.run(once)
@@ -203,7 +203,7 @@ def top(every: float, rounds: int | None, as_json: bool, **where: Any) -> None:
 
     at = Where(**where)
     try:
-        trio.run(watch, at.place, at.secret, every, rounds, as_json)
+        trio.run(watch, at.place, at.secrets, every, rounds, as_json)
     except KeyboardInterrupt:
         raise SystemExit(0) from None
 

@@ -24,6 +24,7 @@ from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
 from crdtcast.service.settings import NodeSettings, is_path
+from crdtcast.service.supervisor import Supervisor
 from crdtcast.status import Status, status
 
 _LARGE = 2**20
@@ -58,6 +59,7 @@ class NodeProcess:
         self._stop = trio.Event()
         self._scope = trio.CancelScope()
         self._readiness = Readiness()
+        self._supervisor = Supervisor()
 
     # Looking in
 
@@ -86,9 +88,10 @@ class NodeProcess:
         refused = 0 if self.replica is None else self.replica.shelf.clock.refused
         journal = None
         if self._journal is not None:
-            journal = {"path": str(self._journal.path), "grown": self._journal.grown}
+            journal = {"path": str(self._journal.path), **self._journal.measures()}
         return status(
             self.member.channel,
+            refused_writes=self.member.refused_writes,
             clock_drift_refused=refused,
             journal=journal,
             most_bytes=self.settings.store_most_bytes,
@@ -128,6 +131,7 @@ class NodeProcess:
         """Until a signal, or until it has left the group. Prints one line when it is a member."""
         with self._scope:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._supervisor.keep_alive)
                 await nursery.start(self._listen_to_signals)
                 await self._serve(nursery)
                 try:
@@ -161,7 +165,7 @@ class NodeProcess:
             listeners = await listen(parse_address(settings.metrics))
             self.metrics = listeners[0].socket.getsockname()[:2]
             nursery.start_soon(trio.serve_listeners, probes.serve, listeners)
-        admin = NodeAdmin(self, None if is_path(settings.admin_place) else settings.secret())
+        admin = NodeAdmin(self, () if is_path(settings.admin_place) else settings.secrets())
         listener = await sockets.listen_at(settings.admin_place)
         nursery.start_soon(trio.serve_listeners, admin.serve, [listener])
 
@@ -170,6 +174,7 @@ class NodeProcess:
         if self._stop.is_set() or self._member is None:
             self._scope.cancel()
         self._stop.set()
+        self._supervisor.stopping()
 
     async def leave(self) -> Departure:
         """Leave the group, for as long as the settings say. `stop` is to follow."""
@@ -184,7 +189,7 @@ class NodeProcess:
         settings = self.settings
         return {
             "found": settings.found,
-            "join": settings.join,
+            "join": settings.contacts,
             "group": settings.group,
             "listen": settings.listen,
             "advertise": settings.advertise,
@@ -195,6 +200,7 @@ class NodeProcess:
             "journal": self._journal,
             "limits": settings.limits(),
             "event_logs": settings.event_logs,
+            "rotation": settings.rotation(),
             **settings.link_options(),
         }
 
@@ -214,6 +220,7 @@ class NodeProcess:
             "incarnation": member.incarnation,
         }
         print("ready", *(f"{key}={value}" for key, value in told.items()), flush=True)
+        self._supervisor.ready()
 
     async def _depart(self, member: GroupMember) -> None:
         if not self.settings.leave_on_stop or member.standing is Standing.LEFT:

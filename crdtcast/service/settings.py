@@ -8,11 +8,12 @@ from typing import Any
 
 from crdtcast.bounds import StoreLimits, WhenFull
 from crdtcast.configuration import Kind, option
+from crdtcast.eventlog import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.listening import is_loopback
 from crdtcast.options import WILDCARDS, NodeOptions, parse_address
-from crdtcast.proof import SECRET_VARIABLE, read_secret
+from crdtcast.proof import SECRET_VARIABLE, read_secrets
 from crdtcast.tls import Tls
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -27,9 +28,13 @@ class MemberSettings(ABC):
     advertise: str | None = option(
         Kind.ADDRESS, "Where others reach this node, if it listens on a wildcard.", None
     )
-    found: bool = option(Kind.FLAG, "Be the first member of a new group.", False)
+    found: bool = option(
+        Kind.FLAG, "Be the first member of a new group; on one machine, once.", False
+    )
     join: tuple[str, ...] = option(
-        Kind.ADDRESSES, "Where a member can be dialled: any one, several to be safe.", ()
+        Kind.ADDRESSES,
+        "Where members can be dialled: any one, several to be safe; this node's own address does not count.",
+        (),
     )
     replaces: tuple[str, ...] = option(
         Kind.NAMES,
@@ -46,7 +51,7 @@ class MemberSettings(ABC):
     )
     admin: str | None = option(
         Kind.TEXT,
-        "Where operators connect: a path for a Unix socket, or 127.0.0.1:PORT with a secret.",
+        "Where operators connect: a Unix socket, a path with a / or ending in .sock, or 127.0.0.1:PORT with a secret.",
         None,
     )
     metrics: str | None = option(
@@ -54,6 +59,12 @@ class MemberSettings(ABC):
     )
     log_level: str = option(Kind.TEXT, f"One of {', '.join(LEVELS)}.", "info")
     log_json: bool = option(Kind.FLAG, "Log lines as JSON objects.", False)
+    event_log_size: int = option(
+        Kind.BYTES, "A file of the event log is closed at this size.", ROTATION.size
+    )
+    event_log_age: float = option(
+        Kind.SECONDS, "A file of the event log is closed at this age.", ROTATION.seconds
+    )
     certificate: str | None = option(Kind.PATH, "This node's certificate, PEM.", None)
     key: str | None = option(Kind.PATH, "The certificate's key, PEM.", None)
     ca: str | None = option(Kind.PATH, "The group's own CA, PEM.", None)
@@ -68,8 +79,8 @@ class MemberSettings(ABC):
     )
     connect_timeout: float = option(Kind.SECONDS, "For a connection to a member.", 5.0)
     handshake_timeout: float = option(Kind.SECONDS, "For a handshake.", 5.0)
-    max_frame: int = option(Kind.NUMBER, "Bytes that a frame may have.", 16 * 2**20)
-    queue_bytes: int = option(Kind.NUMBER, "Bytes that may wait for one member.", 64 * 2**20)
+    max_frame: int = option(Kind.BYTES, "What a frame may have.", 16 * 2**20)
+    queue_bytes: int = option(Kind.BYTES, "What may wait for one member.", 64 * 2**20)
     compress: bool = option(
         Kind.FLAG, "Compress large frames, where the package zstandard is installed.", True
     )
@@ -79,8 +90,11 @@ class MemberSettings(ABC):
     def wrong_in_common(self) -> list[str]:
         """What contradicts itself of these, one line each."""
         lines = []
-        if self.found and self.join:
-            lines.append("found and join are both given: found a new group, or join one")
+        if self.join and not self.found and not self.contacts:
+            lines.append(
+                "join names only this node itself: name other members, too, or say found = true for the first member "
+                "of a new group"
+            )
         for lost in self.replaces:
             if not valid_name(lost) and not valid_incarnation(lost):
                 lines.append(f"replaces: {lost!r} is no name of a member, and no incarnation")
@@ -91,23 +105,23 @@ class MemberSettings(ABC):
                 f"evict_after is {self.evict_after:g} s: give at least three keepalive_intervals "
                 f"({3 * self.keepalive_interval:g} s); an hour is a usual choice"
             )
-        secret = None
+        known: tuple[bytes, ...] = ()
         try:
-            secret = self.secret()
+            known = self.secrets()
         except ConfigurationError as error:
             lines.append(str(error))
         if self.admin is not None and not is_path(self.admin):
             try:
                 host, _ = parse_address(self.admin)
             except ConfigurationError as error:
-                lines.append(f"admin: {error}; or a path with a /")
+                lines.append(f"admin: {error}; or a path with a / or ending in .sock")
             else:
                 if host not in ("127.0.0.1", "::1", "localhost"):
-                    lines.append(f"admin is {self.admin}: choose 127.0.0.1, or a path with a /")
-                elif secret is None and not lines:
+                    lines.append(f"admin is {self.admin}: choose 127.0.0.1, or a path")
+                elif not known and not lines:
                     lines.append(
                         f"admin is {self.admin}, which every user of this machine reaches: give a "
-                        f"secret_file or {SECRET_VARIABLE}, or a path with a / instead"
+                        f"secret_file or {SECRET_VARIABLE}, or a path instead"
                     )
         try:
             options = self.node_options()
@@ -118,9 +132,24 @@ class MemberSettings(ABC):
                 lines.append(str(error))
         return lines
 
-    def secret(self) -> bytes | None:
-        """The group's secret. Raises ConfigurationError for a file that is of no use."""
-        return read_secret(self.secret_file)
+    @property
+    def contacts(self) -> list[str]:
+        """Whom to join through: `join` without this node's own address, as far as it is written in the same way."""
+        own = {self.member_listen, self.advertise}
+        return [each for each in self.join if each not in own]
+
+    @property
+    @abstractmethod
+    def member_listen(self) -> str:
+        """Where other members connect."""
+
+    def secrets(self) -> tuple[bytes, ...]:
+        """See `NodeOptions.secrets`. Raises ConfigurationError for a file that is of no use."""
+        return read_secrets(self.secret_file)
+
+    def rotation(self) -> Rotation:
+        """Of the event log."""
+        return Rotation(self.event_log_size, self.event_log_age)
 
     def link_options(self) -> dict[str, Any]:
         """What `open_group` passes on to `NodeOptions`, but for name, addresses and group."""
@@ -128,7 +157,7 @@ class MemberSettings(ABC):
             "certificate": self.certificate,
             "key": self.key,
             "ca": self.ca,
-            "secret": self.secret(),
+            "secrets": self.secrets(),
             "digest_interval": self.digest_interval,
             "keepalive_interval": self.keepalive_interval,
             "connect_timeout": self.connect_timeout,
@@ -168,12 +197,12 @@ class NodeSettings(MemberSettings):
         Kind.PATH, "Directory for event logs, which `crdtcast check` reads; needs a journal.", None
     )
     store_memory_bytes: int = option(
-        Kind.NUMBER,
-        "Bytes of what is not stable in memory; beyond, it goes to disk, with a journal.",
+        Kind.BYTES,
+        "Of what is not stable, in memory; beyond, it goes to disk, with a journal.",
         256 * 2**20,
     )
     store_most_bytes: int = option(
-        Kind.NUMBER, "Bytes of what is not stable in all; beyond, see when_full.", 4 * 2**30
+        Kind.BYTES, "Of what is not stable, in all; beyond, see when_full.", 4 * 2**30
     )
     when_full: str = option(
         Kind.TEXT, "Then, refuse writes, or evict those who hold it back and are away.", "refuse"
@@ -188,7 +217,7 @@ class NodeSettings(MemberSettings):
                 'join = ["host:port"] for every other one'
             )
         if self.advertise is None:
-            lines += cannot_be_dialled("listen", self.listen, self.join)
+            lines += cannot_be_dialled("listen", self.listen, self.contacts)
         if self.found and (self.witness or self.replaces):
             lines.append(
                 "the first member holds the state: found goes without witness and replaces"
@@ -205,6 +234,10 @@ class NodeSettings(MemberSettings):
             )
         return [*lines, *self.wrong_in_common()]
 
+    @property
+    def member_listen(self) -> str:
+        return self.listen
+
     def limits(self) -> StoreLimits:
         """What the member may hold that is not stable."""
         return StoreLimits(
@@ -219,7 +252,7 @@ class NodeSettings(MemberSettings):
             name=self.name,
             group=self.group,
             listen=parse_address(self.listen),
-            peers=[parse_address(address) for address in self.join],
+            peers=[parse_address(address) for address in self.contacts],
             **self.link_options(),
         )
 
@@ -242,7 +275,7 @@ def cannot_be_dialled(option: str, listen: str, contacts: Sequence[str]) -> Sequ
 
 def is_path(place: str) -> bool:
     """Whether an admin address is a Unix socket's path."""
-    return os.sep in place
+    return os.sep in place or place.endswith(".sock")
 
 
 def socket_directory() -> str:

@@ -1,6 +1,7 @@
 """`crdtcast top`: the status of a node, again and again, with rates."""
 
 import json
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,11 +17,11 @@ from crdtcast.service.views import comparison, seconds, size
 
 
 async def watch(
-    place: str, secret: bytes | None, every: float, rounds: int | None, as_json: bool
+    place: str, secrets: Sequence[bytes], every: float, rounds: int | None, as_json: bool
 ) -> None:
     """Until interrupted, until the node stops, or for so many looks."""
     console = Console()
-    async with operator(place, secret) as node:
+    async with operator(place, secrets) as node:
         before: dict[str, Any] | None = None
         asked, looks = 0.0, 0
         # A file or a pipe gets one screen after the other; a terminal, one that changes.

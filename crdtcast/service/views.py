@@ -8,6 +8,8 @@ Answer = dict[str, Any]
 
 _DIGEST = re.compile("[0-9a-f]{16,}")
 
+_SIZES = {"bytes", "grown"}
+
 
 def seconds(value: float | None) -> str:
     """A duration, in one or two of its units."""
@@ -66,7 +68,7 @@ def status(found: Answer) -> str:
     else:
         said = found["journal"].items()
         lines.append(
-            "journal " + ", ".join(f"{k} {size(v) if k == 'grown' else v}" for k, v in said)
+            "journal " + ", ".join(f"{k} {size(v) if k in _SIZES else v}" for k, v in said)
         )
     if found["standing"] == "disputed":
         lines.append(

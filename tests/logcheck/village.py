@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from crdtcast.engine import GroupEngine, Parked, Standing
-from crdtcast.eventlog import EventLog
+from crdtcast.eventlog import EventLog, Rotation
 from crdtcast.exceptions import HandshakeError, NotReadyError
 from crdtcast.grouplog import GroupLog
 from crdtcast.incarnation import new_incarnation
@@ -62,7 +62,7 @@ class Village:
             replica=name,
             incarnation=engine.me,
             clock_us=self._clock.__next__,
-            segment_bytes=4000,
+            rotation=Rotation(size=4000),
         )
         return Villager(name, engine, log, parked)
 

@@ -56,4 +56,5 @@ class Authority:
         certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")
         certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(key)
+        key.chmod(0o600)
         return {"certificate": certificate, "key": key, "ca": self.ca}

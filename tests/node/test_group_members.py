@@ -1,5 +1,6 @@
 """Members that come and go, over real sockets: join, leave, evict, and the way back."""
 
+import logging
 from contextlib import AsyncExitStack
 
 import pytest
@@ -19,6 +20,7 @@ from crdtcast import (
 from crdtcast.engine import Standing
 from crdtcast.events import Event
 from crdtcast.options import format_address
+from crdtcast.ports import free_ports
 from tests.node.group_support import Ledger, members_are
 
 
@@ -84,6 +86,54 @@ def test_a_leaver_is_gone_at_once_and_loses_nothing() -> None:
     trio.run(main)
 
 
+def test_one_list_of_addresses_is_enough_for_all_members(caplog: pytest.LogCaptureFixture) -> None:
+    """Each finds its own address in it, the last one in another spelling than it listens."""
+
+    async def main() -> None:
+        ports = free_ports(3)
+        seeds = [f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}", f"localhost:{ports[2]}"]
+        with trio.fail_after(60):
+            async with (
+                open_group("a", found=True, listen=seeds[0], join=seeds, process=Ledger()) as a,
+                open_group("b", listen=seeds[1], join=seeds, process=Ledger()) as b,
+                open_group("c", listen=f"127.0.0.1:{ports[2]}", join=seeds, process=Ledger()) as c,
+            ):
+                for each in (a, b, c):
+                    await members_are(each, "a", "b", "c")
+
+    with caplog.at_level("WARNING"):
+        trio.run(main)
+    assert not [record for record in caplog.records if "itself" in record.getMessage()]
+
+
+def test_a_list_with_nobody_else_in_it_is_said() -> None:
+    async def main() -> None:
+        (port,) = free_ports(1)
+        said = trio.Event()
+        logger = logging.Logger("alone")
+
+        class Listener(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                if "itself: no address" in record.getMessage():
+                    said.set()
+
+        logger.addHandler(Listener(logging.ERROR))
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+
+                async def join() -> None:
+                    async with open_group(
+                        "a", listen=f"127.0.0.1:{port}", join=f"localhost:{port}", logger=logger
+                    ):
+                        pass
+
+                nursery.start_soon(join)
+                await said.wait()
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
 def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None:
     async def main() -> None:
         with trio.fail_after(60):
@@ -118,10 +168,9 @@ def test_without_a_process_the_events_of_a_member_end_when_it_has_left() -> None
 def test_what_cannot_be_is_one_clear_line() -> None:
     async def main() -> None:
         with trio.fail_after(60):
-            for wrong in ({}, {"found": True, "join": "127.0.0.1:1"}):
-                with pytest.raises(ConfigurationError, match="give either found=True"):
-                    async with open_group("a", **wrong):
-                        pass
+            with pytest.raises(ConfigurationError, match="give found=True"):
+                async with open_group("a"):
+                    pass
             for listen in (7001, ("127.0.0.1", 0), None):
                 with pytest.raises(ConfigurationError, match="is no address: write host:port"):
                     async with open_group("a", found=True, listen=listen):  # type: ignore[arg-type]

@@ -525,7 +525,6 @@ async def test_in_memory_members_come_and_go_too() -> None:
         ({"found": True, "state": "x"}, "state= is for members that are fixed"),
         ({"join": "h:1", "witness": True}, "a witness holds no objects"),
         ({"found": True, "process": None}, "process= is for open_group"),
-        ({"found": True, "join": "h:1"}, "either found=True"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) -> None:

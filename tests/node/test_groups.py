@@ -171,7 +171,7 @@ def test_who_listens_on_a_wildcard_and_says_no_address_is_warned(
         assert "advertise" not in caplog.text
         assert "give certificates or a shared secret" in caplog.text
         caplog.clear()
-        async with open_links("a", listen=f"{host}:0", advertise="h:1", secret=b"x" * 16):
+        async with open_links("a", listen=f"{host}:0", advertise="h:1", secrets=(b"x" * 16,)):
             pass
         assert not caplog.records
 

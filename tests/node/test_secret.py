@@ -1,5 +1,6 @@
 """The shared secret between nodes: who does not know it gets no link, and cannot do harm either."""
 
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -82,7 +83,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @simulated
 async def test_a_group_with_a_secret_that_never_goes_over_the_wire() -> None:
-    async with group("a", "b", "c", secret=SECRET, digest_interval=0.1) as (_, members):
+    async with group("a", "b", "c", secrets=(SECRET,), digest_interval=0.1) as (_, members):
         for member in members.values():
             member.send(b"hello")
         await eventually(lambda: all(len(m.stable) == 3 for m in members.values()))
@@ -102,31 +103,46 @@ async def test_a_group_with_a_secret_that_never_goes_over_the_wire() -> None:
 
 
 @simulated
-@pytest.mark.parametrize("other", [None, b"quite another secret of theirs"])
+@pytest.mark.parametrize("other", [(), (b"quite another secret of theirs",)])
 async def test_two_that_have_not_the_same_secret(
-    other: bytes | None, caplog: pytest.LogCaptureFixture
+    other: tuple[bytes, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each side refuses the other, whoever dials; and both logs say what to do, once."""
     for dials_nobody in ("a", "b", None):
         caplog.clear()
-        more = {"a": {"secret": SECRET}, "b": {"secret": other}}
+        more = {"a": {"secrets": (SECRET,)}, "b": {"secrets": other}}
         if dials_nobody is not None:
             more[dials_nobody]["peers"] = {n: None for n in "ab" if n != dials_nobody}  # type: ignore[assignment]
         async with group("a", "b", more=more) as (network, members):
             await trio.sleep(120)
             assert not members["a"].linked() | members["b"].linked()
-            words = "demands a shared secret" if other is None else "have different shared secrets"
+            words = "demands a shared secret" if not other else "have different shared secrets"
             said = [line for line in lines(caplog) if words in line]
             assert len(said) == 2, lines(caplog)
             assert len(network.dialled) <= 20, "a tight loop"
             refusals = members["a"].node.refusals() or members["b"].node.refusals()
-            assert set(refusals) == {"security" if other is None else "secret"}
+            assert set(refusals) == {"security" if not other else "secret"}
+
+
+@simulated
+async def test_a_secret_is_replaced_while_the_group_goes_on() -> None:
+    """Each member takes both, then proves the new one, then takes no other: at every moment all are linked."""
+    new = b"what all members of the group know next"
+    steps = [(SECRET,), (SECRET, new), (new, SECRET), (new,)]
+    for before, after in itertools.pairwise(steps):
+        more = {"a": {"secrets": before}, "b": {"secrets": after}, "c": {"secrets": before}}
+        async with group("a", "b", "c", more=more) as (_, members):
+            await eventually(lambda: all(len(m.linked()) == 2 for m in members.values()))
+            assert not any(member.node.refusals() for member in members.values())
 
 
 @simulated
 async def test_a_recorded_handshake_is_worth_nothing(caplog: pytest.LogCaptureFixture) -> None:
     recorded = b""
-    async with group("a", "b", secret=SECRET, more={"a": {"peers": {"b": None}}}) as (_, members):
+    async with group("a", "b", secrets=(SECRET,), more={"a": {"peers": {"b": None}}}) as (
+        _,
+        members,
+    ):
         a = members["a"]
         await eventually(lambda: a.linked() == {"b"})
 
@@ -180,7 +196,7 @@ async def test_a_proof_that_is_sent_back_to_its_maker_is_refused() -> None:
             return near
 
         options = NodeOptions(
-            name="a", listen=("127.0.0.1", 0), peers={"b": ("mem", 1)}, secret=SECRET
+            name="a", listen=("127.0.0.1", 0), peers={"b": ("mem", 1)}, secrets=(SECRET,)
         )
         member = Member(options, {"a", "b"}, connect=connect)
         await nursery.start(live, member)
@@ -191,9 +207,9 @@ async def test_a_proof_that_is_sent_back_to_its_maker_is_refused() -> None:
 
 
 @simulated
-@pytest.mark.parametrize("secret", [SECRET, None])
+@pytest.mark.parametrize("secrets", [(SECRET,), ()])
 async def test_only_who_has_proved_the_secret_can_say_that_this_node_has_ended(
-    secret: bytes | None,
+    secrets: tuple[bytes, ...],
 ) -> None:
     said = []
 
@@ -209,7 +225,7 @@ async def test_only_who_has_proved_the_secret_can_say_that_this_node_has_ended(
             name="a",
             listen=("127.0.0.1", 0),
             peers={"b": ("mem", 1)},
-            secret=secret,
+            secrets=secrets,
             slow_retry=1.0,
         )
         member = Member(options, {"a", "b"}, connect=connect)
@@ -222,14 +238,14 @@ async def test_only_who_has_proved_the_secret_can_say_that_this_node_has_ended(
                     scope.cancel()
             except* Exception:
                 ended = True
-        assert ended is (secret is None)
+        assert ended is not bool(secrets)
         nursery.cancel_scope.cancel()
 
 
 @simulated
 async def test_a_stranger_cannot_supersede_a_member() -> None:
     """A hello with a later life of b, and no proof: a goes on with the b that it has."""
-    async with group("a", "b", secret=SECRET) as (_, members):
+    async with group("a", "b", secrets=(SECRET,)) as (_, members):
         a = members["a"]
         await eventually(lambda: a.linked() == {"b"})
         later = replace(HELLO, incarnation=incarnation("b", 10**6), fence=99)
@@ -275,7 +291,7 @@ def test_whatever_a_stranger_says_without_the_secret_it_gets_no_link(
     @simulated
     async def meet() -> None:
         async with trio.open_nursery() as nursery:
-            a = make(Network(nursery), "a", {"a", "b", "c"}, peers={"b": None}, secret=SECRET)
+            a = make(Network(nursery), "a", {"a", "b", "c"}, peers={"b": None}, secrets=(SECRET,))
             await nursery.start(live, a)
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as connection:

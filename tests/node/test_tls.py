@@ -453,7 +453,11 @@ def test_files_that_cannot_be_used_are_refused_at_once(authority: Authority) -> 
     locked.write_bytes(
         b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGj\n-----END ENCRYPTED PRIVATE KEY-----\n"
     )
+    locked.chmod(0o600)
+    shown = authority.issue("a")
+    shown["key"].chmod(0o644)
     for change, words in [
+        (shown, "this node's key, may be read or changed by other users: chmod 600"),
         ({"certificate": authority.directory / "none.pem"}, "none.pem: No such file"),
         ({"key": other["key"]}, "key values mismatch"),
         ({"key": locked}, "readable PEM files that belong together, the key without a password"),

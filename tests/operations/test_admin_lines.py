@@ -41,15 +41,16 @@ async def meet(server: bytes | None, client: bytes | None) -> tuple[Any, Any]:
 
 def test_both_prove_the_secret_or_none_is_asked_for() -> None:
     assert trio.run(meet, None, None) == (True, "eu")
-    assert trio.run(meet, None, SECRET) == (True, "eu")
-    assert trio.run(meet, SECRET, SECRET) == (True, "eu")
+    assert trio.run(meet, (), (SECRET,)) == (True, "eu")
+    assert trio.run(meet, (SECRET,), (SECRET,)) == (True, "eu")
+    assert trio.run(meet, (OTHER, SECRET), (SECRET, OTHER)) == (True, "eu")
 
 
 def test_a_wrong_secret_or_none_is_refused_with_what_to_do() -> None:
-    trusted, error = trio.run(meet, SECRET, OTHER)
+    trusted, error = trio.run(meet, (SECRET,), (OTHER,))
     assert trusted is False
     assert "not the secret of node 'eu'" in str(error)
-    _, error = trio.run(meet, SECRET, None)
+    _, error = trio.run(meet, (SECRET,), ())
     assert "give --secret-file, or CRDTCAST_SECRET" in str(error)
 
 
@@ -59,7 +60,7 @@ async def converse(say: Callable[[Lines], Awaitable[None]]) -> bool:
     trusted: list[bool] = []
 
     async def serve() -> None:
-        trusted.append(await greet(Lines(near), "eu", SECRET))
+        trusted.append(await greet(Lines(near), "eu", (SECRET,)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
@@ -78,7 +79,7 @@ def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
             await send(value)
 
         lines.send = keep  # type: ignore[method-assign]
-        await be_greeted(lines, SECRET)
+        await be_greeted(lines, (SECRET,))
 
     async def replay(lines: Lines) -> None:
         await lines.receive()
@@ -100,7 +101,7 @@ def test_a_replayed_proof_and_an_impostor_are_worth_nothing() -> None:
 
             nursery.start_soon(pose)
             with pytest.raises(RemoteProtocolError, match="does not know the secret"):
-                await be_greeted(Lines(far), SECRET)
+                await be_greeted(Lines(far), (SECRET,))
 
     trio.run(impostor)
 

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.configuration import Kind, load, option, options_of
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.quantities import seconds, size, size_text
 from crdtcast.service.settings import NodeSettings
 
 
@@ -54,7 +57,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
         f"haet in {file}: there is no such option, did you mean heat?",
         f"colour in {file}: there is no such option: remove it",
         f"places in {file}: 'nowhere' is no address: write host:port, for example 127.0.0.1:7001",
-        f"wait in {file}: True is no number of seconds",
+        f"wait in {file}: True is no duration: write seconds, or a number with ms, s, min, h or d",
         "CRDTCAST_GRILL: 'perhaps' is no flag: write true or false",
         "--heat: 'hot' is no whole number",
         "name is missing: give it in the file, as CRDTCAST_NAME or --name",
@@ -67,15 +70,15 @@ def test_what_contradicts_itself_is_told_with_what_cannot_be_read() -> None:
     given = {"name": "eu", "found": "perhaps", "max_frame": "many", "event_logs": "/logs"}
     assert load(NodeSettings, given=given, environment={}).wrong == (
         "--found: 'perhaps' is no flag: write true or false",
-        "--max-frame: 'many' is no whole number",
+        "--max-frame: 'many' is no size: write bytes, or a number with KiB, MiB, GiB, kB, MB or GB",
         "event_logs is given without a journal, which tells what is durable: give one",
     )
 
 
 def test_names_of_members_may_be_several() -> None:
-    for given in ("us, asia", ["us", "asia"]):
+    for names in ("us, asia", ["us", "asia"]):
         loaded = load(
-            NodeSettings, given={"name": "eu", "journal": "/x", "replaces": given}, environment={}
+            NodeSettings, given={"name": "eu", "journal": "/x", "replaces": names}, environment={}
         )
         assert loaded.get().replaces == ("us", "asia")
     assert (
@@ -92,6 +95,51 @@ def test_flags_from_the_environment(value: str, expected: bool) -> None:
     assert load(Oven, environment=environment).get().grill is expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (Kind.SECONDS, "90", 90),
+        (Kind.SECONDS, "500ms", 0.5),
+        (Kind.SECONDS, "1.5 h", 5400),
+        (Kind.SECONDS, "2min", 120),
+        (Kind.SECONDS, "1d", 86_400),
+        (Kind.SECONDS, 0.25, 0.25),
+        (Kind.SECONDS, "1e-2", 0.01),
+        (Kind.BYTES, 4096, 4096),
+        (Kind.BYTES, "64 MiB", 64 * 2**20),
+        (Kind.BYTES, "64mb", 64_000_000),
+        (Kind.BYTES, "1.5GiB", 3 * 2**29),
+        (Kind.BYTES, "9007199254740993", 2**53 + 1),
+    ],
+)
+def test_sizes_and_durations_may_have_units(kind: Kind, value: object, expected: float) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Quantity:
+        it: float = option(kind, "It.", 0)
+
+    assert load(Quantity, given={"it": value}, environment={}).get().it == expected
+
+
+@given(st.integers(0, 2**50))
+def test_a_size_is_shown_as_it_may_be_given(number: int) -> None:
+    assert size(size_text(number)) == number
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["1 week", "5 MiB s", "-1", "1,5h", "", "s", "MiB", "0x10", "nan", "1e999", None, True, ["1"]],
+)
+def test_what_is_no_quantity_is_told(value: object) -> None:
+    for read in (seconds, size):
+        with pytest.raises(ConfigurationError, match="is no"):
+            read(value)
+
+
+def test_a_part_of_a_byte_is_no_size() -> None:
+    with pytest.raises(ConfigurationError, match="no size"):
+        size("1.5")
+
+
 @pytest.mark.parametrize("text", ["heat = nan", "heat = -1", "heat = 1.5", "wait = inf"])
 def test_numbers_that_are_none(tmp_path: Path, text: str) -> None:
     loaded = load(Oven, written(tmp_path, text), given={"name": "x"}, environment={})
@@ -106,6 +154,19 @@ def test_a_file_that_is_no_toml_or_is_not_there(tmp_path: Path, content: bytes) 
     assert "cannot read" in load(Oven, file, environment={}).wrong[0]
     file.write_bytes(content)
     assert "is no TOML" in load(Oven, file, environment={}).wrong[0]
+
+
+@pytest.mark.parametrize(
+    "line", ['password = "hidden"', 'server = "redis://gw:hidden@127.0.0.1:6379"']
+)
+def test_a_file_with_a_password_is_private(line: str, tmp_path: Path) -> None:
+    file = written(tmp_path, f'name = "eu"\nstate_dir = "/state"\n{line}')
+    file.chmod(0o644)
+    (wrong,) = load(GatewaySettings, file, environment={}).wrong
+    assert f"{file}, with a password, may be read or changed by other users: chmod 600" in wrong
+    assert "hidden" not in wrong
+    file.chmod(0o600)
+    assert load(GatewaySettings, file, environment={}).wrong == ()
 
 
 def test_a_slip_in_the_environment_is_noted_and_not_an_error() -> None:
@@ -125,7 +186,8 @@ def checked(**given: Any) -> tuple[str, ...]:
 def test_a_node_needs_a_group_to_found_or_to_join() -> None:
     assert checked(found=True) == checked(join=["127.0.0.1:1"]) == checked(journal="/x") == ()
     assert "neither found nor join" in checked()[0]
-    assert "both given" in checked(found=True, join=["127.0.0.1:1"])[0]
+    # One file for all machines names the founder among those to join, too.
+    assert checked(found=True, join=["127.0.0.1:1"]) == ()
     assert "without witness" in checked(found=True, witness=True)[0]
 
 
@@ -145,10 +207,10 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"found": False, "join": ["10.0.0.1:7001"]}, "which nobody at 10.0.0.1:7001 reaches"),
         ({"listen": "0.0.0.0:7001"}, "say with advertise which one the others are to dial"),
         ({"admin": "127.0.0.1:7000"}, "every user of this machine reaches"),
-        ({"admin": "socket"}, "or a path with a /"),
+        ({"admin": "socket"}, "or a path with a / or ending in .sock"),
         ({"secret_file": "/no/such/file"}, "cannot read the secret"),
         ({"max_frame": 5}, "max_frame must be at least"),
-        ({"join": ["127.0.0.1:7001"], "found": False}, "has its own address"),
+        ({"join": ["127.0.0.1:7001"], "found": False}, "join names only this node itself"),
     ],
 )
 def test_what_no_node_can_have(given: dict[str, Any], expected: str) -> None:

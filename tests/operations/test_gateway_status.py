@@ -1,6 +1,7 @@
 """A gateway tells of itself as a member what every other one does, and has the same probes."""
 
 import json
+import os
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -11,13 +12,22 @@ from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.ports import free_ports
 from crdtcast.status import Status
+from tests.operations.test_supervisor import manager, told
 
 
 @pytest.mark.process
-def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(tmp_path: Path) -> None:
+def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     probes = f"127.0.0.1:{free_ports(1)[0]}"
-    more = ["--metrics", probes, "--log-json", "--verbose"]
-    with LocalCluster(tmp_path, ["a"], group="shop", arguments=more) as cluster:
+    more = ["--metrics", probes, "--log-json", "--log-level", "info"]
+    place = tmp_path / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", os.fspath(place))
+    with (
+        manager(os.fspath(place)) as listening,
+        LocalCluster(tmp_path, ["a"], group="shop", arguments=more) as cluster,
+    ):
+        assert told(listening) == ["STATUS=starts", "READY=1", "STATUS=serves"]
         region = cluster["a"]
         with RawClient(region.gateway.port) as client:
             assert client.call("SADD", "s", "x") == 1

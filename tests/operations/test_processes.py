@@ -215,6 +215,8 @@ def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
     secret, wrong = tmp_path / "secret", tmp_path / "wrong"
     secret.write_text("s" * 32)
     wrong.write_text("w" * 32)
+    for file in (secret, wrong):
+        file.chmod(0o600)
     place = f"127.0.0.1:{free_ports(1)[0]}"
     node = Running(tmp_path, "eu", "--found", "--secret-file", str(secret), "--admin", place)
     with killed_at_the_end(node):

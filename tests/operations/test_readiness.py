@@ -87,6 +87,7 @@ def test_a_node_that_refuses_every_write_is_not_ready(tmp_path: Path) -> None:
                     eu.objects().perform(("x", "register_lww"), "assign", "x" * 1000)
                     await trio.lowlevel.checkpoint()
             assert "the most it may" in await scraped(eu, "/ready")
+            assert eu.status().refused_writes == 1
             eu.stop()
 
     trio.run(main)

@@ -70,7 +70,9 @@ def test_a_joiner_tells_how_far_it_is_and_is_not_ready(
     assert 2 <= len(told) <= 11
 
 
-def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_and_counted(tmp_path: Path) -> None:
+def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         eu = node(tmp_path, "eu", found=True)
         async with trio.open_nursery() as nursery:
@@ -88,6 +90,7 @@ def test_time_stamps_of_a_clock_that_is_far_ahead_are_refused_and_counted(tmp_pa
                 r"crdtcast_clock_drift_refused_total{.*} (.*)", await scraped(eu, "/metrics")
             )
             assert found is not None and float(found[1]) == eu.status().clock_drift_refused == 1
+            assert "a time of us is 3,600 s ahead of this machine's clock" in caplog.text
             us.stop()
             eu.stop()
 

@@ -1,8 +1,10 @@
 """Log lines as JSON, the metrics page, and `crdtcast config check`."""
 
+import importlib.metadata
 import io
 import json
 import logging
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,8 +56,9 @@ STATUS = Status(
     most_bytes=4000,
     repair=RepairStatus(1, 2, 3, 4, 5),
     vector={"eu.1": 5},
+    refused_writes=29,
     clock_drift_refused=3,
-    journal=None,
+    journal={"path": "j", "bytes": 31, "grown": 30, "syncs": 32, "sync_seconds": 0.5},
     comparison=ComparisonStatus(21, 22, 23, 24, 25, 26.5, 2700, 28),
 )
 
@@ -66,7 +69,7 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         (sample.name, sample.labels.get("peer") or sample.labels.get("reason")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.labels["node"] == "eu" and sample.labels["group"] == "shop"
+        if sample.labels.get("node") == "eu" and sample.labels["group"] == "shop"
     }
     assert found == {
         ("crdtcast_members", None): 1,
@@ -81,7 +84,12 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         ("crdtcast_held_most_bytes", None): 4000,
         ("crdtcast_sent_total", None): 5,
         ("crdtcast_delivered_total", None): 6,
+        ("crdtcast_refused_writes_total", None): 29,
         ("crdtcast_clock_drift_refused_total", None): 3,
+        ("crdtcast_journal_bytes", None): 31,
+        ("crdtcast_journal_grown", None): 30,
+        ("crdtcast_journal_syncs_total", None): 32,
+        ("crdtcast_journal_sync_seconds_total", None): 0.5,
         ("crdtcast_repair_repeated_total", None): 1,
         ("crdtcast_repair_duplicates_total", None): 2,
         ("crdtcast_repair_digests_sent_total", None): 3,
@@ -110,9 +118,18 @@ def test_every_figure_is_on_the_metrics_page() -> None:
     }
 
 
+def test_the_page_tells_of_the_program_and_its_process() -> None:
+    text = page([]).decode()
+    versions = (
+        f'python="{platform.python_version()}",version="{importlib.metadata.version("crdtcast")}"'
+    )
+    assert f"crdtcast_build_info{{{versions}}} 1.0" in text
+    assert "process_resident_memory_bytes " in text and "process_start_time_seconds " in text
+
+
 def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     text = views.status({**as_json(STATUS), "ready": True, "standing": "disputed"})
-    assert "901 B on disk, 47 % of the most" in text and "in memory only" in text
+    assert "901 B on disk, 47 % of the most" in text and "journal path j" in text
     assert "DISPUTED" in text and "`crdtcast surrender`" in text
     assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
 
@@ -148,6 +165,8 @@ def test_status_and_top_say_what_comparing_has_found(found: tuple[Any, ...], sai
 def test_a_journal_is_told_with_what_it_has_grown_by() -> None:
     text = views.status({**as_json(STATUS), "ready": True, "journal": {"path": "j", "grown": 2048}})
     assert "journal path j, grown 2.0 KiB" in text
+    bare = views.status({**as_json(STATUS), "ready": True, "journal": None})
+    assert "journal none: in memory only" in bare
 
 
 def test_a_log_line_is_one_json_object_whatever_it_says() -> None:

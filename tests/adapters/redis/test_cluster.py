@@ -84,6 +84,7 @@ def test_gateways_with_certificates_and_a_secret(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     secret = tmp_path / "secret"
     secret.write_text("known to these two gateways")
+    secret.chmod(0o600)
     shown = authority.issue("a", "b")  # one certificate for both, since they get the same arguments
     arguments = [f"--{option}={path}" for option, path in shown.items()]
     arguments.append(f"--secret-file={secret}")

@@ -81,7 +81,7 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"peer": ("us=127.0.0.1:1", "us=127.0.0.1:2")}, "a peer's name is given twice"),
         ({"found": True, "replaces": ("us",)}, "replaces goes with join"),
         ({"server_patience": 1.5}, "give 2 s or more"),
-        ({"found": True, "join": ("127.0.0.1:1",)}, "found and join are both given"),
+        ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
     ],

@@ -65,6 +65,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
         issued.cert_chain_pems[0].write_to_path(certificate)
         issued.private_key_pem.write_to_path(key)
+        key.chmod(0o600)
         return os.fspath(certificate), os.fspath(key)
 
     ca, other = trustme.CA(), trustme.CA()
@@ -329,6 +330,7 @@ def test_certificates_are_renewed_while_clients_are_served(tmp_path: Path, files
             assert client.incr("n") == 1
             issued = ca.issue_cert("localhost")
             issued.private_key_pem.write_to_path(place[1])
+            Path(place[1]).chmod(0o600)
             # Until both are there the former ones are used.
             with redis.Redis(port=running.port, ssl=True, ssl_ca_certs=files.ca) as other:
                 assert other.incr("n") == 2

@@ -1,0 +1,27 @@
+"""Files with something that only this user may know: a key, a secret, a password."""
+
+import os
+import stat
+
+from crdtcast.exceptions import ConfigurationError
+
+
+def check_private(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse a file that other users may read: it has to belong to this user or to root, and only a file of root's may
+    be read by its group, which is how systems hand keys to services.
+
+    what: what is in it, for people. Raises ConfigurationError, and OSError if there is no such file.
+    """
+    found = os.stat(path)
+    name = os.fspath(path)
+    if found.st_uid not in (os.geteuid(), 0):
+        raise ConfigurationError(
+            f"{name}, with {what}, belongs to another user, who may read and change it: chown it to the user that "
+            "runs this, or to root"
+        )
+    allowed = 0o740 if found.st_uid == 0 else 0o700
+    if stat.S_IMODE(found.st_mode) & ~allowed & 0o077:
+        raise ConfigurationError(
+            f"{name}, with {what}, may be read or changed by other users: chmod 600 {name} (or 640, if it is root's "
+            "and the group's members may know it)"
+        )

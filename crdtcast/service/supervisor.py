@@ -1,0 +1,57 @@
+"""The service manager that has started this process: told when it serves, that it lives, and that it stops.
+
+The protocol is sd_notify(3): datagrams to the socket of `NOTIFY_SOCKET`. Without that variable nothing is sent.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+import trio
+
+_LOGGER = logging.getLogger("crdtcast")
+
+
+class Supervisor:
+    """Tells nothing where the environment names no socket."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._place = environment.get("NOTIFY_SOCKET", "")
+        self._period = _watchdog(environment)
+
+    def ready(self) -> None:
+        """It serves."""
+        self._tell("READY=1\nSTATUS=serves")
+
+    def stopping(self) -> None:
+        """It has been told to stop, and is about to."""
+        self._tell("STOPPING=1\nSTATUS=stops")
+
+    async def keep_alive(self) -> None:
+        """Say for as long as this runs that its loop turns; at once, and twice in the time that is allowed."""
+        self._tell("STATUS=starts")
+        while self._period:
+            self._tell("WATCHDOG=1")
+            await trio.sleep(self._period / 2)
+
+    def _tell(self, what: str) -> None:
+        if not self._place:
+            return
+        address = "\0" + self._place[1:] if self._place.startswith("@") else self._place
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
+                teller.setblocking(False)
+                teller.sendto(what.encode(), address)
+        except OSError as error:
+            _LOGGER.warning(
+                "the service manager at %s is not told: %s", self._place, error.strerror or error
+            )
+
+
+def _watchdog(environment: Mapping[str, str]) -> float:
+    """Seconds within which the manager wants to hear that this process lives; 0: it does not ask."""
+    told, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID")
+    if not told.isdecimal() or process not in (None, str(os.getpid())):
+        return 0.0
+    return int(told) / 1_000_000

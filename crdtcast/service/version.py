@@ -1,0 +1,78 @@
+"""`crdtcast version`: which program this is, and which formats it reads and writes."""
+
+import importlib.metadata
+import json
+import platform
+from typing import Any
+
+import click
+
+from crdtcast.engine.level import PROGRAM
+from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.journal.format import FORMAT
+from crdtcast.wire import OLDEST_VERSION, PROTOCOL_VERSION
+
+_PACKAGES = (
+    "trio",
+    "msgpack",
+    "click",
+    "redis",
+    "hiredis",
+    "zstandard",
+    "prometheus_client",
+    "pyspark",
+)
+
+
+def program_version() -> str:
+    """Of the installed distribution."""
+    return importlib.metadata.version("crdtcast")
+
+
+def describe() -> dict[str, Any]:
+    """The program, what it runs on, its formats, and the packages it finds; what is not installed is left out."""
+    return {
+        "version": program_version(),
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "formats": formats(),
+        "packages": dict(_installed()),
+    }
+
+
+def formats() -> dict[str, Any]:
+    """See docs/formats.md. Pairs are the lowest and the highest."""
+    return {
+        "wire": [OLDEST_VERSION, PROTOCOL_VERSION],
+        "journal": FORMAT,
+        "event_log": SCHEMA_VERSION,
+        "level": list(PROGRAM),
+    }
+
+
+def _installed() -> list[tuple[str, str]]:
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def version(as_json: bool) -> None:
+    """Print which program this is, and which formats it reads and writes."""
+    found = describe()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    click.echo(f"crdtcast {found['version']} (Python {found['python']}, {found['platform']})")
+    for key, value in found["formats"].items():
+        shown = "-".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{key.replace('_', ' ')}: {shown}")
+    click.echo(
+        "with " + ", ".join(f"{name} {number}" for name, number in found["packages"].items())
+    )
