@@ -4,6 +4,7 @@ Rule: a file is used once. It is gone before the replica that has read it says a
 since a second life from the same file would contradict what the first one has acknowledged.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import msgpack
 from crdtcast.durablefile import replace_file, sync_directory
 from crdtcast.engine import EngineState
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
+from crdtcast.formats import check_format
 from crdtcast.incarnation import name_of
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
@@ -61,7 +63,7 @@ def write(path: Path, saved: Saved) -> None:
 def read(path: Path, group: str, name: str) -> Saved | None:
     """What the file holds; None if there is none, as at a first start and after a crash.
 
-    Raises UnusableInputError for a damaged file, ConfigurationError for another replica's.
+    Raises UnusableInputError for a damaged file, ConfigurationError for another replica's, or a newer program's.
     """
     try:
         raw = path.read_bytes()
@@ -85,8 +87,9 @@ def consume(path: Path) -> None:
 def _read(path: Path, raw: bytes) -> Saved:
     try:
         version, *rest = msgpack.unpackb(raw)
+        check_format(os.fspath(path), version, _FORMAT)
         if version != _FORMAT:
-            raise ValueError(f"format {version}, this program reads {_FORMAT}")
+            raise ValueError(f"format {version}")
         group, incarnation, owner, clock, counter, vector, context, stable, unstable, held = rest
         engine = EngineState(
             counter=counter,

@@ -13,6 +13,9 @@ from pathlib import Path
 from crdtcast.adapters.redis.formatlevel import check_stored
 from crdtcast.durablefile import replace_file
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.formats import check_format
+
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class LocalFile:
     """Keys that this member's join did not copy, by type (`census`)."""
     left: bool = False
     """Whether this incarnation has left its group, in order."""
-    format: int = 2
+    format: int = FORMAT
 
     def write(self, directory: Path) -> None:
         """Replace the file atomically; durable when this returns. Raises ConfigurationError if that fails."""
@@ -52,11 +55,13 @@ class LocalFile:
     def read(cls, directory: Path, name: str) -> LocalFile | None:
         """The file of this node, None if there is none.
 
-        Raises ConfigurationError for one that is damaged, OutdatedError for one of a level that is not read.
+        Raises ConfigurationError for one that is damaged or a newer program's, OutdatedError for one of a level that is
+        not read.
         """
         path = directory / f"{name}.json"
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
+            check_format(str(path), fields.get("format"), FORMAT)
             check_stored(str(path), int(fields["level"]))
             return cls(**fields)
         except FileNotFoundError:
@@ -65,7 +70,7 @@ class LocalFile:
             raise ConfigurationError(
                 f"cannot read {path}: {error.strerror}; the gateway needs a --state-dir of its own"
             ) from error
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigurationError(
                 f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
             ) from error

@@ -27,6 +27,7 @@ import msgpack
 from crdtcast.adapters.redis.formatlevel import check_stored
 from crdtcast.engine import GroupState
 from crdtcast.exceptions import ConfigurationError
+from crdtcast.formats import check_format
 from crdtcast.group_state import pack_state, unpack_state
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector
@@ -95,10 +96,11 @@ class StoredState:
         try:
             fields = msgpack.unpackb(raw)
             version = fields.pop("format")
+            check_format("the server's metadata", version, FORMAT)
             if version != FORMAT:
                 raise ConfigurationError(
-                    f"the server's metadata has format {version}, this gateway reads {FORMAT}: upgrade the "
-                    "gateway, or point it at another server"
+                    f"the server's metadata has format {version}, and this gateway reads {FORMAT}: "
+                    "point it at another server"
                 )
             check_stored("the server", int(fields["level"]))
             for name in ("context", "reported"):

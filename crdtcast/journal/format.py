@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from crdtcast.exceptions import ConfigurationError
+from crdtcast.formats import check_format
 
 FORMAT = 1
 """Rises when an older program could not read what this one writes."""
@@ -96,12 +96,7 @@ def check_version(raw: bytes, what: str) -> None:
     """ConfigurationError if a newer program wrote this file."""
     for magic in (_SEGMENT_MAGIC, _PROOF_MAGIC):
         if raw.startswith(magic) and len(raw) >= _VERSION.size:
-            version = _VERSION.unpack_from(raw)[1]
-            if version > FORMAT:
-                raise ConfigurationError(
-                    f"{what} has format {version}, and this program reads format {FORMAT}: start the "
-                    "newer program that wrote it"
-                )
+            check_format(what, _VERSION.unpack_from(raw)[1], FORMAT)
 
 
 # The proof

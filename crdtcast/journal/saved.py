@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast.engine import GroupState, Parked, ParkedOperation
-from crdtcast.exceptions import ConfigurationError, RemoteProtocolError, UnusableInputError
+from crdtcast.exceptions import RemoteProtocolError, UnusableInputError
+from crdtcast.formats import check_format
 from crdtcast.group_state import pack_state, unpack_state
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
@@ -156,11 +157,7 @@ def unpack_saved(packed: bytes, where: str) -> Saved:
     """The inverse. UnusableInputError for what is no member's, ConfigurationError for a newer one."""
     try:
         version, *rest = msgpack.unpackb(packed)
-        if type(version) is int and version > _FORMAT:
-            raise ConfigurationError(
-                f"{where} was written by a newer program (contents {version}, this one reads "
-                f"{_FORMAT}): start that one"
-            )
+        check_format(where, version, _FORMAT)
         group, name, founding, incarnation, witness, state, application, parked, life = rest
         return Saved(
             group,

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from crdtcast.adapters.redis import effects, localfile, metadata
 from crdtcast.engine.level import PROGRAM
 from crdtcast.eventfiles import SCHEMA_VERSION
 from crdtcast.journal.format import FORMAT
@@ -48,6 +49,9 @@ def formats() -> dict[str, Any]:
         "journal": FORMAT,
         "event_log": SCHEMA_VERSION,
         "level": list(PROGRAM),
+        "gateway_level": list(effects.READS),
+        "gateway_metadata": metadata.FORMAT,
+        "gateway_file": localfile.FORMAT,
     }
 
 

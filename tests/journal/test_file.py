@@ -202,7 +202,9 @@ def test_newer_format_is_refused_and_left_alone(tmp_path: Path, name: str) -> No
         opened.seek(16)
         opened.write((2).to_bytes(2, "big"))
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    with pytest.raises(ConfigurationError, match=r"format 2.*start the newer program"):
+    with pytest.raises(
+        ConfigurationError, match=r"format 2.*a newer program wrote it, start that one"
+    ):
         load(tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
     file.write_bytes(raw)

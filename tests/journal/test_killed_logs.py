@@ -13,6 +13,7 @@ import trio
 from crdtcast import GroupMember
 from crdtcast.durablelog import DurableLog
 from crdtcast.eventfiles import Event, Kind, LogReader
+from crdtcast.eventlog import Rotation
 from crdtcast.journal.saved import Happened
 from crdtcast.logcheck.check import check_logs
 from tests.journal.test_members import Country, country
@@ -23,8 +24,10 @@ from tests.node.network import eventually, simulated
 class Watched(DurableLog):
     """The log of b, or of another member, which is never killed."""
 
-    def __init__(self, member: GroupMember, directory: Path, fate: "Fate") -> None:
-        super().__init__(member, directory)
+    def __init__(
+        self, member: GroupMember, directory: Path, rotation: Rotation, fate: "Fate"
+    ) -> None:
+        super().__init__(member, directory, rotation)
         self._fate = fate if member.name == "b" else None
         self._is_dead = False
 

@@ -274,7 +274,7 @@ def test_state_is_used_once_and_only_by_whose_it_is(tmp_path: Path) -> None:
             assert second.held.site is not None and second.held.site.owner == owner
             await second.object("x", AWSet).add("more")
         whole = path.read_bytes()
-        for damaged in (whole[:-1], b"", b"\xc1", msgpack.packb([99])):
+        for damaged in (whole[:-1], b"", b"\xc1", msgpack.packb([0])):
             path.write_bytes(damaged)
             with pytest.raises(UnusableInputError, match="no replica's state"):
                 async with open_replica("a", peers={}, state=path):

@@ -99,6 +99,7 @@ def test_options_come_from_the_file_and_passwords_are_not_shown(tmp_path: Path) 
         'server = "redis://:secret@127.0.0.1:6379"\nleave_on_stop = true\nleave_seconds = 5\n'
         'peer_listen = "10.0.1.1:7380"\n'
     )
+    file.chmod(0o600)
     options = load(GatewaySettings, file, environment={}).get().gateway_options()
     assert options.member is not None and options.member.leave_within == 5
     assert (options.password, options.server.password) == ("very", "secret")

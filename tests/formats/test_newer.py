@@ -1,0 +1,84 @@
+"""What a newer program has written is refused as that, and is left as it was: it is not damaged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from crdtcast import statefile
+from crdtcast.adapters.redis.localfile import FORMAT, LocalFile
+from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.engine import EngineState
+from crdtcast.exceptions import ConfigurationError
+from crdtcast.journal import FileJournal
+from tests.formats.samples import LOCAL_FILE, STORED, A
+
+
+def journal(directory: Path) -> Path:
+    path = directory / "journal"
+    written = FileJournal(path)
+    written.load()
+    written.append([b"what only this node has"])
+    written.sync()
+    written.close()
+    (segment,) = path.glob("journal-*")
+    raw = segment.read_bytes()
+    segment.write_bytes(
+        raw[:16] + (99).to_bytes(2, "big") + raw[18:] + b"in a way that is not known yet"
+    )
+    return path
+
+
+def replica_state(directory: Path) -> Path:
+    path = directory / "replica"
+    saved = statefile.Saved("g", A, A, 0, EngineState(), [])
+    statefile.write(path, saved)
+    _, *rest = msgpack.unpackb(path.read_bytes())
+    path.write_bytes(msgpack.packb([99, *rest, {"a field": "that came later"}]))
+    return path
+
+
+def gateway_file(directory: Path) -> Path:
+    path = directory / "a.json"
+    later = {**asdict(LOCAL_FILE), "format": 99, "field": "that came later"}
+    path.write_text(json.dumps(later))
+    return path
+
+
+CASES: list[tuple[Callable[[Path], Path], Callable[[Path], object]]] = [
+    (journal, lambda path: FileJournal(path).load()),
+    (replica_state, lambda path: statefile.read(path, "g", "a")),
+    (gateway_file, lambda path: LocalFile.read(path.parent, "a")),
+]
+
+
+@pytest.mark.parametrize(("made", "read"), CASES, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_newer_file_is_refused_and_left_as_it_is(
+    made: Callable[[Path], Path], read: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = made(tmp_path)
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(
+        ConfigurationError, match=r"has format 99, .* a newer program wrote it, start that one"
+    ):
+        read(path)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_a_newer_gateway_s_metadata_is_told_from_another_program_s() -> None:
+    fields = msgpack.unpackb(STORED.encode())
+    newer = msgpack.packb({**fields, "format": 99, "field": "that came later"})
+    with pytest.raises(ConfigurationError, match=r"metadata has format 99, .* start that one"):
+        StoredState.decode(newer)
+    with pytest.raises(ConfigurationError, match="that crdtcast did not write"):
+        StoredState.decode(b"something else")
+
+
+def test_a_gateway_s_file_of_a_number_that_it_reads_may_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"format": FORMAT, "level": 1}))
+    with pytest.raises(ConfigurationError, match="is damaged"):
+        LocalFile.read(tmp_path, "a")
