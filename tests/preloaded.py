@@ -115,9 +115,7 @@ def start_child(words: Sequence[str], **options: Any) -> Any:
     return _fork(words[1:], options["stderr"].fileno())
 
 
-def _fork(
-    words: Sequence[str], stderr: int, environment: Mapping[str, str] = os.environ
-) -> Forked:
+def _fork(words: Sequence[str], stderr: int, environment: Mapping[str, str] = os.environ) -> Forked:
     global _nursery
     sys.audit(AUDIT_EVENT)
     if _nursery is None:
