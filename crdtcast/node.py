@@ -67,6 +67,8 @@ class Node(Endpoint, Driving):
         self._fences: dict[str, tuple[str, int]] = {}
         self.on_asked: Callable[[str, Asking], None] = _not_asked
         """Takes the questions and answers of peers, by name. An error of the peer is raised as RemoteProtocolError."""
+        self.on_gone: Callable[[str], None] = _nothing_of_it
+        """Takes the names of peers whose link is down."""
         self._ended = False
         self._backlog = 0
 
@@ -176,6 +178,7 @@ class Node(Endpoint, Driving):
         """(For links.)"""
         self.engine.disconnected(link.incarnation)
         self.ticking.gone(link.incarnation)
+        self.on_gone(link.name)
 
     def idle(self, link: Link) -> None:
         """(For links.)"""
@@ -238,3 +241,7 @@ def _not_asked(name: str, frame: Asking) -> None:
     raise RemoteProtocolError(
         f"{name} sent a {type(frame).__name__}, which this node does not know"
     )
+
+
+def _nothing_of_it(name: str) -> None:
+    pass

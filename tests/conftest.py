@@ -56,9 +56,22 @@ def pytest_collection() -> Iterator[object]:
     try:
         return (yield)
     finally:
-        gc.collect()
-        gc.freeze()
+        _keep()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """What outlives a file, as reports and caches do, stays as well: without this, collections take ever longer."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        _keep()
+
+
+def _keep() -> None:
+    """Take what is alive for what stays: no later collection looks at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,9 +87,9 @@ class Nursery:
         self._process = subprocess.Popen(words, stdin=there, cwd=_ROOT)
         there.close()
 
-    def fork(self, words: Sequence[str], stderr: int) -> Forked:
-        """Start what `python WORDS` does, `-m crdtcast …` or `FILE …`, in this process's environment."""
-        request = json.dumps([list(words), os.getcwd(), dict(os.environ)]).encode()
+    def fork(self, words: Sequence[str], stderr: int, environment: Mapping[str, str]) -> Forked:
+        """Start what `python WORDS` does, `-m crdtcast …` or `FILE …`."""
+        request = json.dumps([list(words), os.getcwd(), dict(environment)]).encode()
         read, write = os.pipe()
         ours, theirs = socket.socketpair()
         with theirs, self._one_by_one:
@@ -115,12 +115,24 @@ def start_child(words: Sequence[str], **options: Any) -> Any:
     return _fork(words[1:], options["stderr"].fileno())
 
 
-def _fork(words: Sequence[str], stderr: int) -> Forked:
+def _fork(words: Sequence[str], stderr: int, environment: Mapping[str, str] = os.environ) -> Forked:
     global _nursery
     sys.audit(AUDIT_EVENT)
     if _nursery is None:
         _nursery = Nursery()
-    return _nursery.fork(words, stderr)
+    return _nursery.fork(words, stderr, environment)
+
+
+def start(
+    words: Sequence[str], stderr: IO[Any], environment: Mapping[str, str]
+) -> "Forked | subprocess.Popen[bytes]":
+    """Start a command of the program, `crdtcast WORDS`; its standard output is a pipe."""
+    words = (*cluster.PROGRAM, *words)
+    if sys.platform == "linux":
+        return _fork(words, stderr.fileno(), environment)
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=stderr, env=environment
+    )
 
 
 def crdtcast(*words: str, timeout: float = 120.0) -> "subprocess.CompletedProcess[str]":

@@ -4,20 +4,16 @@ from xdist.scheduler import LoadFileScheduling
 
 LONGEST = (
     *("integrations/test_spark_audit.py", "integrations/test_spark_command.py"),
-    *("integrations/test_spark_demo.py", "adapters/redis/test_format_level.py"),
-    *(
-        "adapters/redis/test_crashes.py",
-        "redispy/test_redispy.py",
-        "adapters/redis/test_changed_past.py",
-    ),
-    *(
-        "adapters/redis/test_members.py",
-        "adapters/redis/test_gateway.py",
-        "conformance/test_run.py",
-    ),
+    *("integrations/test_spark_demo.py", "integrations/test_spark_not_judged.py"),
+    *("adapters/redis/test_server_faults.py", "adapters/redis/test_changed_past.py"),
+    *("adapters/redis/test_server_kinds.py", "adapters/redis/test_crashes.py"),
+    *("adapters/redis/test_format_level.py", "redispy/test_redispy.py"),
+    *("adapters/redis/test_members.py", "chaos/test_chaos.py", "adapters/redis/test_gateway.py"),
+    *("testing/test_kit.py", "adapters/redis/test_emptied_server.py", "test_experiments.py"),
+    *("simulator/test_group_campaigns.py", "adapters/redis/test_transactions.py"),
+    *("adapters/redis/test_unstable.py", "integrations/test_pytest_plugin.py"),
     *("adapters/redis/test_large_commands.py", "adapters/redis/test_repair_storms.py"),
-    *("simulator/test_group_campaigns.py", "simulator/test_group_mutants.py", "demo/test_demo.py"),
-    *("adapters/redis/test_operating.py", "test_experiments.py", "chaos/test_chaos.py"),
+    *("operations/test_processes.py", "demo/test_demo.py", "simulator/test_oracle.py"),
 )
 """Files below `tests/` that begin first, since they take longest: so the workers end at the same time."""
 

@@ -318,6 +318,7 @@ class Belonging:
             self._entering.heard(link, frame)
 
     def _gone(self, link: Link) -> None:
+        self._gateway.questions.gone(link.name)
         self._giver.gone(link)
         if self._entering is not None:
             self._entering.gone(link)

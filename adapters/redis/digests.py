@@ -12,21 +12,28 @@ from crdtcast.adapters.redis.effects import RedisType
 _MODULUS = 1 << 128
 
 
-def slot_hash(key: bytes, type_: RedisType, slot: bytes, value: bytes) -> int:
-    """Hash of one live slot, as an integer below 2^128."""
-    digest = blake2b(digest_size=16)
-    for part in (key, b"%d" % type_, slot, value):
-        digest.update(b"%d:" % len(part))
-        digest.update(part)
-    return int.from_bytes(digest.digest(), "big")
-
-
 def key_digest(key: bytes, number: bytes | None, members: Iterable[bytes]) -> str:
     """Digest of a key that holds a string (or None) and set members (visible or hidden), as 32 hex digits."""
-    total = 0 if number is None else slot_hash(key, RedisType.STRING, b"", number)
+    total = 0
+    if number is not None:
+        total = _slot_hash(_begun(key, RedisType.STRING), b"", number)
+    begun = _begun(key, RedisType.SET)
     for member in members:
-        total += slot_hash(key, RedisType.SET, member, b"")
+        total += _slot_hash(begun, member, b"")
     return f"{total % _MODULUS:032x}"
+
+
+def _begun(key: bytes, type_: RedisType) -> blake2b:
+    """What the hashes of all slots of a key and type begin with."""
+    kind = b"%d" % type_
+    return blake2b(b"%d:%b%d:%b" % (len(key), key, len(kind), kind), digest_size=16)
+
+
+def _slot_hash(begun: blake2b, slot: bytes, value: bytes) -> int:
+    """Hash of one live slot, as an integer below 2^128."""
+    digest = begun.copy()
+    digest.update(b"%d:%b%d:%b" % (len(slot), slot, len(value), value))
+    return int.from_bytes(digest.digest(), "big")
 
 
 def presence_hash(key: bytes, kind: bytes) -> int:

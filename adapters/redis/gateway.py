@@ -527,6 +527,7 @@ class Gateway:
                 logger=self._log,
             )
             self.node.on_asked = self.questions.heard
+            self.node.on_gone = self.questions.gone
 
     def _replay(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, unstable: list[Message]

@@ -28,6 +28,7 @@ class _Question:
         self.serial = serial
         self.answer = bytearray()
         self.size: int | None = None
+        self.is_lost = False
         self.news = trio.Event()
 
 
@@ -63,6 +64,8 @@ class Questions:
                 while own.size is None or len(own.answer) < own.size:
                     with trio.move_on_after(PATIENCE_SECONDS) as patience:
                         await own.news.wait()
+                    if own.is_lost:
+                        raise NotReadyError(f"the link with {name} is gone")
                     if patience.cancelled_caught or own.size == 0:
                         raise NotReadyError(f"{name} does not answer")
                     own.news = trio.Event()
@@ -71,6 +74,13 @@ class Questions:
                 return bytes(own.answer)
             finally:
                 self._open.pop(name, None)
+
+    def gone(self, name: str) -> None:
+        """The link with that peer is gone, and what was on its way: nobody waits for it."""
+        own = self._open.get(name)
+        if own is not None:
+            own.is_lost = True
+            own.news.set()
 
     def heard(self, name: str, frame: Asking) -> None:
         """A peer's frame."""

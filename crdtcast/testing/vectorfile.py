@@ -15,6 +15,8 @@ import yaml
 from crdtcast.exceptions import UnusableInputError
 
 FORMAT: Final = 1
+LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, where it is there: ten times faster. Both read the same."""
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ def load(path: str) -> list[Vector]:
     or a wrong one.
     """
     try:
-        found = yaml.safe_load(Path(path).read_bytes())
+        found = yaml.load(Path(path).read_bytes(), LOADER)
     except OSError as error:
         raise UnusableInputError(f"cannot read {path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:

@@ -23,7 +23,7 @@ from crdtcast.integrations.spark.checks import (
 )
 from crdtcast.integrations.spark.files import write_text
 from crdtcast.integrations.spark.findings import Finding, from_row
-from crdtcast.integrations.spark.ingest import ingest
+from crdtcast.integrations.spark.ingest import Ingested, ingest
 from crdtcast.integrations.spark.logs import Group, read_logs
 from crdtcast.integrations.spark.report import render
 from crdtcast.integrations.spark.series import Lag, Series, read_series
@@ -97,6 +97,26 @@ def run(
     begun = time.monotonic()
     progress("reading the logs")
     ingested = ingest(spark, logs, out)
+    try:
+        result = _judged(spark, ingested, logs, out, live, progress, begun)
+    finally:
+        ingested.events.unpersist()
+    progress("writing the report")
+    write_text(spark, f"{out}/findings.json", json.dumps(result.summary(), indent=2) + "\n")
+    write_text(spark, f"{out}/report.html", render(result))
+    return result
+
+
+def _judged(
+    spark: SparkSession,
+    ingested: Ingested,
+    logs: str,
+    out: str,
+    live: bool,
+    progress: Callable[[str], object],
+    begun: float,
+) -> Result:
+    """What is found in the events; `out` gets the table of findings."""
     everything = read_logs(ingested.events)
     changing = [name for name, group in everything.items() if group.is_changing]
     groups = {name: group for name, group in everything.items() if name not in changing}
@@ -118,8 +138,7 @@ def run(
     finally:
         frames.dependencies.unpersist()
         frames.messages.unpersist()
-    progress("writing the report")
-    result = Result(
+    return Result(
         verdict=verdict,
         groups=groups,
         lines=ingested.lines,
@@ -134,9 +153,6 @@ def run(
         seconds=time.monotonic() - begun,
         live=live,
     )
-    write_text(spark, f"{out}/findings.json", json.dumps(result.summary(), indent=2) + "\n")
-    write_text(spark, f"{out}/report.html", render(result))
-    return result
 
 
 def _find(

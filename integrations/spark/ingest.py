@@ -14,12 +14,14 @@ from crdtcast.eventfiles import GZIP, OPEN, SCHEMA_VERSION, SEALED
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.integrations.spark.schema import EVENT, LINE, TORN
 
+_FEW = 200_000
+"""So many lines are kept in memory: to open a file for each log, time and again, takes longer than to read it."""
 _NEEDED = ("version", "group", "replica", "incarnation", "seq", "ts", "kind")
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """The readable events, and how many lines there were and could not be read."""
+    """The readable events, to be unpersisted, and how many lines there were and could not be read."""
 
     events: DataFrame
     lines: int
@@ -73,4 +75,6 @@ def ingest(spark: SparkSession, logs: str, out: str) -> Ingested:
     # No shuffle before it: a segment is of one replica, so few files of a replica come out anyway.
     readable.write.mode("overwrite").partitionBy("group", "replica").parquet(f"{out}/events")
     events = spark.read.schema(EVENT).parquet(f"{out}/events")
+    if counted["lines"] <= _FEW:
+        events = events.cache()
     return Ingested(events, counted["lines"], counted["torn"])

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.preloaded import crdtcast
+
 pytestmark = pytest.mark.process
 
 
@@ -37,12 +39,7 @@ def test_a_few_seconds_of_faults_lose_nothing() -> None:
 
 
 def test_a_fault_that_does_not_exist_is_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "crdtcast", "chaos", "--faults", "kill,earthquake"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = crdtcast("chaos", "--faults", "kill,earthquake")
     assert done.returncode == 2
     assert "earthquake" in done.stderr and "Traceback" not in done.stderr
 

@@ -3,11 +3,15 @@ supported.
 """
 
 import json
-import subprocess
-import sys
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from crdtcast.conformance.cli import conformance
+from tests.preloaded import crdtcast
 
 BANK = Path(__file__).parents[1] / "data" / "scenarios" / "scenarios.yaml"
 
@@ -115,16 +119,18 @@ scenarios:
 """
 
 
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 def run(file: Path, *options: str) -> tuple[int, list[str], dict[str, int]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "crdtcast", "conformance", str(file), "--json", *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=300,
-    )
+    """The command, in this process: so its gateways are forked from one that has imported the program."""
+    done = CliRunner().invoke(conformance, [str(file), "--json", *options])
     *lines, last = done.stdout.splitlines()
-    return done.returncode, lines, json.loads(last)
+    return done.exit_code, lines, json.loads(last)
 
 
 def test_all_kinds_of_outcomes(tmp_path: Path) -> None:
@@ -155,11 +161,7 @@ def test_the_bank_on_sets_and_counters_passes(names: tuple[str, ...]) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "crdtcast", "conformance", str(tmp_path / "absent.yaml")],
-        capture_output=True,
-        text=True,
-    )
+    done = crdtcast("conformance", str(tmp_path / "absent.yaml"))
     assert done.returncode == 2
     assert done.stderr.startswith("crdtcast: ")
     assert done.stderr.count("\n") == 1

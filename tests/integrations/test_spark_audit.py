@@ -5,9 +5,7 @@ Many groups go into one audit, because the number of Spark jobs, not of groups, 
 
 import itertools
 import json
-import random
 import re
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,55 +13,22 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from crdtcast.eventfiles import Event, Kind
+from crdtcast.eventfiles import Kind
 from crdtcast.eventlog import EventLog
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Dot, Tag
 from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
 from crdtcast.testing.logfaults import FAULTS, Planted, pasts, plant
-from tests.effort import seeds
+from tests.integrations.spark_logs import CLEAN, HASTY, cut_off, hasty, raised
 
 pytest.importorskip("pyspark")
 
-from crdtcast.integrations.spark import report
 from crdtcast.integrations.spark.audit import Result, run
 from crdtcast.integrations.spark.cli import audit
 
 pytestmark = [pytest.mark.process, pytest.mark.spark]
 
-HASTY = seeds(2)
 LINE = line(next(iter(make_up(Settings()).values()))[0]) + "\n"
-
-CLEAN = [
-    Settings(group="three", replicas=3, messages=80, seed=1),
-    Settings(group="alone", replicas=1, messages=10, seed=2, cuts=0),
-    Settings(group="five", replicas=5, messages=120, seed=3, cuts=3, killed=2),
-    Settings(group="restarts", replicas=3, messages=80, seed=5, restarts=4),
-    *(
-        Settings(
-            group=f"ended-{seed}",
-            replicas=4,
-            messages=80,
-            seed=seed,
-            restarts=1,
-            supersedes=3,
-            cuts=2,
-        )
-        for seed in seeds(1, first=6)
-    ),
-    *(
-        Settings(
-            group=f"killed-{seed}",
-            replicas=4,
-            messages=60,
-            seed=seed,
-            at_rest=False,
-            restarts=1,
-            supersedes=1,
-        )
-        for seed in seeds(1, first=9)
-    ),
-]
 
 
 def audited(spark: Any, directory: Path, groups: list[Logs], **options: Any) -> Result:
@@ -93,96 +58,28 @@ def early_by_definition(logs: Logs) -> set[tuple[str, str]]:
     return early
 
 
-def hasty(seed: int) -> Logs:
-    """Logs in which many STABLE lines have moved to an earlier place, after the delivery."""
-    settings = Settings(
-        group=f"hasty-{seed}", replicas=4, messages=40, seed=seed, cuts=2, supersedes=seed % 2
-    )
-    logs = make_up(settings)
-    draw = random.Random(seed)
-    for incarnation, log in logs.items():
-        for _ in range(12):
-            told = [p for p, e in enumerate(log) if e.kind == Kind.STABLE]
-            if not told:
-                continue
-            place = draw.choice(told)
-            delivered = [
-                p
-                for p, e in enumerate(log[:place])
-                if e.kind in (Kind.SEND, Kind.DELIVER) and e.dot == log[place].dot
-            ]
-            if delivered:
-                log.insert(draw.randint(delivered[0] + 1, place), log.pop(place))
-        logs[incarnation] = [replace(event, seq=seq) for seq, event in enumerate(log, 1)]
-    return logs
-
-
-def raised(group: str) -> Logs:
-    """Clean logs in which somebody raises the format level: with its first message, as far as the audit can tell."""
-    logs = make_up(Settings(group=group, replicas=3, messages=40, seed=9))
-    first = next(event for event in next(iter(logs.values())) if event.kind == Kind.SEND)
-    for incarnation, log in logs.items():
-        told: list[Event] = []
-        for event in log:
-            level = 1 if event.kind in (Kind.START, Kind.VIEW) else None
-            told.append(replace(event, level=level))
-            about = (event.origin, event.counter) == (first.origin, first.counter)
-            if about and event.kind in (Kind.SEND, Kind.DELIVER):
-                told.append(
-                    replace(event, kind=Kind.RAISE, deps=None, object=None, op=None, level=2)
-                )
-            elif about and event.kind == Kind.STABLE:
-                told.append(replace(event, kind=Kind.LEVEL, level=2))
-        logs[incarnation] = [replace(event, seq=seq) for seq, event in enumerate(told, 1)]
-    return logs
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("audit")
-
-
-@pytest.fixture(scope="module")
-def everything(spark: Any, directory: Path) -> tuple[Result, dict[str, Planted]]:
-    """One audit of all clean groups, all planted faults and all hasty groups: its time goes into the number of logs."""
-    groups = [make_up(settings) for settings in CLEAN]
-    planted: dict[str, Planted] = {}
-    for name in FAULTS:
-        logs = make_up(Settings(group=name, replicas=3, messages=30, seed=1, cuts=2))
-        planted[name] = plant(name, logs, 1)
-        groups.append(logs)
-    groups += [hasty(seed) for seed in HASTY]
-    groups.append(cut_off("cut-off"))
-    groups.append(raised("raised"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "MOST_GROUPS", 2)  # a figure takes as long as the checks of a group
-        result = audited(spark, directory, groups)
-    return result, planted
-
-
 @pytest.mark.parametrize("settings", CLEAN, ids=lambda settings: settings.group)
 def test_clean_logs_stay_silent(everything: Any, settings: Settings) -> None:
-    result, _ = everything
+    result = everything.result
     assert found(result, settings.group) == [], settings
 
 
 def test_lines_of_the_format_level_stay_silent(everything: Any) -> None:
     kinds = [event.kind for log in raised("raised").values() for event in log]
     assert kinds.count(Kind.RAISE) == kinds.count(Kind.LEVEL) == 3
-    assert found(everything[0], "raised") == []
+    assert found(everything.result, "raised") == []
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_where_it_is_and_nothing_else(everything: Any, name: str) -> None:
     """(One of each kind; `test_faults_in_many_groups` has ten.)"""
-    result, planted = everything
-    fault = planted[name]
+    result, fault = everything.result, everything.planted[name]
     assert found(result, name) == [(fault.check, fault.replica, fault.about)]
 
 
 @pytest.mark.parametrize("seed", HASTY)
 def test_stability_agrees_with_its_definition(everything: Any, seed: int) -> None:
-    result, _ = everything
+    result = everything.result
     early = {
         (f.replica, f.dot)
         for f in result.verdict.findings
@@ -192,26 +89,24 @@ def test_stability_agrees_with_its_definition(everything: Any, seed: int) -> Non
 
 
 def test_every_finding_reads_as_a_sentence(everything: Any) -> None:
-    result, _ = everything
+    result = everything.result
     for finding in result.verdict.findings:
         assert finding.replica in finding.text and "None" not in finding.text, finding
 
 
-def test_results_are_written(everything: Any, spark: Any, directory: Path) -> None:
-    result, _ = everything
-    summary = json.loads((directory / "out" / "findings.json").read_text())
+def test_results_are_written(everything: Any, spark: Any) -> None:
+    result = everything.result
+    summary = json.loads((everything.out / "findings.json").read_text())
     assert summary == json.loads(json.dumps(result.summary()))
     assert not summary["clean"] and summary["suppressed"]["stability"] > 0
-    assert spark.read.parquet(str(directory / "out" / "findings")).count() > len(
-        summary["findings"]
-    )
-    events = spark.read.parquet(str(directory / "out" / "events"))
+    assert spark.read.parquet(str(everything.out / "findings")).count() > len(summary["findings"])
+    events = spark.read.parquet(str(everything.out / "events"))
     assert events.count() == result.lines and {"group", "replica"} <= set(events.columns)
 
 
-def test_the_report_tells_all_and_needs_nothing_else(everything: Any, directory: Path) -> None:
-    result, _ = everything
-    page = (directory / "out" / "report.html").read_text()
+def test_the_report_tells_all_and_needs_nothing_else(everything: Any) -> None:
+    result = everything.result
+    page = (everything.out / "report.html").read_text()
     assert page.index(f"{len(result.verdict.findings)} findings") < page.index("<svg")
     assert page.count("<svg") >= 3
     for finding in result.verdict.findings[:20]:
@@ -252,14 +147,6 @@ def write_real_logs(directory: Path) -> None:
         torn.write(b'{"version":1,"group":"real","repl')
 
 
-def cut_off(group: str) -> Logs:
-    """The logs as they are while being written: one replica's ends much earlier."""
-    logs = make_up(Settings(group=group, replicas=3, messages=40, seed=21))
-    behind = sorted(logs)[0]
-    del logs[behind][len(logs[behind]) // 4 :]
-    return logs
-
-
 @pytest.mark.usefixtures("spark")
 def test_a_fault_in_logs_still_being_written_is_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,7 +170,7 @@ def test_a_fault_in_logs_still_being_written_is_exit_code_1(
 
 
 def test_a_log_that_ends_too_early_is_found_when_logs_are_whole(everything: Any) -> None:
-    result, _ = everything
+    result = everything.result
     told = {(f.problem, f.replica) for f in result.verdict.findings if f.group == "cut-off"}
     assert ("missing at the end", "r00") in told
     # What its log does not show was sent all the same.

@@ -3,8 +3,6 @@
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from typing import Any
 import trio
 
 from crdtcast.service.asking import operator
+from tests import preloaded
 
 
 class Running:
@@ -25,16 +24,8 @@ class Running:
         self.log = where / f"{name}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CRDTCAST_")}
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "crdtcast", command, "--name", name),
-                    *("--listen", "127.0.0.1:0", "--admin", self.admin, *arguments),
-                ],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                text=True,
-            )
+            words = [command, "--name", name, "--listen", "127.0.0.1:0", "--admin", self.admin]
+            self.process = preloaded.start([*words, *arguments], log, environment)
         self.ready: dict[str, str] = {}
 
     def wait_ready(self, seconds: float = 60.0) -> "Running":
@@ -44,7 +35,7 @@ class Running:
         until = time.monotonic() + seconds
         while not select.select([output], [], [], 0.1)[0]:
             assert time.monotonic() < until and self.process.poll() is None, self.log.read_text()
-        word, *pairs = output.readline().split()
+        word, *pairs = output.readline().decode().split()
         assert word == "ready", self.log.read_text()
         self.ready = dict(pair.split("=", 1) for pair in pairs)
         return self

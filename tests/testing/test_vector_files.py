@@ -20,7 +20,7 @@ from crdtcast.datatypes import (
     ResettableCounter,
 )
 from crdtcast.exceptions import UnusableInputError
-from crdtcast.testing.vectorfile import load, parse
+from crdtcast.testing.vectorfile import LOADER, load, parse
 from crdtcast.testing.vectors import (
     MAX_ORDERS,
     VECTOR_TYPES,
@@ -44,7 +44,7 @@ def vector_file(request: pytest.FixtureRequest) -> Iterator[Path]:
 
 
 def test_every_vector_of_a_type_of_ours_passes_in_every_order(vector_file: Path) -> None:
-    listed = yaml.safe_load(vector_file.read_bytes())["vectors"]
+    listed = yaml.load(vector_file.read_bytes(), LOADER)["vectors"]
     executed = {
         vector["id"]: vector["peers"]["orders_checked"]
         for vector in listed

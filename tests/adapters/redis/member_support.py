@@ -150,7 +150,7 @@ class Town:
         assert all(self.status(name)["changed_past_the_gateway"] == 0 for name in names)
 
 
-PAUSE = 0.005
+PAUSE = 0.02
 """Seconds between the batches of a client: a load, not a benchmark."""
 
 

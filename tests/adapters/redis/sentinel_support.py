@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.children import end_child, start_child
 from crdtcast.ports import free_ports
 from tests.adapters.redis.regression_support import until
@@ -21,6 +22,27 @@ def redis_server() -> Path:
         assert not os.environ.get("CI"), "CI installs redis-server"
         pytest.skip("no redis-server: apt-get install redis-server")
     return Path(found)
+
+
+@contextmanager
+def primary_and_replica(
+    directory: Path, appendfsync: str = "everysec"
+) -> Iterator[tuple[EmbeddedServer, EmbeddedServer]]:
+    """Two servers, the second one a replica of the first that has caught up: Sentinel learns of it at its first look,
+    and looks again after ten seconds only.
+    """
+    binary = redis_server()
+    at_once = ["--repl-diskless-sync-delay", "0"]
+    with start_server(
+        directory / "one", binary=binary, appendfsync=appendfsync, options=at_once
+    ) as one:
+        of_one = ["--replicaof", "127.0.0.1", str(one.port)]
+        with start_server(
+            directory / "two", binary=binary, appendfsync=appendfsync, options=[*at_once, *of_one]
+        ) as two:
+            with redis.Redis(port=one.port) as client:
+                until(lambda: "online" in str(client.info("replication").get("slave0")))
+            yield one, two
 
 
 @contextmanager

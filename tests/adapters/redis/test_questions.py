@@ -106,3 +106,42 @@ def test_question_that_is_refused_there_is_not_waited_for() -> None:
 
     began = 0.0
     trio.run(timed, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_question_over_a_link_that_is_gone_is_not_waited_for() -> None:
+    """Nor is what the same peer is asked next, over another link."""
+    said: list[tuple[float, Asking]] = []
+
+    async def main() -> list[object]:
+        found: list[object] = []
+
+        def say(name: str, frame: Asking) -> None:
+            said.append((trio.current_time(), frame))
+
+        async def answer(name: str, question: bytes) -> bytes:
+            raise AssertionError("nothing is asked here")
+
+        asker = Questions(say, answer, lambda work: None, logging.getLogger("questions"))
+
+        async def ask(question: bytes) -> None:
+            try:
+                found.append(await asker.ask("b", question))
+            except NotReadyError as error:
+                found.append(str(error))
+
+        async with trio.open_nursery() as asking:
+            asking.start_soon(ask, b"one")
+            await trio.testing.wait_all_tasks_blocked()
+            asking.start_soon(ask, b"two")
+            await trio.testing.wait_all_tasks_blocked()
+            asker.gone("c")  # another peer's
+            asker.gone("b")
+            await trio.testing.wait_all_tasks_blocked()
+            (_, _), (_, again) = said
+            assert isinstance(again, Ask)
+            asker.heard("b", Answer(again.serial, 0, 3, b"TWO"))
+        return found
+
+    found = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=1))
+    assert found == ["the link with b is gone", b"TWO"]
+    assert said[0][0] == said[1][0], "time has passed"

@@ -16,7 +16,7 @@ from crdtcast.adapters.redis.rawclient import RawClient
 from tests.adapters.redis.disk_support import fill, small_disk
 from tests.adapters.redis.fault_load import Load, check_cluster
 from tests.adapters.redis.regression_support import until
-from tests.adapters.redis.sentinel_support import redis_server, sentinel
+from tests.adapters.redis.sentinel_support import primary_and_replica, sentinel
 from tests.adapters.redis.test_crashes import dying_at
 from tests.effort import EFFORT, first_seed
 
@@ -161,15 +161,8 @@ def test_disk_that_fills_up_under_load_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_replica_promoted_under_load_takes_over_all_writes(tmp_path: Path) -> None:
-    binary = redis_server()
     with (
-        start_server(tmp_path / "one", binary=binary, appendfsync="always") as one,
-        start_server(
-            tmp_path / "two",
-            binary=binary,
-            appendfsync="always",
-            options=["--replicaof", "127.0.0.1", str(one.port)],
-        ) as two,
+        primary_and_replica(tmp_path, "always") as (one, two),
         sentinel(tmp_path / "sentinel", one.port) as port,
         WithServers(tmp_path, {"b": (one, f"sentinel://127.0.0.1:{port}/shop")}) as cluster,
     ):

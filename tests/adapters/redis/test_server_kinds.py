@@ -1,10 +1,12 @@
 """Servers as people have them: behind TLS, at a Unix socket, with users and rights, found through Sentinel."""
 
+import contextlib
 import os
 import re
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +14,10 @@ from pathlib import Path
 
 import pytest
 import redis
+import trio
 import trustme
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from crdtcast.adapters.redis.access_rights import _ALLOWED, _TRIED
 from crdtcast.adapters.redis.embedded import start_server
@@ -24,11 +29,11 @@ from crdtcast.adapters.redis.server_address import (
     parse_server,
 )
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
-from crdtcast.exceptions import ConfigurationError
+from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.ports import free_ports
 from tests.adapters.redis.member_support import Town, error_of
 from tests.adapters.redis.regression_support import Running, options, until
-from tests.adapters.redis.sentinel_support import redis_server, sentinel
+from tests.adapters.redis.sentinel_support import primary_and_replica, redis_server, sentinel
 
 pytestmark = pytest.mark.process
 
@@ -288,6 +293,7 @@ def test_clients_without_a_certificate_of_the_ca_are_refused(
                 ssl_ca_certs=files.ca,
                 ssl_certfile=certificate,
                 ssl_keyfile=key,
+                retry=Retry(NoBackoff(), 0),
             )
             with client:
                 if shown == "client":
@@ -344,12 +350,8 @@ def test_certificates_are_renewed_while_clients_are_served(tmp_path: Path, files
 
 
 def test_the_primary_that_sentinel_names_is_used_after_a_failover(tmp_path: Path) -> None:
-    binary = redis_server()
     with (
-        start_server(tmp_path / "one", binary=binary) as one,
-        start_server(
-            tmp_path / "two", binary=binary, options=["--replicaof", "127.0.0.1", str(one.port)]
-        ) as two,
+        primary_and_replica(tmp_path) as (one, two),
         sentinel(tmp_path / "sentinel", one.port) as port,
     ):
         server = parse_server(f"sentinel://127.0.0.1:1,127.0.0.1:{port}/shop")
@@ -368,6 +370,32 @@ def test_the_primary_that_sentinel_names_is_used_after_a_failover(tmp_path: Path
                 assert direct.call("SMEMBERS", "s") == [b"after"]
                 assert direct.call("GET", "n") == b"1"
             assert client.call("STRLEN", "n") == 1, "relayed reads go there, too"
+
+
+def test_each_sentinel_that_does_not_answer_is_asked_once() -> None:
+    asked: list[int] = []
+
+    def hang_up(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                listener.accept()[0].close()
+                asked.append(listener.fileno())
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        threads = [threading.Thread(target=hang_up, args=[each]) for each in (one, other)]
+        for thread in threads:
+            thread.start()
+        places = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other))
+        service = parse_server(f"sentinel://{places}/shop")
+        with pytest.raises(ServerError, match="no Sentinel"):
+            trio.run(service.locate)
+        for each, thread in zip((one, other), threads, strict=True):
+            each.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert len(asked) == len(set(asked)) == 2
 
 
 def test_sentinels_that_know_no_primary_are_one_clear_line(
