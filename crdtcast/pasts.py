@@ -5,12 +5,13 @@ operation still means: see `crdtcast.datatypes.rebasing`, which this does one op
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from typing import Any
 
 import msgpack
 
+from crdtcast.datatypes import Former
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from crdtcast.incarnation import name_of
 from crdtcast.objects import CRDT, Effect, Forget, Held, Key, Objects, Settle, Step, read_entry
@@ -18,7 +19,7 @@ from crdtcast.tags import Dot, Tag, Vector
 
 MOST_BYTES = 2**12
 MOST_ELEMENTS = 100
-"""Of an object of which a copy is kept; of a larger one nothing is known, and its operations yield."""
+"""Of an object of which a copy is kept; of a larger one nothing is known, and its operations go by `rebase_blind`."""
 MOST_STEPS = 10_000
 
 
@@ -32,21 +33,12 @@ class _AllBefore(dict[str, int]):
 _ALL: Vector = _AllBefore()
 
 
-def _is_additive(type_name: str, operation: Sequence[Any], objects: Objects) -> bool:
-    """Whether an operation takes nothing away; not known of a type that is not."""
-    known = objects.type_named(type_name)
-    match operation:
-        case [str(name), *_] if known is not None and name in known.OPERATIONS:
-            return known.OPERATIONS[name].additive
-    return False
-
-
-def types_of(entries: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """The names of the types that a message's operations are of."""
+def keys_of(entries: Iterable[Sequence[Any]]) -> Iterator[Key]:
+    """The objects that a message's operations are on, but for deletions."""
     for entry in entries:
         read = read_entry(entry)
         if read is not None and read.type is not None:
-            yield read.type
+            yield read.name, read.type
 
 
 class Past:
@@ -129,8 +121,14 @@ class Pasts:
             if not past.own:
                 del self._pasts[key]
 
-    def before(self, key: Key, incarnation: str, counter: int, objects: Objects) -> Held | None:
-        """That object without the own operations from that counter on; None if that is not known."""
+    def dots(self, key: Key) -> set[Dot]:
+        """The messages that have happened to that object since the past of it begins."""
+        past = self._pasts.get(key)
+        return set() if past is None else {step.tag.dot for step in past.steps}
+
+    def before(self, key: Key, first: Dot, objects: Objects) -> Held | None:
+        """That object without the own operations from that one on; None if that is not known."""
+        incarnation, counter = first
         past = self._pasts.get(key)
         if past is None or not any(step.tag.dot.origin == incarnation for step in past.steps):
             return None
@@ -167,38 +165,71 @@ class Pasts:
 class Rebasing:
     """What own operations of one ended incarnation still mean, one after the other.
 
-    pasts: as they were in the end. first: counter of the first of them that the group does not have.
+    pasts: as they were in the end. first: the first of them that the group does not have. home: all objects as they were
+    in the end; None after a restart. renamed: see `Former`.
     """
 
-    def __init__(self, pasts: Pasts, incarnation: str, first: int, objects: Objects) -> None:
+    def __init__(
+        self,
+        pasts: Pasts,
+        first: Dot,
+        objects: Objects,
+        home: Objects | None,
+        renamed: Callable[[Dot, int], tuple[Dot, int] | None],
+    ) -> None:
         self._pasts = pasts
-        self.incarnation = incarnation
-        self._first = first
+        self.incarnation, self._first = first
         self._objects = objects
+        self._home = home
+        self._renamed = renamed
         self._number = 0
         self._known: dict[Key, tuple[Held, Held, Held] | None] = {}
+        self._dots: dict[Key, set[Dot]] = {}
+        self._noted: dict[Key, dict[Any, Any]] = {}
 
-    def again(self, entry: list[Any]) -> list[list[Any]]:
-        """What to send instead of this operation; nothing if it yields."""
+    def again(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
+        """What to send instead of this operation, which is number `index` of a message; nothing if it yields."""
         read = read_entry(entry)
         try:
             if read is None:
                 return []
             if read.type is None:
                 return self._delete(entry)
-            return self._operate((read.name, read.type), read.operation, entry)
+            key = (read.name, read.type)
+            self._check_past(key, dot)
+            if self._compared(key) is None:
+                issued = self._blindly(key, read.operation, dot, index)
+            else:
+                issued = self._operate(key, read.operation)
+            return [self._objects.entry(key, each) for each in issued]
         except CrdtcastError:  # an operation, or an object, that this program does not understand
             return []
 
-    def _operate(self, key: Key, operation: list[Any], entry: list[Any]) -> list[list[Any]]:
-        compared = self._compared(key)
-        if compared is None:
-            return [entry] if _is_additive(key[1], operation, self._objects) else []
+    def _check_past(self, key: Key, dot: Dot) -> None:
+        """A past that begins behind an operation that the group does not have, either, is of no use: a restart has
+        forgotten that the object was large.
+        """
+        if key not in self._dots:
+            self._dots[key] = self._pasts.dots(key)
+        if dot not in self._dots[key]:
+            self._known[key] = None
+
+    def _blindly(self, key: Key, operation: list[Any], dot: Dot, index: int) -> list[list[Any]]:
+        present = self._objects.crdt(key)
+        present.check_arriving(operation)
+        held = None if self._home is None else self._home.get(key)
+        home = None if held is None or type(held.crdt) is not type(present) else held.crdt
+        former = Former(dot, index, home, self._renamed, self._noted.setdefault(key, {}))
+        return type(present).rebase_blind(operation, present, former)
+
+    def _operate(self, key: Key, operation: list[Any]) -> list[list[Any]]:
+        compared = self._known[key]
+        assert compared is not None
         base, at_home, theirs = (_understood(held) for held in compared)
         present = self._objects.crdt(key)
         issued = type(base).rebase_behind(operation, base, theirs, at_home, present)
         compared[1].take(Effect(self._tag(), 0, type(base).VERSION, operation))
-        return [self._objects.entry(key, again) for again in issued]
+        return issued
 
     def _delete(self, entry: list[Any]) -> list[list[Any]]:
         """It takes all that its name means: only where that is what it was."""
@@ -221,7 +252,7 @@ class Rebasing:
     def _compared(self, key: Key) -> tuple[Held, Held, Held] | None:
         """Base, home so far, and theirs as they were when this was first asked."""
         if key not in self._known:
-            base = self._pasts.before(key, self.incarnation, self._first, self._objects)
+            base = self._pasts.before(key, self._first, self._objects)
             theirs = _packed(self._objects, key)
             found = None
             if base is not None and theirs is not None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, T
 
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory, occupied
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
@@ -211,6 +212,19 @@ class PureOpCRDT(ABC, Generic[V]):
         if cls.OPERATIONS[operation[0]].additive or cls.rebase(operation, base, theirs):
             return issued
         return []
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """What to issue, behind `present`, for an own operation that the group does not have, where nobody knows what
+        the object was before: it was large, or that knowledge was lost.
+
+        What only adds goes out all the same; what takes away or overwrites yields, since nobody knows what it has seen.
+        So by default an additive operation goes out as it is, another yields. A type whose operations name others
+        finds them under their new names by `former.renamed`.
+        """
+        return [operation] if cls.OPERATIONS[operation[0]].additive else []
 
     def entered(self, entry: Entry) -> None:
         """`entry` was stored in the log: a place to keep running totals up."""

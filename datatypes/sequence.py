@@ -13,11 +13,13 @@ that they have seen, and an element without any is gone.
 
 from bisect import bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import index as as_index
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.elements import GONE, Elements, Member, Members, Place, age
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.identities import (
     Identity,
     identity,
@@ -33,7 +35,7 @@ from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.stamps import Stamps
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.tags import Tag
+from crdtcast.tags import Dot, Tag
 
 V = TypeVar("V")
 
@@ -44,6 +46,9 @@ RIGHT: Final = "R"
 WRITTEN: Final = "w"
 KILLED: Final = "x"
 
+
+MOST_WALKED: Final = 10_000
+"""Elements at home that are looked at for one that the group has; beyond them nobody looks."""
 
 _STAMPED: Final = frozenset({"place", "write"})
 """What counts for the stamps of later operations."""
@@ -372,6 +377,78 @@ class Positions(PureOpCRDT[V]):
         index = virtual if at is None else at + (side == RIGHT)
         hook = theirs._hook(theirs._counterpart(base, index))
         return [theirs.prepare("place", *hook, values)]
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """An insertion goes where its anchor is, or was; a removal removes what is left of what it named, but for what
+        has a replacement that is not stable: nobody knows whether it had seen that.
+        """
+        name, *args = operation
+        if name == "kill":
+            alive = [
+                each.identity
+                for run in args[0]
+                for each in present._within_again(run, former)
+                if each.value is not GONE and not present.log.in_slot((WRITTEN, *each.identity))
+            ]
+            return [["kill", runs_of(alive)]] if alive else []
+        if name != "place":
+            return super().rebase_blind(operation, present, former)
+        parent, side, values = args
+        if parent is not None:
+            parent = present._anchor_again(tuple(parent), side, former)
+        return [["place", parent, side, values]]
+
+    def _within_again(self, run: list[Any], former: Former[Self]) -> Iterator[Member]:
+        """What is here of a run, also under the identities of its copy."""
+        yield from self._elements.within(run)
+        origin, counter, index, first, count = run
+        again = former.renamed(Dot(origin, counter), index)
+        if again is not None:
+            yield from self._elements.within([*again[0], again[1], first, count])
+
+    def _known_again(self, identity: Identity, former: Former[Self]) -> Member | None:
+        """The element, also under the identity of its copy."""
+        member = self._elements.get(identity)
+        if member is None:
+            origin, counter, index, number = identity
+            again = former.renamed(Dot(origin, counter), index)
+            if again is not None:
+                member = self._elements.get((*again[0], again[1], number))
+        return member
+
+    def _anchor_again(self, parent: Identity, side: str, former: Former[Self]) -> list[Any] | None:
+        """The anchor, or the nearest element on that side of its place; None for begin or end."""
+        member = self._known_again(parent, former)
+        if member is not None and member.value is not GONE:
+            return list(member.identity)
+        index = self._place_again(parent, former) if member is None else self._before(member)
+        if side == RIGHT:
+            return list(self._members.at(index - 1).identity) if index else None
+        return list(self._members.at(index).identity) if index < len(self) else None
+
+    def _before(self, member: Member) -> int:
+        """How many live elements come before one, which may be dead."""
+        return self._members.rank(member.leaf, member.leaf.items.index(member))
+
+    def _place_again(self, parent: Identity, former: Former[Self]) -> int:
+        """The index here of what was inserted at home: behind the nearest before it that both have. At the end if
+        nobody knows.
+        """
+        home = former.home
+        if home is None:
+            return len(self)
+        inserted = home._elements.get((*former.dot, former.index, 0)) or home._elements.get(parent)
+        if inserted is None:
+            return len(self)
+        walk = home._members.before(inserted.leaf, inserted.leaf.items.index(inserted))
+        for each in islice(walk, MOST_WALKED):
+            member = self._known_again(each.identity, former)
+            if member is not None:
+                return self._before(member) + (member.value is not GONE)
+        return 0 if next(walk, None) is None else len(self)
 
     def _counterpart(self, base: Self, index: int) -> int:
         """The index here of what is at `index` there: behind the last element before it that both

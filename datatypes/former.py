@@ -1,0 +1,30 @@
+"""What is known of the life in which a replica issued an operation that it sends again after an eviction."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from crdtcast.tags import Dot
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Former(Generic[C]):
+    """For `PureOpCRDT.rebase_blind`.
+
+    dot, index: of the operation, as it was issued.
+    home: the object at the end of that life, behind all own operations; None after a restart.
+    renamed: gives dot and index under which an own operation was sent again, None if it was not.
+    noted: what the type notes, for the next operations on the same object.
+    """
+
+    dot: Dot
+    index: int
+    home: C | None
+    renamed: Callable[[Dot, int], tuple[Dot, int] | None]
+    noted: dict[Hashable, Any] = field(default_factory=dict)
+
+    def within(self, key: Hashable, home: Any) -> "Former[Any]":
+        """The same for a value that the object holds; `home` is that value there."""
+        return replace(self, home=home, noted=self.noted.setdefault(key, {}))
