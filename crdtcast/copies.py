@@ -22,9 +22,9 @@ class Copies:
     def __bool__(self) -> bool:
         return bool(self._sources)
 
-    def delivered(self, dot: Dot, sources: Sequence[Any], count: int) -> None:
-        """An own message of `count` operations says this. What makes no sense is passed over."""
-        if len(sources) == count and all(type(source) is int for source in sources):
+    def delivered(self, dot: Dot, sources: Sequence[Any]) -> None:
+        """An own message says this, for each of its operations. What makes no sense is passed over."""
+        if all(type(source) is int for source in sources):
             self._sources[dot] = tuple(sources)
 
     def forget(self) -> None:

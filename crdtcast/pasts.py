@@ -178,7 +178,8 @@ class Rebasing:
         renamed: Callable[[Dot, int], tuple[Dot, int] | None],
     ) -> None:
         self._pasts = pasts
-        self.incarnation, self._first = first
+        self.incarnation = first.origin
+        self._first = first
         self._objects = objects
         self._home = home
         self._renamed = renamed

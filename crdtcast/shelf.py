@@ -120,7 +120,7 @@ class Shelf(Process):
             return
         entries = body if kind == _OPERATIONS else []
         if sources and name_of(tag.dot.origin) == self.name:
-            self._copies.delivered(tag.dot, sources, len(entries))
+            self._copies.delivered(tag.dot, sources)
         try:
             self._pasts.delivers(entries, tag, self.objects)
             keys, wrong = self.objects.deliver(entries, tag)
@@ -257,7 +257,9 @@ def _unpacked(payload: bytes) -> tuple[int, list[Any], list[Any]]:
         match msgpack.unpackb(payload):
             case [int(kind), [*body]]:
                 return kind, body, []
-            case [int(kind), [*body], [*sources]] if kind == _OPERATIONS:
+            case [int(kind), [*body], [*sources]] if (
+                kind == _OPERATIONS and len(sources) == len(body) > 0
+            ):
                 return kind, body, sources
     except (ValueError, msgpack.UnpackException):
         pass
