@@ -1,7 +1,7 @@
 """Under which dots and indices own operations were sent again after an eviction.
 
-The dots are parked (`crdtcast.engine.reissue`). Indices stay what they were, unless an operation before it in the message
-has yielded, or has become several: then the copy says itself which operation each of its own stands for.
+The dots are parked (`crdtcast.engine.reissue`). Indices stay what they were, unless an operation before it in the
+message has yielded, or has become several: then the copy says itself which operation each of its own stands for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

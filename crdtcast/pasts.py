@@ -165,8 +165,10 @@ class Pasts:
 class Rebasing:
     """What own operations of one ended incarnation still mean, one after the other.
 
-    pasts: as they were in the end. first: the first of them that the group does not have. home: all objects as they were
-    in the end; None after a restart. renamed: see `Former`.
+    pasts: as they were in the end.
+    first: the first of them that the group does not have.
+    home: all objects as they were in the end; None after a restart.
+    renamed: see `Former`.
     """
 
     def __init__(
@@ -183,7 +185,6 @@ class Rebasing:
         self._objects = objects
         self._home = home
         self._renamed = renamed
-        self._number = 0
         self._known: dict[Key, tuple[Held, Held, Held] | None] = {}
         self._dots: dict[Key, set[Dot]] = {}
         self._noted: dict[Key, dict[Any, Any]] = {}
@@ -195,13 +196,13 @@ class Rebasing:
             if read is None:
                 return []
             if read.type is None:
-                return self._delete(entry)
+                return self._delete(entry, dot, index)
             key = (read.name, read.type)
             self._check_past(key, dot)
             if self._compared(key) is None:
                 issued = self._blindly(key, read.operation, dot, index)
             else:
-                issued = self._operate(key, read.operation)
+                issued = self._operate(key, read.operation, dot, index)
             return [self._objects.entry(key, each) for each in issued]
         except CrdtcastError:  # an operation, or an object, that this program does not understand
             return []
@@ -223,16 +224,18 @@ class Rebasing:
         former = Former(dot, index, home, self._renamed, self._noted.setdefault(key, {}))
         return type(present).rebase_blind(operation, present, former)
 
-    def _operate(self, key: Key, operation: list[Any]) -> list[list[Any]]:
+    def _operate(self, key: Key, operation: list[Any], dot: Dot, index: int) -> list[list[Any]]:
         compared = self._known[key]
         assert compared is not None
         base, at_home, theirs = (_understood(held) for held in compared)
         present = self._objects.crdt(key)
-        issued = type(base).rebase_behind(operation, base, theirs, at_home, present)
-        compared[1].take(Effect(self._tag(), 0, type(base).VERSION, operation))
+        former = Former(dot, index, at_home, self._renamed)
+        issued = type(base).rebase_behind(operation, base, theirs, at_home, present, former)
+        step = Effect(Tag(dot, (), _ALL), index, type(base).VERSION, operation)
+        compared[1].take(step)
         return issued
 
-    def _delete(self, entry: list[Any]) -> list[list[Any]]:
+    def _delete(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
         """It takes all that its name means: only where that is what it was."""
         name = entry[0]
         present = {held.key for held in self._objects.named(name) if held.presence}
@@ -240,7 +243,7 @@ class Rebasing:
         outcomes = [self._still_is(key) for key in sorted(keys)]
         for key in sorted(keys):
             if (compared := self._compared(key)) is not None:
-                compared[1].take(Forget(self._tag(), 0))
+                compared[1].take(Forget(Tag(dot, (), _ALL), index))
         return [entry] if present and all(outcomes) else []
 
     def _still_is(self, key: Key) -> bool:
@@ -261,10 +264,6 @@ class Rebasing:
                 found = (base, home, _restored(theirs, self._objects))
             self._known[key] = found
         return self._known[key]
-
-    def _tag(self) -> Tag:
-        self._number += 1
-        return Tag(Dot("mine", self._number), (), _ALL)
 
 
 def _take(held: Held, step: Step) -> None:

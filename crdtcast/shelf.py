@@ -231,8 +231,8 @@ class Shelf(Process):
 
     def _waits_for(self, type_name: str) -> NotReadyError:
         text = (
-            f"{self.name!r} waits to send again what it had sent: this program knows no type {type_name!r}, or an older "
-            "version than the group; name it in types=, or let the replica `require` it"
+            f"{self.name!r} waits to send again what it had sent: this program knows no type {type_name!r}, or an "
+            "older version than the group; name it in types=, or let the replica `require` it"
         )
         if self._said != text:
             self._said = text

@@ -25,6 +25,11 @@ class Former(Generic[C]):
     renamed: Callable[[Dot, int], tuple[Dot, int] | None]
     noted: dict[Hashable, Any] = field(default_factory=dict)
 
+    @classmethod
+    def unknown(cls) -> "Former[C]":
+        """Where nothing was sent again yet."""
+        return cls(Dot("", 0), 0, None, lambda dot, index: None)
+
     def within(self, key: Hashable, home: Any) -> "Former[Any]":
         """The same for a value that the object holds; `home` is that value there."""
         return replace(self, home=home, noted=self.noted.setdefault(key, {}))

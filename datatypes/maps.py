@@ -421,11 +421,17 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         """Each value goes by its type's rule; a removal only where the value still is what it was.
         `reset` yields to any change.
         """
-        return cls.rebase_behind(operation, base, theirs, base, theirs)
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Self, theirs: Self, home: Self, present: Self
+        cls,
+        operation: list[Any],
+        base: Self,
+        theirs: Self,
+        home: Self,
+        present: Self,
+        former: Former[Self],
     ) -> list[list[Any]]:
         name, *args = operation
         if name == "reset":
@@ -435,7 +441,9 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         for key, nested_operation, _ in base._pieces(name, args):
             before, since, own, now = (each._held(key) for each in (base, theirs, home, present))
             if nested_operation is not None:
-                again = type(before).rebase_behind(nested_operation, before, since, own, now)
+                again = type(before).rebase_behind(
+                    nested_operation, before, since, own, now, former.within(key, own)
+                )
                 updates.append([[key.name, _type_sent(before), each] for each in again])
             elif before == since and own == now:
                 removals.append(list(key))

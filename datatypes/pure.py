@@ -198,11 +198,18 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Self, theirs: Self, home: Self, present: Self
+        cls,
+        operation: list[Any],
+        base: Self,
+        theirs: Self,
+        home: Self,
+        present: Self,
+        former: Former[Self],
     ) -> list[list[Any]]:
         """As `rebase`, for an operation that followed other own ones, which `base` and `theirs`
         lack. `home` is `base` with their effect, `present` is `theirs` with that of what was issued
-        for them.
+        for them. A type whose operations name others finds them under their new names by
+        `former.renamed`.
 
         What an operation would take away has to be what it was without those before it, too: they
         would hide what the group has written behind what the replica itself has. A type that looks
@@ -221,8 +228,7 @@ class PureOpCRDT(ABC, Generic[V]):
         the object was before: it was large, or that knowledge was lost.
 
         What only adds goes out all the same; what takes away or overwrites yields, since nobody knows what it has seen.
-        So by default an additive operation goes out as it is, another yields. A type whose operations name others
-        finds them under their new names by `former.renamed`.
+        So by default an additive operation goes out as it is, another yields.
         """
         return [operation] if cls.OPERATIONS[operation[0]].additive else []
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Hashable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias, cast
 
 from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation, collection_of, element
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
@@ -150,11 +151,17 @@ class AWSet(GSet):
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
         """Element by element: a removal goes out for what was there and still is."""
-        return cls.rebase_behind(operation, base, theirs, base, theirs)
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Any, theirs: Any, home: Any, present: Any
+        cls,
+        operation: list[Any],
+        base: Any,
+        theirs: Any,
+        home: Any,
+        present: Any,
+        former: Former[Any],
     ) -> list[list[Any]]:
         """So does one for what only the replica itself has added."""
         name, *args = operation
@@ -248,11 +255,17 @@ class RWSet(RemovalKeepingSet):
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
         """Element by element: an add goes out unless somebody has removed the element since."""
-        return cls.rebase_behind(operation, base, theirs, base, theirs)
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Any, theirs: Any, home: Any, present: Any
+        cls,
+        operation: list[Any],
+        base: Any,
+        theirs: Any,
+        home: Any,
+        present: Any,
+        former: Former[Any],
     ) -> list[list[Any]]:
         name, *args = operation
         if name not in ("add", "add_all"):
