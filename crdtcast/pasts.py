@@ -74,6 +74,8 @@ class Pasts:
         self._name = name
         self._pasts: dict[Key, Past] = {}
         self._large: set[Key] = set()
+        self._remembered: dict[Dot, dict[int, Any]] = {}
+        """Of own operations on large objects: what their types want to know of these."""
 
     def __len__(self) -> int:
         return len(self._pasts)
@@ -103,6 +105,8 @@ class Pasts:
             else:
                 past = self._pasts[key] = Past(packed)
         if past is None:
+            if own and isinstance(step, Effect):
+                self._remember(key, step, objects)
             return
         past.steps.append(step)
         if own:
@@ -111,8 +115,19 @@ class Pasts:
             del self._pasts[key]
             self._large.add(key)  # what comes next would not know what was before
 
+    def _remember(self, key: Key, step: Effect, objects: Objects) -> None:
+        with suppress(CrdtcastError):  # an operation that this program does not understand
+            remembered = objects.crdt(key).remember(list(step.operation))
+            if remembered is not None:
+                self._remembered.setdefault(step.tag.dot, {})[step.index] = remembered
+
+    def remembered(self, dot: Dot, index: int) -> Any:
+        """What the type of a large object has remembered before that operation."""
+        return self._remembered.get(dot, {}).get(index)
+
     def stable(self, tag: Tag, keys: Iterable[Key], objects: Objects) -> None:
         """A message that concerned these objects is stable."""
+        self._remembered.pop(tag.dot, None)
         for key in keys:
             past = self._pasts.get(key)
             if past is None:
@@ -143,16 +158,24 @@ class Pasts:
         """Those of that name."""
         return {key for key in self._pasts if key[0] == name}
 
-    def packed(self) -> list[Any]:
-        """For `load`."""
+    def __bool__(self) -> bool:
+        return bool(self._pasts or self._remembered)
+
+    def packed(self) -> tuple[list[Any], list[Any]]:
+        """For `load`: the pasts, and what is remembered instead."""
         packed = []
         for _, past in sorted(self._pasts.items()):
             steps = [step.packed() for step in past.steps]
             packed.append([*past.floor()[:-1], steps])  # as a backlog
-        return packed
+        remembered = [
+            [*dot, list(known.items())] for dot, known in sorted(self._remembered.items())
+        ]
+        return packed, remembered
 
-    def load(self, packed: Iterable[Any]) -> None:
+    def load(self, packed: Iterable[Any], remembered: Iterable[Any] = ()) -> None:
         """Go on from what a former life of this member has packed; others' is no concern of it."""
+        for origin, counter, known in remembered:
+            self._remembered[Dot(origin, counter)] = dict(known)
         for each in packed:
             held = Held.unpacked(each)
             past = self._pasts[held.key] = Past([*each[:-1], []])
@@ -221,7 +244,9 @@ class Rebasing:
         present.check_arriving(operation)
         held = None if self._home is None else self._home.get(key)
         home = None if held is None or type(held.crdt) is not type(present) else held.crdt
-        former = Former(dot, index, home, self._renamed, self._noted.setdefault(key, {}))
+        remembered = self._pasts.remembered(dot, index)
+        noted = self._noted.setdefault(key, {})
+        former = Former(dot, index, home, self._renamed, remembered, noted)
         return type(present).rebase_blind(operation, present, former)
 
     def _operate(self, key: Key, operation: list[Any], dot: Dot, index: int) -> list[list[Any]]:

@@ -160,9 +160,9 @@ class Shelf(Process):
         touched = [
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
         ]
-        own = [self.name, self._pasts.packed()] if self._pasts or self._copies else []
-        if self._copies:
-            own.append(self._copies.packed())
+        own: list[Any] = []
+        if self._pasts or self._copies:
+            own = [self.name, *self._pasts.packed(), self._copies.packed()]
         latest, *rest = map(msgpack.packb, (self.clock.latest, touched, *own))
         return joined(latest, self.objects.image(), *rest)
 
@@ -186,8 +186,9 @@ class Shelf(Process):
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
         # Of a former life of this node, whose messages are its own.
         if own and own[0] == self.name:
-            self._pasts.load(own[1])
-            self._copies.load(*own[2:] or ((),))
+            _, pasts, remembered, copies = own
+            self._pasts.load(pasts, remembered)
+            self._copies.load(copies)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
         """What its operations still mean behind all that the group has done: see

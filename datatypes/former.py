@@ -16,6 +16,7 @@ class Former(Generic[C]):
     dot, index: of the operation, as it was issued.
     home: the object at the end of that life, behind all own operations; None after a restart.
     renamed: gives dot and index under which an own operation was sent again, None if it was not.
+    remembered: what `PureOpCRDT.remember` gave before the operation; None: nothing, or it is lost.
     noted: what the type notes, for the next operations on the same object.
     """
 
@@ -23,6 +24,7 @@ class Former(Generic[C]):
     index: int
     home: C | None
     renamed: Callable[[Dot, int], tuple[Dot, int] | None]
+    remembered: Any = None
     noted: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
@@ -30,6 +32,7 @@ class Former(Generic[C]):
         """Where nothing was sent again yet."""
         return cls(Dot("", 0), 0, None, lambda dot, index: None)
 
-    def within(self, key: Hashable, home: Any) -> "Former[Any]":
+    def within(self, key: Hashable, home: Any, remembered: Any = None) -> "Former[Any]":
         """The same for a value that the object holds; `home` is that value there."""
-        return replace(self, home=home, noted=self.noted.setdefault(key, {}))
+        noted = self.noted.setdefault(key, {})
+        return replace(self, home=home, remembered=remembered, noted=noted)

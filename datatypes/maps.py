@@ -458,14 +458,30 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         if name == "reset":
             return []
         updates: list[list[list[Any]]] = []
-        for key, nested_operation, _ in present._pieces(name, args):
+        pieces = present._pieces(name, args)
+        remembered = former.remembered or [None] * len(pieces)
+        for (key, nested_operation, _), known in zip(pieces, remembered, strict=True):
             if nested_operation is None:
                 continue
             held = present._held(key)
             at_home = None if former.home is None else former.home._held(key)
-            again = type(held).rebase_blind(nested_operation, held, former.within(key, at_home))
+            within = former.within(key, at_home, known)
+            again = type(held).rebase_blind(nested_operation, held, within)
             updates.append([[key.name, _type_sent(held), each] for each in again])
         return _together(updates, [])
+
+    def remember(self, operation: list[Any]) -> Any:
+        """What its values remember, by the parts of the operation."""
+        name, *args = operation
+        if name == "reset":
+            return None
+        remembered = []
+        for key, nested_operation, _ in self._pieces(name, args):
+            known = None
+            if nested_operation is not None and _remembers(self._type(key.type)):
+                known = self._held(key).remember(nested_operation)
+            remembered.append(known)
+        return None if all(known is None for known in remembered) else remembered
 
     # ---- snapshots ----------------------------------------------------------------------------
 
@@ -497,6 +513,10 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 def _update(name: Element, type_of: Any, operation: list[Any]) -> Piece:
     type_named, version = _name_and_version(type_of)
     return Piece(Key(name, type_named), operation, version)
+
+
+def _remembers(held_type: type[Object]) -> bool:
+    return held_type.remember is not PureOpCRDT.remember
 
 
 def _together(updates: Iterable[list[list[Any]]], removals: list[list[Any]]) -> list[list[Any]]:

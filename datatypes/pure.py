@@ -232,6 +232,12 @@ class PureOpCRDT(ABC, Generic[V]):
         """
         return [operation] if cls.OPERATIONS[operation[0]].additive else []
 
+    def remember(self, operation: list[Any]) -> Any:
+        """What `rebase_blind` has to know of this object as it is before an own operation on it: something small that
+        `exact` accepts, kept until that is stable. None, the default: nothing.
+        """
+        return None
+
     def entered(self, entry: Entry) -> None:
         """`entry` was stored in the log: a place to keep running totals up."""
 

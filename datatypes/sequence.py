@@ -454,10 +454,10 @@ class Positions(PureOpCRDT[V]):
             member, _ = self._known_again(tuple(parent), former)
             if member is not None and member.value is not GONE:
                 parent = list(member.identity)
-            elif member is not None:
-                parent = self._neighbour(self._before(member), side)
             else:
-                parent = self._neighbour(self._place_at_home(tuple(parent), former), side)
+                index = len(self) if member is None else self._before(member)
+                index = self._place_at_home(tuple(parent), former, index)
+                parent = self._neighbour(index, side)
         return ["place", parent, side, values]
 
     def _neighbour(self, index: int, side: str) -> list[Any] | None:
@@ -470,22 +470,22 @@ class Positions(PureOpCRDT[V]):
         """How many live elements come before one, which may be dead."""
         return self._members.rank(member.leaf, member.leaf.items.index(member))
 
-    def _place_at_home(self, parent: Identity, former: Former[Self]) -> int:
-        """The index here of what was inserted at home: behind the nearest before it that both have. At the end if
-        nobody knows.
+    def _place_at_home(self, parent: Identity, former: Former[Self], otherwise: int) -> int:
+        """The index here of what was inserted at home: behind the nearest before it that is alive here, so that own
+        elements keep their order.
         """
         home = former.home
         if home is None:
-            return len(self)
+            return otherwise
         inserted = home._elements.get((*former.dot, former.index, 0)) or home._elements.get(parent)
         if inserted is None:
-            return len(self)
+            return otherwise
         walk = home._members.before(inserted.leaf, inserted.leaf.items.index(inserted))
         for each in islice(walk, MOST_WALKED):
             member, _ = self._known_again(each.identity, former)
-            if member is not None:
-                return self._before(member) + (member.value is not GONE)
-        return 0 if next(walk, None) is None else len(self)
+            if member is not None and member.value is not GONE:
+                return self._before(member) + 1
+        return 0 if next(walk, None) is None else otherwise
 
     # ---- snapshots ----------------------------------------------------------------------------
 

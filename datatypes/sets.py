@@ -5,7 +5,7 @@ Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, 
 
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.former import Former
@@ -278,6 +278,29 @@ class RWSet(RemovalKeepingSet):
             if (member in present or member not in home)
         ]
         return [["add_all", wanted]] if wanted else []
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """An add goes out but for what was there, and somebody has removed since; or nobody knows."""
+        name, *args = operation
+        if name not in ("add", "add_all"):
+            return super().rebase_blind(operation, present, former)
+        known = former.remembered
+        wanted = [
+            member
+            for member in _members(args)
+            if member in present or (known is not None and member not in known)
+        ]
+        return [["add_all", wanted]] if wanted else []
+
+    def remember(self, operation: list[Any]) -> Any:
+        """What an add names that was there before."""
+        name, *args = operation
+        if name not in ("add", "add_all"):
+            return None
+        return [member for member in _members(args) if member in self]
 
     def __contains__(self, element: object) -> bool:
         if element in self._removed:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
 from crdtcast.datatypes.elements import GONE, Member
-from crdtcast.datatypes.sequence import Positions
 from crdtcast.datatypes.rebasing import rebased
+from crdtcast.datatypes.sequence import Positions
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 from crdtcast.tags import Dot, Tag
 from crdtcast.testing import Group, VisibleOperation, check_crdt, check_every_order, weighted
