@@ -98,9 +98,10 @@ class Shelves(Town):
     def object(self, name: str, obj: str, type_name: str) -> Any:
         return self.shelves[name].objects.crdt((obj, type_name))
 
-    def evict(self, name: str, by: str) -> None:
-        """It hears of that when nothing is cut any more."""
-        self.engines[by].evict(self.id(name))
+    def evict(self, names: Iterable[str], by: str) -> None:
+        """They hear of that when nothing is cut any more."""
+        for name in names:
+            self.engines[by].evict(self.id(name))
         self.run()
         self.heal()
         self.run(5)
