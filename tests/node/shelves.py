@@ -41,6 +41,9 @@ class Shelves(Town):
         self.journal: dict[str, tuple[bytes, list[tuple[bytes | None, Tag]]]] = {}
         self.shelves = {name: self._shelf(name) for name in self.engines}
 
+    def run(self, ticks: int = 12) -> None:
+        super().run(ticks)
+
     def _shelf(self, name: str) -> Shelf:
         shelf = Shelf(name, lambda: 1_700_000_000_000)
         shelf.speak_for(Voice(self, name))
