@@ -187,10 +187,13 @@ class NumberSlots(PureOpCRDT[V]):
         operations have made of the number since may be assigned again, and removed.
         """
         name, *args = operation
+        noted = former.noted
         if name == "reset":
-            return []
+            is_own = bool(noted) and noted == present._numbers
+            noted.clear()
+            return [operation] if is_own else []
         slot = present.slot_of(args)
-        now, noted = present._numbers.get(slot), former.noted
+        now = present._numbers.get(slot)
         is_own = slot in noted and noted[slot] == now
         if name == "increment":
             if slot in noted:

@@ -166,8 +166,11 @@ class AWSet(GSet):
         """So does one for what only the replica itself has added."""
         name, *args = operation
         unchanged = base == theirs and home == present
-        if cls.OPERATIONS[name].additive or (name == "reset" and unchanged):
-            return [operation]
+        if name not in ("remove", "remove_all"):
+            if cls.OPERATIONS[name].additive or unchanged:
+                return [operation]
+            if name != "reset":
+                return []
         removed = sorted(home, key=canonical) if name == "reset" else _members(args)
         still = [
             member

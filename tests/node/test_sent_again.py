@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crdtcast.datatypes import SharedList, SharedText
+from crdtcast.datatypes import AWSet, SharedList, SharedText
+from crdtcast.exceptions import NotReadyError
 from tests.node.shelves import Shelves
 
 TEXT = ("t", "text")
@@ -116,6 +117,28 @@ def test_an_element_of_somebody_else_who_comes_back_is_no_anchor_and_nothing_is_
     text = over(group)["t"]
     assert text.replace("d", "").replace("c", "") == "." * 150
     assert sorted(text[75:77]) == ["c", "d"]
+
+
+class Notes(AWSet):
+    TYPE: ClassVar[str] = "notes_example"
+
+
+class NewNotes(Notes):
+    VERSION = 2
+
+
+def test_what_is_for_an_object_of_a_newer_version_waits_for_the_upgrade() -> None:
+    group = parted()
+    for name, notes in (("a", NewNotes), ("b", NewNotes), ("c", Notes)):
+        group.shelves[name].objects.learn(notes)
+    group.issue("c", ["n", Notes.TYPE, "add", "c"])
+    group.issue("a", ["n", Notes.TYPE, "add", "a"])
+    back(group)
+    with pytest.raises(NotReadyError, match="or an older version than the group"):
+        group.send_again("c")
+    group.shelves["c"].objects.learn(NewNotes)
+    assert over(group)["n"] == {"a", "c"}
+    assert group.shelves["c"].yielded == 0
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
