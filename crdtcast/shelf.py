@@ -141,13 +141,14 @@ class Shelf(Process):
         except BaseException:
             self.torn = True
             raise
-        if self._left is not None or self._copies:
+        if self._left is not None or self._home or self._copies:
             self._drop_what_is_over()
         self._on_news(())
 
     def _drop_what_is_over(self) -> None:
         if self._member is not None and self._member.parked is None:
             self._left = self._rebasing = None
+            self._home = Pasts(self.name)
             self._copies.forget()
 
     def get_state(self) -> bytes:
@@ -161,8 +162,9 @@ class Shelf(Process):
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
         ]
         own: list[Any] = []
-        if self._pasts or self._copies:
-            own = [self.name, *self._pasts.packed(), self._copies.packed()]
+        if self._pasts or self._home or self._copies:
+            pasts = *self._pasts.packed(), *self._home.packed()
+            own = [self.name, *pasts, self._copies.packed()]
         latest, *rest = map(msgpack.packb, (self.clock.latest, touched, *own))
         return joined(latest, self.objects.image(), *rest)
 
@@ -171,7 +173,9 @@ class Shelf(Process):
         if next(iter(self.objects), None) is not None:
             self._left = self.objects
         self.objects = Objects(self.objects.types, self._site)
-        self._home, self._pasts, self._rebasing = self._pasts, Pasts(self.name), None
+        if self._pasts:
+            self._home = self._pasts
+        self._pasts, self._rebasing = Pasts(self.name), None
         self.comparing.forget()
         if self._member is not None:
             self._site.owner = self._member.incarnation
@@ -186,8 +190,9 @@ class Shelf(Process):
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
         # Of a former life of this node, whose messages are its own.
         if own and own[0] == self.name:
-            _, pasts, remembered, copies = own
-            self._pasts.load(pasts, remembered)
+            _, *pasts, copies = own
+            self._pasts.load(*pasts[:2])
+            self._home.load(*pasts[2:])
             self._copies.load(copies)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:

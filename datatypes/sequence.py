@@ -384,7 +384,7 @@ class Positions(PureOpCRDT[V]):
             target = tuple(args[0])
             before, mine = (each._elements.get(target) for each in (base, home))
             now, _ = present._known_again(target, former)
-            since = theirs._elements.get(target)
+            since, _ = theirs._known_again(target, former)
             if _is_equal(mine, now) and (before is None or _is_equal(before, since)):
                 assert now is not None
                 return [["write", list(now.identity), args[1]]]

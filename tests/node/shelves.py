@@ -118,6 +118,7 @@ class Shelves(Town):
         engine = self.join(name, contact, [old.me])
         self._give(name, self.shelves[contact].get_state())
         self.shelves[name].speak_for(Voice(self, name))
+        self.snapshot(name)  # as a recording does
         while not self.parked[name].is_decided(engine):
             self.run(5)
         self.parked[name] = self.parked[name].meeting(engine)

@@ -84,6 +84,27 @@ def test_a_restart_on_the_way_back_forgets_no_name_of_what_is_sent_again_already
         assert over(group)["t"] == "." * 75 + "x!]" + "." * 75
 
 
+def test_a_restart_on_the_way_back_forgets_nothing_of_what_small_objects_were() -> None:
+    group = parted()
+    for name in ("n", "changed"):
+        group.issue("a", [name, "number", "set", 1])
+    group.issue("b", ["cart", "set_aw", "add_all", ["milk", "tea"]])
+    group.heal()
+    group.run()
+    group.cut("c", "ab")
+    for name in ("n", "changed"):
+        group.issue("c", [name, "number", "set", 2])
+        group.issue("c", [name, "number", "set", 3])
+    group.issue("c", ["cart", "set_aw", "remove", "tea"])
+    group.issue("a", ["changed", "number", "set", 5], ["cart", "set_aw", "add", "bread"])
+    back(group)
+    while group.missing("c"):
+        group.restart("c")
+        group.send_again("c", 1)
+    found = over(group)
+    assert (found["n"], found["changed"], found["cart"]) == (3, 5, {"milk", "bread"})
+
+
 def test_what_yields_is_said_and_takes_nothing_else_with_it() -> None:
     group = parted()
     group.issue("a", ["l", "sequence", "insert_all", 0, list(range(150))])
@@ -184,6 +205,10 @@ def test_what_is_added_to_large_objects_of_every_kind_is_there(is_restarted: boo
         group.restart("c")
     group.issue("a", *([kind, kind, "remove", 7] for kind in ("set_aw", "set_rw")))
     back(group)
+    if is_restarted:
+        group.restart("c")
+        group.send_again("c", 3)
+        group.restart("c")
     there = over(group)
     assert there["set_rw"] == here["set_rw", "set_rw"] - {7}, "a removal wins"
     for (name, _), value in here.items():
