@@ -203,8 +203,8 @@ class Rebasing:
         renamed: Callable[[Dot, int], tuple[Dot, int] | None],
     ) -> None:
         self._pasts = pasts
-        self.incarnation = first.origin
         self._first = first
+        self._latest = Dot(first.origin, 0)
         self._objects = objects
         self._home = home
         self._renamed = renamed
@@ -212,8 +212,15 @@ class Rebasing:
         self._dots: dict[Key, set[Dot]] = {}
         self._noted: dict[Key, dict[Any, Any]] = {}
 
+    def goes_on(self, dot: Dot) -> bool:
+        """Whether that message comes behind those that were asked for. One that is asked for again could not be sent:
+        then a new `Rebasing` begins with it.
+        """
+        return dot.origin == self._latest.origin and dot.counter > self._latest.counter
+
     def again(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
         """What to send instead of this operation, which is number `index` of a message; nothing if it yields."""
+        self._latest = dot
         read = read_entry(entry)
         try:
             if read is None:

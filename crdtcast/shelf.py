@@ -198,18 +198,19 @@ class Shelf(Process):
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
         """What its operations still mean behind all that the group has done: see
         `crdtcast.datatypes.rebasing`. Those that take something away yield where the group has
-        changed it since, with a line in the log, or where nobody knows what it was: a large object.
+        changed it since, with a line in the log, or where nobody knows what it was: a large object. What only adds
+        never does.
 
         NotReadyError: of a type that this program does not know yet.
         """
         kind, entries, _ = _unpacked(payload)
         if kind != _OPERATIONS:
             return None
-        if self._rebasing is None or self._rebasing.incarnation != dot.origin:
-            self._rebasing = Rebasing(self._home, dot, self.objects, self._left, self._renamed())
         for key in keys_of(entries):
             if not self.objects.understands(key):
                 raise self._waits_for(key[1])
+        if self._rebasing is None or not self._rebasing.goes_on(dot):
+            self._rebasing = Rebasing(self._home, dot, self.objects, self._left, self._renamed())
         issued: list[Any] = []
         sources: list[int] = []
         for index, entry in enumerate(entries):

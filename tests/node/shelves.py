@@ -126,11 +126,16 @@ class Shelves(Town):
     def missing(self, name: str) -> int:
         return len(self.parked[name].uncovered(self.engines[name]))
 
-    def send_again(self, name: str, most: int = 1 << 30) -> None:
-        """As `crdtcast.returning` does it: so many of the messages that the group lacks."""
+    def send_again(self, name: str, most: int = 1 << 30, *, fails: bool = False) -> None:
+        """As `crdtcast.returning` does it: so many of the messages that the group lacks. fails: the first one cannot be
+        sent at once.
+        """
         engine, shelf = self.engines[name], self.shelves[name]
         for operation in self.parked[name].uncovered(engine)[:most]:
             parked = self.parked[name]
+            if fails:
+                shelf.reissue(operation.payload, operation.dot)
+                fails = False
             payload = shelf.reissue(operation.payload, operation.dot)
             if payload is None:
                 left = tuple(each for each in parked.operations if each.dot != operation.dot)

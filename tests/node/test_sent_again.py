@@ -84,7 +84,10 @@ def test_a_restart_on_the_way_back_forgets_no_name_of_what_is_sent_again_already
         assert over(group)["t"] == "." * 75 + "x!]" + "." * 75
 
 
-def test_a_restart_on_the_way_back_forgets_nothing_of_what_small_objects_were() -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_restart_on_the_way_back_forgets_nothing_of_what_small_objects_were(
+    is_restarted: bool,
+) -> None:
     group = parted()
     for name in ("n", "changed"):
         group.issue("a", [name, "number", "set", 1])
@@ -96,13 +99,19 @@ def test_a_restart_on_the_way_back_forgets_nothing_of_what_small_objects_were() 
         group.issue("c", [name, "number", "set", 2])
         group.issue("c", [name, "number", "set", 3])
     group.issue("c", ["cart", "set_aw", "remove", "tea"])
+    group.issue("c", ["members", "set_rw", "add", "ann"])
+    group.issue("c", ["small", "text", "insert", 0, "xyz"], ["small", "text", "insert", 0, "ab"])
+    group.issue("c", ["small", "text", "insert", 2, "!"])
+    group.issue("c", ["small", "text", "delete", 1, 3])
     group.issue("a", ["changed", "number", "set", 5], ["cart", "set_aw", "add", "bread"])
     back(group)
     while group.missing("c"):
-        group.restart("c")
-        group.send_again("c", 1)
+        if is_restarted:
+            group.restart("c")
+        group.send_again("c", 1, fails=not is_restarted)
     found = over(group)
     assert (found["n"], found["changed"], found["cart"]) == (3, 5, {"milk", "bread"})
+    assert (found["members"], found["small"]) == ({"ann"}, "xab")
 
 
 def test_what_yields_is_said_and_takes_nothing_else_with_it() -> None:
@@ -336,7 +345,8 @@ def test_nothing_that_anybody_has_inserted_is_lost_or_there_twice(random: Random
                 group.restart("c")
             elif random.random() < 0.1:
                 group.snapshot("c")
-            group.send_again(random.choice(cut), random.randint(1, 5))
+            fails = random.random() < 0.1
+            group.send_again(random.choice(cut), random.randint(1, 5), fails=fails)
             act(cut + rest, 1, only_adds=restarted)
             if random.random() < 0.5:
                 group.run()
