@@ -23,6 +23,7 @@ from crdtcast.datatypes import (
     Site,
     SortedMap,
     TwoPhaseSet,
+    sequence,
 )
 from crdtcast.datatypes.rebasing import rebased
 from crdtcast.engine import Parked, Standing
@@ -423,3 +424,25 @@ def test_a_removal_takes_no_replacement_that_it_had_not_seen() -> None:
         ["write", ["again", 1, 0, 1], "z"],
         ["kill", [["again", 1, 0, 0, 2]]],
     ]
+
+
+def test_what_has_lost_all_around_it_goes_behind_the_nearest_before_it_but_not_from_afar(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = holding(SharedText(), ["place", None, "L", "abc" + "." * 1000 + "xyz"])
+    base.stable(Tag(Dot("g", 1)))
+    home, theirs = base.clone(), base.clone()
+    tag = Tag(Dot("t", 1), (), {"g": 1})
+    theirs.effect(["kill", [["g", 1, 0, 3, 1000]]], tag)
+    theirs.stable(tag)
+    operation = home.prepare("insert", 800, "!")
+    home.effect(operation, Tag(Dot("m", 1), (), {"g": 1}))
+    former = Former(Dot("m", 1), 0, home, lambda dot, index: None)
+    places = []
+    for most in (1000, 100):
+        monkeypatch.setattr(sequence, "MOST_WALKED", most)
+        again = theirs.clone()
+        (issued,) = SharedText.rebase_blind(operation, theirs, former)
+        again.effect(issued, Tag(Dot("r", 1), (), {"g": 1, "t": 1}))
+        places.append(again.value)
+    assert places == ["abc!xyz", "abcxyz!"]
