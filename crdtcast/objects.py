@@ -441,6 +441,11 @@ class Objects:
             )
         return held.crdt
 
+    def understands(self, key: Key) -> bool:
+        """Whether `crdt` gives that object's state."""
+        held = self._find(key)
+        return key[1] in self._types if held is None else held.crdt is not None
+
     def fresh(self, key: Key) -> CRDT:
         """A new object, as it is at once after a deletion."""
         crdt_type = self._types.get(key[1])

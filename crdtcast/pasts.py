@@ -5,12 +5,13 @@ operation still means: see `crdtcast.datatypes.rebasing`, which this does one op
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import suppress
 from typing import Any
 
 import msgpack
 
+from crdtcast.datatypes import Former
 from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from crdtcast.incarnation import name_of
 from crdtcast.objects import CRDT, Effect, Forget, Held, Key, Objects, Settle, Step, read_entry
@@ -18,7 +19,7 @@ from crdtcast.tags import Dot, Tag, Vector
 
 MOST_BYTES = 2**12
 MOST_ELEMENTS = 100
-"""Of an object of which a copy is kept; of a larger one nothing is known, and its operations yield."""
+"""Of an object of which a copy is kept; of a larger one nothing is known, and its operations go by `rebase_blind`."""
 MOST_STEPS = 10_000
 
 
@@ -32,21 +33,12 @@ class _AllBefore(dict[str, int]):
 _ALL: Vector = _AllBefore()
 
 
-def _is_additive(type_name: str, operation: Sequence[Any], objects: Objects) -> bool:
-    """Whether an operation takes nothing away; not known of a type that is not."""
-    known = objects.type_named(type_name)
-    match operation:
-        case [str(name), *_] if known is not None and name in known.OPERATIONS:
-            return known.OPERATIONS[name].additive
-    return False
-
-
-def types_of(entries: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """The names of the types that a message's operations are of."""
+def keys_of(entries: Iterable[Sequence[Any]]) -> Iterator[Key]:
+    """The objects that a message's operations are on, but for deletions."""
     for entry in entries:
         read = read_entry(entry)
         if read is not None and read.type is not None:
-            yield read.type
+            yield read.name, read.type
 
 
 class Past:
@@ -82,6 +74,8 @@ class Pasts:
         self._name = name
         self._pasts: dict[Key, Past] = {}
         self._large: set[Key] = set()
+        self._remembered: dict[Dot, dict[int, Any]] = {}
+        """Of own operations on large objects: what their types want to know of these."""
 
     def __len__(self) -> int:
         return len(self._pasts)
@@ -111,6 +105,8 @@ class Pasts:
             else:
                 past = self._pasts[key] = Past(packed)
         if past is None:
+            if own and isinstance(step, Effect):
+                self._remember(key, step, objects)
             return
         past.steps.append(step)
         if own:
@@ -119,8 +115,19 @@ class Pasts:
             del self._pasts[key]
             self._large.add(key)  # what comes next would not know what was before
 
+    def _remember(self, key: Key, step: Effect, objects: Objects) -> None:
+        with suppress(CrdtcastError):  # an operation that this program does not understand
+            remembered = objects.crdt(key).remember(list(step.operation))
+            if remembered is not None:
+                self._remembered.setdefault(step.tag.dot, {})[step.index] = remembered
+
+    def remembered(self, dot: Dot, index: int) -> Any:
+        """What the type of a large object has remembered before that operation."""
+        return self._remembered.get(dot, {}).get(index)
+
     def stable(self, tag: Tag, keys: Iterable[Key], objects: Objects) -> None:
         """A message that concerned these objects is stable."""
+        self._remembered.pop(tag.dot, None)
         for key in keys:
             past = self._pasts.get(key)
             if past is None:
@@ -129,8 +136,14 @@ class Pasts:
             if not past.own:
                 del self._pasts[key]
 
-    def before(self, key: Key, incarnation: str, counter: int, objects: Objects) -> Held | None:
-        """That object without the own operations from that counter on; None if that is not known."""
+    def dots(self, key: Key) -> set[Dot]:
+        """The messages that have happened to that object since the past of it begins."""
+        past = self._pasts.get(key)
+        return set() if past is None else {step.tag.dot for step in past.steps}
+
+    def before(self, key: Key, first: Dot, objects: Objects) -> Held | None:
+        """That object without the own operations from that one on; None if that is not known."""
+        incarnation, counter = first
         past = self._pasts.get(key)
         if past is None or not any(step.tag.dot.origin == incarnation for step in past.steps):
             return None
@@ -145,16 +158,24 @@ class Pasts:
         """Those of that name."""
         return {key for key in self._pasts if key[0] == name}
 
-    def packed(self) -> list[Any]:
-        """For `load`."""
+    def __bool__(self) -> bool:
+        return bool(self._pasts or self._remembered)
+
+    def packed(self) -> tuple[list[Any], list[Any]]:
+        """For `load`: the pasts, and what is remembered instead."""
         packed = []
         for _, past in sorted(self._pasts.items()):
             steps = [step.packed() for step in past.steps]
             packed.append([*past.floor()[:-1], steps])  # as a backlog
-        return packed
+        remembered = [
+            [*dot, list(known.items())] for dot, known in sorted(self._remembered.items())
+        ]
+        return packed, remembered
 
-    def load(self, packed: Iterable[Any]) -> None:
+    def load(self, packed: Iterable[Any], remembered: Iterable[Any] = ()) -> None:
         """Go on from what a former life of this member has packed; others' is no concern of it."""
+        for origin, counter, known in remembered:
+            self._remembered[Dot(origin, counter)] = dict(known)
         for each in packed:
             held = Held.unpacked(each)
             past = self._pasts[held.key] = Past([*each[:-1], []])
@@ -167,40 +188,86 @@ class Pasts:
 class Rebasing:
     """What own operations of one ended incarnation still mean, one after the other.
 
-    pasts: as they were in the end. first: counter of the first of them that the group does not have.
+    pasts: as they were in the end.
+    first: the first of them that the group does not have.
+    home: all objects as they were in the end; None after a restart.
+    renamed: see `Former`.
     """
 
-    def __init__(self, pasts: Pasts, incarnation: str, first: int, objects: Objects) -> None:
+    def __init__(
+        self,
+        pasts: Pasts,
+        first: Dot,
+        objects: Objects,
+        home: Objects | None,
+        renamed: Callable[[Dot, int], tuple[Dot, int] | None],
+    ) -> None:
         self._pasts = pasts
-        self.incarnation = incarnation
         self._first = first
+        self._latest = Dot(first.origin, 0)
         self._objects = objects
-        self._number = 0
+        self._home = home
+        self._renamed = renamed
         self._known: dict[Key, tuple[Held, Held, Held] | None] = {}
+        self._dots: dict[Key, set[Dot]] = {}
+        self._noted: dict[Key, dict[Any, Any]] = {}
 
-    def again(self, entry: list[Any]) -> list[list[Any]]:
-        """What to send instead of this operation; nothing if it yields."""
+    def goes_on(self, dot: Dot) -> bool:
+        """Whether that message comes behind those that were asked for. One that is asked for again could not be sent:
+        then a new `Rebasing` begins with it.
+        """
+        return dot.origin == self._latest.origin and dot.counter > self._latest.counter
+
+    def again(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
+        """What to send instead of this operation, which is number `index` of a message; nothing if it yields."""
+        self._latest = dot
         read = read_entry(entry)
         try:
             if read is None:
                 return []
             if read.type is None:
-                return self._delete(entry)
-            return self._operate((read.name, read.type), read.operation, entry)
+                return self._delete(entry, dot, index)
+            key = (read.name, read.type)
+            self._check_past(key, dot)
+            if self._compared(key) is None:
+                issued = self._blindly(key, read.operation, dot, index)
+            else:
+                issued = self._operate(key, read.operation, dot, index)
+            return [self._objects.entry(key, each) for each in issued]
         except CrdtcastError:  # an operation, or an object, that this program does not understand
             return []
 
-    def _operate(self, key: Key, operation: list[Any], entry: list[Any]) -> list[list[Any]]:
-        compared = self._compared(key)
-        if compared is None:
-            return [entry] if _is_additive(key[1], operation, self._objects) else []
+    def _check_past(self, key: Key, dot: Dot) -> None:
+        """A past that begins behind an operation that the group does not have, either, is of no use: a restart has
+        forgotten that the object was large.
+        """
+        if key not in self._dots:
+            self._dots[key] = self._pasts.dots(key)
+        if dot not in self._dots[key]:
+            self._known[key] = None
+
+    def _blindly(self, key: Key, operation: list[Any], dot: Dot, index: int) -> list[list[Any]]:
+        present = self._objects.crdt(key)
+        present.check_arriving(operation)
+        held = None if self._home is None else self._home.get(key)
+        home = None if held is None or type(held.crdt) is not type(present) else held.crdt
+        remembered = self._pasts.remembered(dot, index)
+        noted = self._noted.setdefault(key, {})
+        former = Former(dot, index, home, self._renamed, remembered, noted)
+        return type(present).rebase_blind(operation, present, former)
+
+    def _operate(self, key: Key, operation: list[Any], dot: Dot, index: int) -> list[list[Any]]:
+        compared = self._known[key]
+        assert compared is not None
         base, at_home, theirs = (_understood(held) for held in compared)
         present = self._objects.crdt(key)
-        issued = type(base).rebase_behind(operation, base, theirs, at_home, present)
-        compared[1].take(Effect(self._tag(), 0, type(base).VERSION, operation))
-        return [self._objects.entry(key, again) for again in issued]
+        former = Former(dot, index, at_home, self._renamed)
+        issued = type(base).rebase_behind(operation, base, theirs, at_home, present, former)
+        step = Effect(Tag(dot, (), _ALL), index, type(base).VERSION, operation)
+        compared[1].take(step)
+        return issued
 
-    def _delete(self, entry: list[Any]) -> list[list[Any]]:
+    def _delete(self, entry: list[Any], dot: Dot, index: int) -> list[list[Any]]:
         """It takes all that its name means: only where that is what it was."""
         name = entry[0]
         present = {held.key for held in self._objects.named(name) if held.presence}
@@ -208,7 +275,7 @@ class Rebasing:
         outcomes = [self._still_is(key) for key in sorted(keys)]
         for key in sorted(keys):
             if (compared := self._compared(key)) is not None:
-                compared[1].take(Forget(self._tag(), 0))
+                compared[1].take(Forget(Tag(dot, (), _ALL), index))
         return [entry] if present and all(outcomes) else []
 
     def _still_is(self, key: Key) -> bool:
@@ -221,7 +288,7 @@ class Rebasing:
     def _compared(self, key: Key) -> tuple[Held, Held, Held] | None:
         """Base, home so far, and theirs as they were when this was first asked."""
         if key not in self._known:
-            base = self._pasts.before(key, self.incarnation, self._first, self._objects)
+            base = self._pasts.before(key, self._first, self._objects)
             theirs = _packed(self._objects, key)
             found = None
             if base is not None and theirs is not None:
@@ -229,10 +296,6 @@ class Rebasing:
                 found = (base, home, _restored(theirs, self._objects))
             self._known[key] = found
         return self._known[key]
-
-    def _tag(self) -> Tag:
-        self._number += 1
-        return Tag(Dot("mine", self._number), (), _ALL)
 
 
 def _take(held: Held, step: Step) -> None:

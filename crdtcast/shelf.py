@@ -6,18 +6,21 @@ What operations do to objects is `crdtcast.objects`. This file waits for nobody;
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgpack
 
 from crdtcast.comparison import UNKNOWN, Comparing
+from crdtcast.copies import Copies, Renaming
 from crdtcast.datatypes.site import Site
+from crdtcast.engine import Parked
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.hlc import HLC
+from crdtcast.incarnation import name_of
 from crdtcast.logs import ahead
 from crdtcast.objects import CRDT, Key, Objects, joined
-from crdtcast.pasts import Pasts, Rebasing, types_of
+from crdtcast.pasts import Pasts, Rebasing, keys_of
 from crdtcast.process import Process
 from crdtcast.tags import Dot, Tag
 
@@ -30,6 +33,8 @@ class Sender(Protocol):
 
     @property
     def incarnation(self) -> str: ...
+    @property
+    def parked(self) -> Parked | None: ...
     def tcbroadcast(self, payload: bytes) -> Tag: ...
 
 
@@ -65,6 +70,9 @@ class Shelf(Process):
         self._pasts = Pasts(name)
         self._home = Pasts(name)
         """Of the incarnation before, which was evicted."""
+        self._left: Objects | None = None
+        """What it has left: its objects, until all is sent again."""
+        self._copies = Copies()
         self._rebasing: Rebasing | None = None
         self._said = ""
         self.comparing = Comparing(name, self._digests, self._say)
@@ -105,12 +113,14 @@ class Shelf(Process):
 
     def tcdeliver(self, payload: bytes, tag: Tag) -> None:
         """See `Process`."""
-        kind, body = _unpacked(payload)
+        kind, body, sources = _unpacked(payload)
         if kind == _COMPARISON:
             if self._member is not None:
                 self.comparing.delivered(body)
             return
         entries = body if kind == _OPERATIONS else []
+        if sources and name_of(tag.dot.origin) == self.name:
+            self._copies.delivered(tag.dot, sources)
         try:
             self._pasts.delivers(entries, tag, self.objects)
             keys, wrong = self.objects.deliver(entries, tag)
@@ -131,7 +141,15 @@ class Shelf(Process):
         except BaseException:
             self.torn = True
             raise
+        if self._left is not None or self._home or self._copies:
+            self._drop_what_is_over()
         self._on_news(())
+
+    def _drop_what_is_over(self) -> None:
+        if self._member is not None and self._member.parked is None:
+            self._left = self._rebasing = None
+            self._home = Pasts(self.name)
+            self._copies.forget()
 
     def get_state(self) -> bytes:
         """See `Process`. LocalProtocolError if it is torn."""
@@ -143,14 +161,21 @@ class Shelf(Process):
         touched = [
             [*dot, [list(key) for key in keys]] for dot, keys in self.objects.touched.items()
         ]
-        pasts = [self.name, self._pasts.packed()] if self._pasts else []
-        latest, *rest = map(msgpack.packb, (self.clock.latest, touched, *pasts))
+        own: list[Any] = []
+        if self._pasts or self._home or self._copies:
+            pasts = *self._pasts.packed(), *self._home.packed()
+            own = [self.name, *pasts, self._copies.packed()]
+        latest, *rest = map(msgpack.packb, (self.clock.latest, touched, *own))
         return joined(latest, self.objects.image(), *rest)
 
     def set_state(self, state: bytes) -> None:
         """See `Process`. An empty state is that of a group which has said nothing yet."""
+        if next(iter(self.objects), None) is not None:
+            self._left = self.objects
         self.objects = Objects(self.objects.types, self._site)
-        self._home, self._pasts, self._rebasing = self._pasts, Pasts(self.name), None
+        if self._pasts:
+            self._home = self._pasts
+        self._pasts, self._rebasing = Pasts(self.name), None
         self.comparing.forget()
         if self._member is not None:
             self._site.owner = self._member.incarnation
@@ -158,43 +183,63 @@ class Shelf(Process):
             self._load(*msgpack.unpackb(state))
         self._on_news(None)
 
-    def _load(self, latest: int, packed: list[Any], touched: list[Any], *pasts: Any) -> None:
+    def _load(self, latest: int, packed: list[Any], touched: list[Any], *own: Any) -> None:
         self.clock.observe(latest)
         self.unreadable += self.objects.load(packed, {})
         for origin, counter, keys in touched:
             self.objects.touched[Dot(origin, counter)] = [(name, kind) for name, kind in keys]
         # Of a former life of this node, whose messages are its own.
-        if pasts and pasts[0] == self.name:
-            self._pasts.load(pasts[1])
+        if own and own[0] == self.name:
+            _, *pasts, copies = own
+            self._pasts.load(*pasts[:2])
+            self._home.load(*pasts[2:])
+            self._copies.load(copies)
 
     def reissue(self, payload: bytes, dot: Dot) -> bytes | None:
         """What its operations still mean behind all that the group has done: see
         `crdtcast.datatypes.rebasing`. Those that take something away yield where the group has
-        changed it since, with a line in the log, or where nobody knows what it was: a large object.
+        changed it since, with a line in the log, or where nobody knows what it was: a large object. What only adds
+        never does.
 
         NotReadyError: of a type that this program does not know yet.
         """
-        if self._rebasing is None or self._rebasing.incarnation != dot.origin:
-            self._rebasing = Rebasing(self._home, dot.origin, dot.counter, self.objects)
-        kind, entries = _unpacked(payload)
+        kind, entries, _ = _unpacked(payload)
         if kind != _OPERATIONS:
             return None
-        for type_name in types_of(entries):
-            if self.objects.type_named(type_name) is None:
-                raise self._waits_for(type_name)
+        for key in keys_of(entries):
+            if not self.objects.understands(key):
+                raise self._waits_for(key[1])
+        if self._rebasing is None or not self._rebasing.goes_on(dot):
+            self._rebasing = Rebasing(self._home, dot, self.objects, self._left, self._renamed())
         issued: list[Any] = []
-        for entry in entries:
-            again = self._rebasing.again(entry)
+        sources: list[int] = []
+        for index, entry in enumerate(entries):
+            again = self._rebasing.again(entry, dot, index)
             if not again:
                 self.yielded += 1
                 self._logger.warning("not sent again after the eviction, it yields: %r", entry)
             issued += again
-        return self.packed(issued) if issued else None
+            sources += [index] * len(again)
+        if not issued:
+            return None
+        if sources == list(range(len(entries))):
+            return self.packed(issued)
+        return _packed(_OPERATIONS, issued, sources)
+
+    @property
+    def _parked(self) -> Mapping[Dot, Sequence[Dot]]:
+        """First dot -> those of its copies."""
+        parked = None if self._member is None else self._member.parked
+        return {} if parked is None else parked.copies
+
+    def _renamed(self) -> Callable[[Dot, int], tuple[Dot, int] | None]:
+        renaming = Renaming(self._copies, self._parked)
+        return lambda dot, index: renaming.renamed(self._parked, dot, index)
 
     def _waits_for(self, type_name: str) -> NotReadyError:
         text = (
-            f"{self.name!r} waits to send again what it had sent: this program knows no type {type_name!r}; name it "
-            "in types=, or let the replica `require` it"
+            f"{self.name!r} waits to send again what it had sent: this program knows no type {type_name!r}, or an "
+            "older version than the group; name it in types=, or let the replica `require` it"
         )
         if self._said != text:
             self._said = text
@@ -206,17 +251,23 @@ def _label(key: Key) -> str:
     return f"{key[1]}:{key[0]}"
 
 
-def _packed(kind: int, body: Sequence[Any]) -> bytes:
-    packed: bytes = msgpack.packb([kind, body])
+def _packed(kind: int, body: Sequence[Any], *sources: Sequence[int]) -> bytes:
+    packed: bytes = msgpack.packb([kind, body, *sources])
     return packed
 
 
-def _unpacked(payload: bytes) -> tuple[int, list[Any]]:
-    """Kind and body; no kind of ours for what is no message of a shelf."""
+def _unpacked(payload: bytes) -> tuple[int, list[Any], list[Any]]:
+    """Kind, body, and what a copy says of its operations (`crdtcast.copies`); no kind of ours for what is no message of
+    a shelf.
+    """
     try:
         match msgpack.unpackb(payload):
             case [int(kind), [*body]]:
-                return kind, body
+                return kind, body, []
+            case [int(kind), [*body], [*sources]] if (
+                kind == _OPERATIONS and len(sources) == len(body) > 0
+            ):
+                return kind, body, sources
     except (ValueError, msgpack.UnpackException):
         pass
-    return -1, []
+    return -1, [], []

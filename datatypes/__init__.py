@@ -6,6 +6,7 @@ Subclass `PureOpCRDT` to define your own (docs/datatypes.md); test it with
 
 from crdtcast.datatypes.counters import BoundedCounter, GCounter, PNCounter, ResettableCounter
 from crdtcast.datatypes.flags import DWFlag, EWFlag
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.maps import AWMap, GOMap
 from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.numbers import Number
@@ -45,6 +46,7 @@ __all__ = [
     "Element",
     "Entry",
     "Everything",
+    "Former",
     "GCounter",
     "GOMap",
     "GSet",

@@ -3,8 +3,9 @@
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
@@ -102,6 +103,19 @@ class DWFlag(PureOpCRDT[bool]):
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         return self.without_overwritten(operations)
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """`enable` goes out unless the flag was on, and somebody has disabled it since; or nobody knows."""
+        if operation[0] == "enable":
+            return [operation] if present.value or former.remembered is False else []
+        return super().rebase_blind(operation, present, former)
+
+    def remember(self, operation: list[Any]) -> Any:
+        """Whether the flag was on before it was enabled."""
+        return self.value if operation[0] == "enable" else None
 
     @property
     def value(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from crdtcast.datatypes.asleep import Asleep, Key, Object
 from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory
 from crdtcast.datatypes.operations import MAX_DEPTH, Operation, element, positive, text
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
@@ -420,24 +421,67 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         """Each value goes by its type's rule; a removal only where the value still is what it was.
         `reset` yields to any change.
         """
-        return cls.rebase_behind(operation, base, theirs, base, theirs)
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Self, theirs: Self, home: Self, present: Self
+        cls,
+        operation: list[Any],
+        base: Self,
+        theirs: Self,
+        home: Self,
+        present: Self,
+        former: Former[Self],
     ) -> list[list[Any]]:
         name, *args = operation
         if name == "reset":
             return [operation] if base == theirs and home == present else []
-        issued: list[list[Any]] = []
+        updates: list[list[list[Any]]] = []
+        removals: list[list[Any]] = []
         for key, nested_operation, _ in base._pieces(name, args):
             before, since, own, now = (each._held(key) for each in (base, theirs, home, present))
             if nested_operation is not None:
-                again = type(before).rebase_behind(nested_operation, before, since, own, now)
-                issued += [["update", key.name, _type_sent(before), each] for each in again]
+                again = type(before).rebase_behind(
+                    nested_operation, before, since, own, now, former.within(key, own)
+                )
+                updates.append([[key.name, _type_sent(before), each] for each in again])
             elif before == since and own == now:
-                issued.append(["remove", *key])
-        return issued
+                removals.append(list(key))
+        return _together(updates, removals)
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """Each value goes by its type's rule; removals and `reset` yield."""
+        name, *args = operation
+        if name == "reset":
+            return []
+        updates: list[list[list[Any]]] = []
+        pieces = present._pieces(name, args)
+        remembered = former.remembered or [None] * len(pieces)
+        for (key, nested_operation, _), known in zip(pieces, remembered, strict=True):
+            if nested_operation is None:
+                continue
+            held = present._held(key)
+            at_home = None if former.home is None else former.home._held(key)
+            within = former.within(key, at_home, known)
+            again = type(held).rebase_blind(nested_operation, held, within)
+            updates.append([[key.name, _type_sent(held), each] for each in again])
+        return _together(updates, [])
+
+    def remember(self, operation: list[Any]) -> Any:
+        """What its values remember, by the parts of the operation."""
+        name, *args = operation
+        if name == "reset":
+            return None
+        remembered = []
+        for key, nested_operation, _ in self._pieces(name, args):
+            known = None
+            if nested_operation is not None and _remembers(self._type(key.type)):
+                known = self._held(key).remember(nested_operation)
+            remembered.append(known)
+        return None if all(known is None for known in remembered) else remembered
 
     # ---- snapshots ----------------------------------------------------------------------------
 
@@ -469,6 +513,25 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
 def _update(name: Element, type_of: Any, operation: list[Any]) -> Piece:
     type_named, version = _name_and_version(type_of)
     return Piece(Key(name, type_named), operation, version)
+
+
+def _remembers(held_type: type[Object]) -> bool:
+    return held_type.remember is not PureOpCRDT.remember
+
+
+def _together(updates: Iterable[list[list[Any]]], removals: list[list[Any]]) -> list[list[Any]]:
+    """What is issued again for one operation, by value: the first for each in one operation, so that each keeps its
+    place in the message. What one value got more follows.
+    """
+    first = [each[0] for each in updates if each]
+    more = [["update", *update] for each in updates for update in each[1:]]
+    if len(first) + len(removals) > 1:
+        return [["batch", first, removals], *more]
+    return [
+        *(["update", *each] for each in first),
+        *(["remove", *each] for each in removals),
+        *more,
+    ]
 
 
 def _type_sent(held: Object) -> Any:

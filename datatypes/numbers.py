@@ -18,9 +18,10 @@ from decimal import (
     InvalidOperation,
     Rounded,
 )
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from crdtcast.datatypes.canonical import plain
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import Arrival, Arrived, PureOpCRDT
@@ -168,6 +169,42 @@ class NumberSlots(PureOpCRDT[V]):
 
     def stabilise(self, entry: Entry) -> None:
         """The number stands as it is."""
+
+    @classmethod
+    def rebase(cls, operation: list[Any], base: Self, theirs: Self) -> list[list[Any]]:
+        """An assignment or a removal goes out where that number is what it was. `reset` yields to any change."""
+        name, *args = operation
+        if name not in ("set", "remove"):
+            return super().rebase(operation, base, theirs)
+        slot = base.slot_of(args)
+        return [operation] if base._numbers.get(slot) == theirs._numbers.get(slot) else []
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """An assignment goes out where there is no number: a concurrent removal would have missed it, too. What own
+        operations have made of the number since may be assigned again, and removed.
+        """
+        name, *args = operation
+        noted = former.noted
+        if name == "reset":
+            is_own = bool(noted) and noted == present._numbers
+            noted.clear()
+            return [operation] if is_own else []
+        slot = present.slot_of(args)
+        now = present._numbers.get(slot)
+        is_own = slot in noted and noted[slot] == now
+        if name == "increment":
+            if slot in noted:
+                noted[slot] = _EXACT.add(noted[slot], Decimal(args[-1]))
+        elif name == "set" and (now is None or is_own):
+            noted[slot] = Decimal(args[-2])
+        elif name == "remove" and is_own:
+            del noted[slot]
+        else:
+            return []
+        return [operation]
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         """Increments of a slot with nothing else between them are summed, if the sum can be

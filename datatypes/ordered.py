@@ -98,6 +98,15 @@ class CountedTree(Generic[T]):
             block = parent
         return before
 
+    def before(self, leaf: Block, offset: int) -> Iterator[T]:
+        """The items before an offset in a leaf, the nearest first, those that do not count included."""
+        yield from reversed(leaf.items[:offset])
+        block = leaf
+        while (parent := block.parent) is not None:
+            for child in reversed(parent.items[: parent.items.index(block)]):
+                yield from _backwards(child)
+            block = parent
+
     def ends(self) -> tuple[Block, Block]:
         """The first and the last leaf."""
         first = last = self._root
@@ -194,3 +203,11 @@ class CountedTree(Generic[T]):
             del parent.items[place + 1]
         if len(parent.items) < MOST // 4:
             self._shrink(parent)
+
+
+def _backwards(block: Block) -> Iterator[Any]:
+    for item in reversed(block.items):
+        if block.inner:
+            yield from _backwards(item)
+        else:
+            yield item

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias, T
 
 from crdtcast.datatypes import snapshots
 from crdtcast.datatypes.canonical import canonical, digest_of
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.memory import Memory, occupied
 from crdtcast.datatypes.operations import Operation
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything, POLog
@@ -197,11 +198,18 @@ class PureOpCRDT(ABC, Generic[V]):
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Self, theirs: Self, home: Self, present: Self
+        cls,
+        operation: list[Any],
+        base: Self,
+        theirs: Self,
+        home: Self,
+        present: Self,
+        former: Former[Self],
     ) -> list[list[Any]]:
         """As `rebase`, for an operation that followed other own ones, which `base` and `theirs`
         lack. `home` is `base` with their effect, `present` is `theirs` with that of what was issued
-        for them.
+        for them. A type whose operations name others finds them under their new names by
+        `former.renamed`.
 
         What an operation would take away has to be what it was without those before it, too: they
         would hide what the group has written behind what the replica itself has. A type that looks
@@ -211,6 +219,24 @@ class PureOpCRDT(ABC, Generic[V]):
         if cls.OPERATIONS[operation[0]].additive or cls.rebase(operation, base, theirs):
             return issued
         return []
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """What to issue, behind `present`, for an own operation that the group does not have, where nobody knows what
+        the object was before: it was large, or that knowledge was lost.
+
+        What only adds goes out all the same; what takes away or overwrites yields, since nobody knows what it has seen.
+        So by default an additive operation goes out as it is, another yields.
+        """
+        return [operation] if cls.OPERATIONS[operation[0]].additive else []
+
+    def remember(self, operation: list[Any]) -> Any:
+        """What `rebase_blind` has to know of this object as it is before an own operation on it: something small that
+        `exact` accepts, kept until that is stable. None, the default: nothing.
+        """
+        return None
 
     def entered(self, entry: Entry) -> None:
         """`entry` was stored in the log: a place to keep running totals up."""

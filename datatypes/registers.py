@@ -4,12 +4,16 @@ Types", 2017, section 5. Last writer wins: Johnson and Thomas, "Maintenance of d
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Self
 
 from crdtcast.datatypes.canonical import canonical, rank
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation, exact, natural
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
+
+_OWN: Final = "own"
+"""Notes what own operations have written, in `Former.noted`."""
 
 
 class MVRegister(PureOpCRDT[list[Any]]):
@@ -45,6 +49,12 @@ class MVRegister(PureOpCRDT[list[Any]]):
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         return self.without_overwritten(operations)
 
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        return _assigned_again(operation, present.value, former)
+
     @property
     def value(self) -> list[Any]:
         written = [entry.content for entry in self.log.in_slot(None)]
@@ -63,6 +73,20 @@ class MVRegister(PureOpCRDT[list[Any]]):
 
     def load_stable(self, dumped: Any, version: int) -> None:
         self._stable = [exact(value) for value in dumped]
+
+
+def _assigned_again(operation: list[Any], now: list[Any], former: Former[Any]) -> list[list[Any]]:
+    """`rebase_blind` of both: an assignment goes out where nothing is written, as a concurrent reset would have missed
+    it, too. What own operations have written since may be overwritten, and reset.
+    """
+    name, *args = operation
+    is_own = former.noted.get(_OWN) == canonical(now)
+    if name != "assign":
+        return [operation] if is_own and former.noted.pop(_OWN) else []
+    if now and not is_own:
+        return []
+    former.noted[_OWN] = canonical([args[0]])
+    return [operation]
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
@@ -124,6 +148,13 @@ class LWWRegister(PureOpCRDT[Any]):
 
     def compress(self, operations: Sequence[list[Any]]) -> list[list[Any]]:
         return self.without_overwritten(operations)
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        written = present._stable or present.log
+        return _assigned_again(operation, [present.value] if written else [], former)
 
     def _candidates(self, entries: Sequence[Entry]) -> list[list[Any]]:
         stable = [self._stable] if self._stable else []

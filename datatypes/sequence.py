@@ -13,11 +13,14 @@ that they have seen, and an element without any is gone.
 
 from bisect import bisect_right, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from operator import index as as_index
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from crdtcast.datatypes.canonical import canonical
 from crdtcast.datatypes.elements import GONE, Elements, Member, Members, Place, age
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.identities import (
     Identity,
     identity,
@@ -33,7 +36,7 @@ from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
 from crdtcast.datatypes.shown import shown
 from crdtcast.datatypes.stamps import Stamps
 from crdtcast.exceptions import InvalidOperationError
-from crdtcast.tags import Tag
+from crdtcast.tags import Dot, Tag
 
 V = TypeVar("V")
 
@@ -44,6 +47,9 @@ RIGHT: Final = "R"
 WRITTEN: Final = "w"
 KILLED: Final = "x"
 
+
+MOST_WALKED: Final = 10_000
+"""Elements at home that are looked at for one that the group has; beyond them nobody looks."""
 
 _STAMPED: Final = frozenset({"place", "write"})
 """What counts for the stamps of later operations."""
@@ -354,42 +360,132 @@ class Positions(PureOpCRDT[V]):
         removes what is still there of what it named; a replacement yields if somebody has replaced
         or removed the element. `reset` yields to any change.
         """
-        name, *args = operation
-        if name == "kill":
-            named = (each for run in args[0] for each in theirs._elements.within(run))
-            alive = [each.identity for each in named if each.value is not GONE]
-            return [["kill", runs_of(alive)]] if alive else []
-        if name == "write":
-            there, here = (each.index_of(tuple(args[0])) for each in (base, theirs))
-            if there is None or here is None or canonical(base[there]) != canonical(theirs[here]):
-                return []
-            return [theirs.prepare("write", *args)]
-        if name != "place":
+        if operation[0] == "reset":
             return super().rebase(operation, base, theirs)
-        parent, side, values = args
-        at = None if parent is None else base.index_of(tuple(parent))
-        virtual = 0 if side == RIGHT else len(base)
-        index = virtual if at is None else at + (side == RIGHT)
-        hook = theirs._hook(theirs._counterpart(base, index))
-        return [theirs.prepare("place", *hook, values)]
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
-    def _counterpart(self, base: Self, index: int) -> int:
-        """The index here of what is at `index` there: behind the last element before it that both
-        have, and behind what was issued again since, known by its values.
+    @classmethod
+    def rebase_behind(
+        cls,
+        operation: list[Any],
+        base: Self,
+        theirs: Self,
+        home: Self,
+        present: Self,
+        former: Former[Self],
+    ) -> list[list[Any]]:
+        name, *args = operation
+        if name == "place":
+            return [present._place_again(args, replace(former, home=home))]
+        if name == "kill":
+            found = present._runs_again(args[0], former)
+            return _kill(now for was, now in found if _is_equal(home._elements.get(was), now))
+        if name == "write":
+            target = tuple(args[0])
+            before, mine = (each._elements.get(target) for each in (base, home))
+            now, _ = present._known_again(target, former)
+            since, _ = theirs._known_again(target, former)
+            if _is_equal(mine, now) and (before is None or _is_equal(before, since)):
+                assert now is not None
+                return [["write", list(now.identity), args[1]]]
+            return []
+        return super().rebase_behind(operation, base, theirs, home, present, former)
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """As above, but nobody knows whether a replacement had been seen: what has one, as far as that shows, stays. A
+        replacement yields, except that of an own element which was sent again and which nobody else has replaced.
         """
-        since: list[Any] = []
-        here = 0
-        for number in range(index - 1, -1, -1):
-            member = base._members.at(number)
-            found = self.index_of(member.identity)
-            if found is not None:
-                here = found + 1
-                break
-            since.append(member.value)
-        for value in reversed(since):
-            if here < len(self) and self[here] == value:
-                here += 1
-        return here
+        name, *args = operation
+        if name == "place":
+            return [present._place_again(args, former)]
+        if name == "kill":
+            found = present._runs_again(args[0], former)
+            return _kill(now for was, now in found if present._is_as_it_was(now, was))
+        if name == "write":
+            now, is_copy = present._known_again(tuple(args[0]), former)
+            if (
+                now is not None
+                and is_copy
+                and now.place is not None  # or a replacement could be stable, and show no more
+                and now.value is not GONE
+                and present._is_as_it_was(now, tuple(args[0]))
+            ):
+                return [["write", list(now.identity), args[1]]]
+        return super().rebase_blind(operation, present, former)
+
+    def _is_as_it_was(self, member: Member, was: Identity) -> bool:
+        """Whether nobody else shows to have replaced an element since it was sent again; or at all, if it was not."""
+        own = None if member.identity == was else member.identity[0]
+        replacements = self.log.in_slot((WRITTEN, *member.identity))
+        return all(entry.tag.dot.origin == own for entry in replacements)
+
+    def _runs_again(
+        self, runs: Iterable[list[Any]], former: Former[Self]
+    ) -> Iterator[tuple[Identity, Member]]:
+        """The elements of runs, also under the identities of their copies, each with the identity by which it was
+        named.
+        """
+        for run in runs:
+            yield from ((each.identity, each) for each in self._elements.within(run))
+            origin, counter, index, first, count = run
+            again = former.renamed(Dot(origin, counter), index)
+            if again is not None:
+                for each in self._elements.within([*again[0], again[1], first, count]):
+                    yield (origin, counter, index, each.identity[3]), each
+
+    def _known_again(self, identity: Identity, former: Former[Self]) -> tuple[Member | None, bool]:
+        """The element, also under the identity of its copy; whether it is a copy."""
+        member = self._elements.get(identity)
+        if member is not None:
+            return member, False
+        origin, counter, index, number = identity
+        again = former.renamed(Dot(origin, counter), index)
+        if again is None:
+            return None, False
+        return self._elements.get((*again[0], again[1], number)), True
+
+    def _place_again(self, args: Sequence[Any], former: Former[Self]) -> list[Any]:
+        """An insertion at its anchor, or else beside the nearest element on that side of its place."""
+        parent, side, values = args
+        if parent is not None:
+            member, _ = self._known_again(tuple(parent), former)
+            if member is not None and member.value is not GONE:
+                parent = list(member.identity)
+            else:
+                index = len(self) if member is None else self._before(member)
+                index = self._place_at_home(tuple(parent), former, index)
+                parent = self._neighbour(index, side)
+        return ["place", parent, side, values]
+
+    def _neighbour(self, index: int, side: str) -> list[Any] | None:
+        """Of what comes before the element at an index, the parent on that side; None: begin or end."""
+        if side == RIGHT:
+            return list(self._members.at(index - 1).identity) if index else None
+        return list(self._members.at(index).identity) if index < len(self) else None
+
+    def _before(self, member: Member) -> int:
+        """How many live elements come before one, which may be dead."""
+        return self._members.rank(member.leaf, member.leaf.items.index(member))
+
+    def _place_at_home(self, parent: Identity, former: Former[Self], otherwise: int) -> int:
+        """The index here of what was inserted at home: behind the nearest before it that is alive here, so that own
+        elements keep their order.
+        """
+        home = former.home
+        if home is None:
+            return otherwise
+        inserted = home._elements.get((*former.dot, former.index, 0)) or home._elements.get(parent)
+        if inserted is None:
+            return otherwise
+        walk = home._members.before(inserted.leaf, inserted.leaf.items.index(inserted))
+        for each in islice(walk, MOST_WALKED):
+            member, _ = self._known_again(each.identity, former)
+            if member is not None and member.value is not GONE:
+                return self._before(member) + 1
+        return 0 if next(walk, None) is None else otherwise
 
     # ---- snapshots ----------------------------------------------------------------------------
 
@@ -452,6 +548,22 @@ def _is_before(member: Member, tag: Tag, index: int) -> bool:
     if (origin, counter) == tag.dot:
         return at < index
     return member.place is None or tag.past.get(origin, 0) >= counter
+
+
+def _is_equal(one: Member | None, other: Member | None) -> bool:
+    """Whether both are alive, and worth the same."""
+    return (
+        one is not None
+        and other is not None
+        and GONE not in (one.value, other.value)
+        and canonical(one.value) == canonical(other.value)
+    )
+
+
+def _kill(members: Iterable[Member]) -> list[list[Any]]:
+    """The operation that removes those of them that are alive."""
+    alive = [each.identity for each in members if each.value is not GONE]
+    return [["kill", runs_of(alive)]] if alive else []
 
 
 def _removal(identities: Iterable[Identity]) -> Arrival:

@@ -5,9 +5,10 @@ Comprehensive Study of Convergent and Commutative Replicated Data Types", 2011, 
 
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from crdtcast.datatypes.canonical import canonical
+from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.operations import Operation, collection_of, element
 from crdtcast.datatypes.polog import EVERYTHING, Entry, Everything
 from crdtcast.datatypes.pure import SLIGHT, Arrival, Arrived, PureOpCRDT
@@ -150,17 +151,26 @@ class AWSet(GSet):
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
         """Element by element: a removal goes out for what was there and still is."""
-        return cls.rebase_behind(operation, base, theirs, base, theirs)
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Any, theirs: Any, home: Any, present: Any
+        cls,
+        operation: list[Any],
+        base: Any,
+        theirs: Any,
+        home: Any,
+        present: Any,
+        former: Former[Any],
     ) -> list[list[Any]]:
         """So does one for what only the replica itself has added."""
         name, *args = operation
         unchanged = base == theirs and home == present
-        if cls.OPERATIONS[name].additive or (name == "reset" and unchanged):
-            return [operation]
+        if name not in ("remove", "remove_all"):
+            if cls.OPERATIONS[name].additive or unchanged:
+                return [operation]
+            if name != "reset":
+                return []
         removed = sorted(home, key=canonical) if name == "reset" else _members(args)
         still = [
             member
@@ -248,11 +258,17 @@ class RWSet(RemovalKeepingSet):
     @classmethod
     def rebase(cls, operation: list[Any], base: Any, theirs: Any) -> list[list[Any]]:
         """Element by element: an add goes out unless somebody has removed the element since."""
-        return cls.rebase_behind(operation, base, theirs, base, theirs)
+        return cls.rebase_behind(operation, base, theirs, base, theirs, Former.unknown())
 
     @classmethod
     def rebase_behind(
-        cls, operation: list[Any], base: Any, theirs: Any, home: Any, present: Any
+        cls,
+        operation: list[Any],
+        base: Any,
+        theirs: Any,
+        home: Any,
+        present: Any,
+        former: Former[Any],
     ) -> list[list[Any]]:
         name, *args = operation
         if name not in ("add", "add_all"):
@@ -265,6 +281,29 @@ class RWSet(RemovalKeepingSet):
             if (member in present or member not in home)
         ]
         return [["add_all", wanted]] if wanted else []
+
+    @classmethod
+    def rebase_blind(
+        cls, operation: list[Any], present: Self, former: Former[Self]
+    ) -> list[list[Any]]:
+        """An add goes out but for what was there, and somebody has removed since; or nobody knows."""
+        name, *args = operation
+        if name not in ("add", "add_all"):
+            return super().rebase_blind(operation, present, former)
+        known = former.remembered
+        wanted = [
+            member
+            for member in _members(args)
+            if member in present or (known is not None and member not in known)
+        ]
+        return [["add_all", wanted]] if wanted else []
+
+    def remember(self, operation: list[Any]) -> Any:
+        """What an add names that was there before."""
+        name, *args = operation
+        if name not in ("add", "add_all"):
+            return None
+        return [member for member in _members(args) if member in self]
 
     def __contains__(self, element: object) -> bool:
         if element in self._removed:

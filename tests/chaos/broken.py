@@ -32,7 +32,7 @@ def twice() -> None:
         again = right(self, payload, dot)
         if again is None:
             return None
-        kind, entries = msgpack.unpackb(again)
+        kind, entries, *_ = msgpack.unpackb(again)
         packed: bytes = msgpack.packb([kind, entries + entries])
         return packed
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crdtcast.datatypes import Arrival, Arrived, Entry, SharedList, SharedText
 from crdtcast.datatypes.elements import GONE, Member
+from crdtcast.datatypes.rebasing import rebased
 from crdtcast.datatypes.sequence import Positions
 from crdtcast.exceptions import InvalidOperationError, RemoteProtocolError, UnusableInputError
 from crdtcast.tags import Dot, Tag
@@ -526,12 +527,13 @@ def test_after_an_eviction_a_typed_run_goes_where_it_was_typed() -> None:
         issued.append(operation)
         mine.effect(operation, Tag(Dot("a", counter), (), {"a": counter - 1}))
     issued.append(mine.prepare("delete", 4))
-    past = {"a": 1, "b": 1}
-    for counter, operation in enumerate(issued, 2):
-        for again in SharedText.rebase(operation, base, theirs):
-            theirs.effect(again, Tag(Dot("c", counter - 1), (), {**past, "c": counter - 2}))
-        base.effect(operation, Tag(Dot("a", counter), (), {"a": counter - 1}))
-    assert theirs.value == ">>[abc"
+    issued.append(mine.prepare("delete", 2))
+    dots = [Dot("a", counter) for counter in range(2, 7)]
+    for counter, rebased_ in enumerate(rebased(base, issued, theirs.clone(), dots), 1):
+        for again in rebased_.issued:
+            past = {"a": 1, "b": 1, "again": counter - 1}
+            theirs.effect(again, Tag(Dot("again", counter), (), past))
+    assert theirs.value == ">>[ac"
     assert SharedText.rebase(["reset"], base, theirs) == []
 
 

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from crdtcast.engine import GroupEngine, Kind, Standing
 from crdtcast.incarnation import name_of, new_incarnation
-from crdtcast.messages import Transmit
+from crdtcast.messages import Delivery, Transmit
 from crdtcast.tags import Tag
 
 
@@ -110,8 +110,9 @@ class Town:
                 while (delivery := engine.poll()) is not None:
                     if delivery.kind == Kind.APPLICATION:
                         self.log[name].append(delivery.payload)
-                while engine.poll_stable():
-                    pass
+                        self.delivered(name, delivery)
+                while tags := engine.poll_stable():
+                    self.stable(name, tags)
                 engine.take_issued()
                 for effect in engine.take_outbox():
                     self._post(name, effect)
@@ -121,6 +122,12 @@ class Town:
             for sender, receiver, content in flights:
                 if self._linked(sender, receiver):
                     self.engines[receiver].receive(self.id(sender), content)  # type: ignore[arg-type]
+
+    def delivered(self, name: str, delivery: Delivery) -> None:
+        """For applications that are more than a list of payloads."""
+
+    def stable(self, name: str, tags: Iterable[Tag]) -> None:
+        """So is this."""
 
     def _post(self, sender: str, effect: Transmit) -> None:
         for name, engine in self.engines.items():

@@ -19,7 +19,7 @@ from crdtcast import (
     open_links,
     open_replica,
 )
-from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter
+from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter, SharedText
 from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Disk, DiskJournal, Network, eventually, simulated
 
@@ -197,6 +197,33 @@ async def test_one_that_was_evicted_is_refused_until_it_is_back_and_sends_again_
         assert values["note"] == "new" and news.value == {"x"}
         assert c.shelf.yielded == 1
         await present.up["b"].at_least(Token.parse(str(await c.token())))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+@simulated
+async def test_what_it_has_typed_into_a_large_text_is_where_it_typed_it(crashes: bool) -> None:
+    async with regions("a", "b", "c") as present:
+        await present.up["a"].object("text", SharedText).insert(0, "." * 200)
+        await present.agree()
+        present.cut("c")
+        c = present.up["c"]
+        for at, character in enumerate("hello", 100):
+            await c.object("text", SharedText).insert(at, character)
+        await c.object("text", SharedText).delete(101)
+        await present.up["a"].object("text", SharedText).delete(95, 10)
+        await c.wait_durable()
+        await present.evict("c")
+        if crashes:
+            await present.crash("c")
+            present.cut()
+            await present.start("c")
+        present.cut()
+        assert (await present.agree())["text"] == "." * 95 + "hllo" + "." * 95
+        c = present.up["c"]
+        assert c.shelf.yielded == 0
+        await c.object("cart", AWSet).add("milk")
+        await present.agree()
+        assert c.shelf._left is None, "what it was is kept for ever"
 
 
 @simulated

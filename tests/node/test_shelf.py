@@ -35,6 +35,7 @@ class Alone:
         self.sent: list[bytes] = []
 
     incarnation = "a.1"
+    parked = None
 
     def perform(self, name: str, type_name: str, operation: str, args: list[Any]) -> Tag:
         objects = self.shelf.objects

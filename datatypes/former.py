@@ -1,0 +1,39 @@
+"""What is known of the life in which a replica issued an operation that it sends again after an eviction."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from crdtcast.tags import Dot
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Former(Generic[C]):
+    """For `PureOpCRDT.rebase_blind` and `rebase_behind`.
+
+    dot, index: of the operation, as it was issued.
+    home: the object at the end of that life, behind all own operations, or, where it is known, before this one; None
+        after a restart.
+    renamed: gives dot and index under which an own operation was sent again, None if it was not.
+    remembered: what `PureOpCRDT.remember` gave before the operation; None: nothing, or it is lost.
+    noted: what the type notes, for the next operations on the same object.
+    """
+
+    dot: Dot
+    index: int
+    home: C | None
+    renamed: Callable[[Dot, int], tuple[Dot, int] | None]
+    remembered: Any = None
+    noted: dict[Hashable, Any] = field(default_factory=dict)
+
+    @classmethod
+    def unknown(cls) -> "Former[C]":
+        """Where nothing was sent again yet."""
+        return cls(Dot("", 0), 0, None, lambda dot, index: None)
+
+    def within(self, key: Hashable, home: Any, remembered: Any = None) -> "Former[Any]":
+        """The same for a value that the object holds; `home` is that value there."""
+        noted = self.noted.setdefault(key, {})
+        return replace(self, home=home, remembered=remembered, noted=noted)
