@@ -50,7 +50,7 @@ class Reception(Core):
         self._left = False
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
-        self.resumed = state.vector.get(me) == state.counter
+        self.resumed = state.vector.get(me, 0) == state.counter
         self._announced = {m.incarnation: state.vector.get(m.incarnation, 0) for m in state.members}
         self._claims = Claims(self._membership, self.vector, self._announced)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
