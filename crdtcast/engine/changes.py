@@ -172,6 +172,9 @@ class MembershipChanges(Reception):
         if leaver == self.me:
             self._say_farewell(alone)
             return
+        if purged := self._inbox.purge(leaver):  # it has sent more after its last message
+            self._purged += purged
+            self._vouching.begin_anew()
         peer = self._peers.pop(leaver)
         if peer.linked:
             self._strangers[leaver] = peer

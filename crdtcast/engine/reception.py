@@ -148,10 +148,9 @@ class Reception(Core):
                 if message.incarnation == self.me:
                     self._receive_ended(sender, message.cut)
             else:
-                raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
         except RemoteProtocolError as error:
-            self.blames.note(sender, str(error))
-            raise
+            self.blames.refuse(sender, error)
 
     def _listens_to(self, sender: str) -> bool:
         """Nothing is taken from a victim itself, nor from what has ended (but a leaver hands over what it has)."""
