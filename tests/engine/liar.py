@@ -32,12 +32,15 @@ NAMES = "abc"
 
 
 class Lies:
-    """Changes what z sends."""
+    """Changes what z sends. It asks for the eviction of one honest member only: any member may do that, and two victims
+    would leave the others without a majority.
+    """
 
     def __init__(self, rng: random.Random, ids: list[str]) -> None:
         self._rng = rng
         self._ids = ids
         self._z = ids[-1]
+        self._victim = rng.choice(ids[:-1])
 
     def id(self) -> str:
         rng = self._rng
@@ -63,12 +66,13 @@ class Lies:
         if kind == 0:
             base = new_incarnation("q", rng.randrange(1, 30), 0)
             vector = {who: self.number(5) for who in rng.sample(self._ids, rng.randrange(5))}
-            old = tuple(rng.sample(self._ids, 1)) if rng.random() < 0.05 else ()
+            old = (self._victim,) if rng.random() < 0.05 else ()
             return Join(rng.choice([base, base, *self._ids]), old, rng.random() < 0.3, vector)
         if kind == 1:
             return Leave(self.cuts())
         if kind == 2:
-            return Evict(self.id(), False)
+            who = self.id()
+            return Evict(self._victim if who in self._ids else who, False)
         if kind == 3:
             return Frozen(self.id(), self.number(5))
         if kind == 4:
@@ -164,7 +168,8 @@ class Street:
 
     @property
     def honest(self) -> list[str]:
-        return [me for me in self.ids[:-1] if self.engines[me].standing is Standing.MEMBER]
+        others = (me for me in self.ids if me != self.z)
+        return [me for me in others if self.engines[me].standing is Standing.MEMBER]
 
     def post(self, me: str) -> None:
         for to, content in self.engines[me].take_outbox():
