@@ -13,11 +13,13 @@ import msgpack
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import base_of, valid_incarnation
-from crdtcast.msgpack_limits import unpacked
+from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.tags import Vector
 
 MOST_REPLACED = 1000
 """Of one join: a node names its earlier lives, and whom an operator declares lost."""
+MOST_ENDED = 65_536
+"""What one sweep or leave may list: as many as a vector has entries, at most."""
 MOST_COUNTER = 2**63 - 1
 MOST_LEVEL = 2**31 - 1
 
@@ -161,7 +163,7 @@ def decode(kind: int, payload: bytes) -> Operation | None:
     if read is None:
         return None
     try:
-        return read(*unpacked(payload))
+        return read(*unpacked_within(payload, MOST_ENDED + 8))
     except RemoteProtocolError:
         raise
     except Exception as error:  # msgpack raises many kinds, and so do wrong shapes
