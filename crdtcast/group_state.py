@@ -51,7 +51,7 @@ def pack_state(state: GroupState) -> list[Any]:
         [list(dot) for dot in state.context],
         dict(state.stable),
         [message_fields(message) for message in state.unstable],
-        [[member.incarnation, member.witness, *member.reads] for member in state.members],
+        [[m.incarnation, m.witness, *m.reads, m.said_at] for m in state.members],
         dict(state.replaced),
         _pack_cuts(state.ended),
         {victim: dict(reports) for victim, reports in state.evictions.items()},
@@ -142,8 +142,13 @@ def _state(packed: Any) -> GroupState:
         stable=read_vector(stable),
         unstable=tuple(map(_message, unstable)),
         members=tuple(
-            Member(_incarnation(x), witness is True, read_span(lowest, highest))
-            for x, witness, lowest, highest in members
+            Member(
+                _incarnation(x),
+                witness is True,
+                read_span(lowest, highest),
+                read_number(said_at, "a counter"),
+            )
+            for x, witness, lowest, highest, said_at in members
         ),
         replaced={_incarnation(old): _incarnation(new) for old, new in replaced.items()},
         ended=_cuts(ended),

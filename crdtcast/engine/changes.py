@@ -140,8 +140,7 @@ class MembershipChanges(Reception):
             case Raise(level):
                 self._levels.add(level, dot)
             case Reads(span):
-                self._announced[dot.origin] = dot.counter
-                self._membership.reads(dot.origin, span)
+                self._membership.reads(dot, span)
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
         incarnation = joined_id(join.base, dot.origin, dot.counter)
@@ -175,6 +174,7 @@ class MembershipChanges(Reception):
         if leaver == self.me:
             self._say_farewell(alone)
             return
+        self._purged += self._inbox.purge_handed_on_by(leaver)
         if purged := self._inbox.purge(leaver):  # it has sent more after its last message
             self._purged += purged
             self._vouching.begin_anew()
@@ -242,6 +242,7 @@ class MembershipChanges(Reception):
         self._membership.end(victim, cut)
         self._purged += self._inbox.purge(victim)
         self._last_of.pop(victim, None)
+        self._purged += self._inbox.purge_handed_on_by(victim)
         for origin in {m.dot.origin for m in self._inbox.messages()} - self.vector.keys():
             if self._membership.is_past(origin):  # let in by the victim, beyond its cut
                 self._purged += self._inbox.purge(origin)
@@ -324,7 +325,6 @@ class MembershipChanges(Reception):
             stable.pop(incarnation, None)
             self._strangers.pop(incarnation, None)
             self._stability.drop(incarnation)
-            self._announced.pop(incarnation, None)
             self._store.forget(incarnation)
             self._pasts.forget(incarnation)
             self._acknowledged = {o: n for o, n in self._acknowledged.items() if o != incarnation}

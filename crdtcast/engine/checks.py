@@ -3,11 +3,17 @@
 from collections.abc import Callable, Set
 
 from crdtcast.engine.members import Members
+from crdtcast.engine.membership import GroupState
 from crdtcast.engine.peer import Peer
-from crdtcast.exceptions import RemoteProtocolError, RolledBackError, SupersededError
+from crdtcast.exceptions import (
+    ConfigurationError,
+    RemoteProtocolError,
+    RolledBackError,
+    SupersededError,
+)
 from crdtcast.incarnation import base_of, joined_by, valid_incarnation
 from crdtcast.messages import Digest, Message
-from crdtcast.tags import Vector, dominates
+from crdtcast.tags import Vector, covers, dominates
 
 MOST_STRANGE = 1000
 """Ids that a digest or a context may name beside those known here and those on their way, and as many as are known:
@@ -76,6 +82,27 @@ def check_message(
             raise remembers_more(sender, me, n, known[me], resumed=resumed)
     if origin == me and counter > known[me]:
         raise remembers_more(sender, me, counter, known[me], resumed=resumed)
+
+
+def check_state(me: str, state: GroupState) -> None:
+    """Raise ConfigurationError for a state of a group that is no point of a history: a contact may have made it up."""
+    vector = state.vector
+    members = {member.incarnation for member in state.members}
+    known = members | state.ended.keys()
+    named = {
+        "members, or ended ones": known - vector.keys(),
+        "members that have ended": members & state.ended.keys(),
+        "victims": state.evictions.keys() - members,
+        "victims by force": state.forced - state.evictions.keys(),
+        "swept ones": state.swept.keys() - state.ended.keys(),
+        "stable ones": {x for x, n in state.stable.items() if n > vector.get(x, -1)},
+        "maximal messages": {dot.origin for dot in state.context if not covers(vector, dot)},
+    }
+    for what, wrong in named.items():
+        if wrong:
+            raise ConfigurationError(
+                f"the state of the group that {me} was given is none: {what} that cannot be: {min(wrong):.80}"
+            )
 
 
 def weight_of(sender: str, digest: Digest) -> int:

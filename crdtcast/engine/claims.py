@@ -11,7 +11,7 @@ same wherever the same was delivered, so members that have met a liar still agre
 - a raise of the format level counts if all members have said that they read that level.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from crdtcast.engine.membership import Membership
@@ -47,16 +47,11 @@ Judged = tuple[Operation | None, Wrong | None]
 
 
 class Claims:
-    """Judges for one member. membership, vector: its engine's, read only. announced: member -> the number of its own
-    message up to which it has said which format levels it reads.
-    """
+    """Judges for one member. membership, vector: its engine's, read only."""
 
-    def __init__(
-        self, membership: Membership, vector: Vector, announced: Mapping[str, int]
-    ) -> None:
+    def __init__(self, membership: Membership, vector: Vector) -> None:
         self._membership = membership
         self._vector = vector
-        self._announced = announced
 
     def judge(self, operation: Operation, dot: Dot, past: Vector) -> Judged:
         """What is left of an operation, None if nothing is; and what is wrong with it, None if nothing is.
@@ -208,7 +203,7 @@ class Claims:
                 who not in (dot.origin, *self._membership.evictions)  # those may have been cut off
                 and level not in member.reads
                 and self._covers_join(who, known)
-                and known(who) >= self._announced.get(who, 0)
+                and known(who) >= member.said_at
             ):
                 return Wrong(f"raises the format level to {level}, and {who} reads {member.reads}")
         return None

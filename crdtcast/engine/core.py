@@ -33,6 +33,7 @@ class Core:
     """The common part. Subclasses say who the peers are, what may be received, and what digests tell."""
 
     store_type: ClassVar[type[Store]] = Store
+    inbox_type: ClassVar[type[Inbox]] = Inbox
 
     def __init__(self, me: str) -> None:
         self.me = me
@@ -56,7 +57,7 @@ class Core:
         self._store = self.store_type()
         self._pasts = Pasts(self._store, self.stable)
         self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
-        self._inbox = Inbox(self.vector)
+        self._inbox = self.inbox_type(self.vector)
         self._stability: Stability
         self._last_news: Vector | None = None
         self._spoke = False  # a message since the last tick has acknowledged all that was delivered

@@ -10,21 +10,13 @@ is not kept comes again by repair when what it waits for is there.
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
 
 MOST_BEHIND = 1000
 """Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
-
-MOST_WAITING = 16_384
-"""Messages of one origin that wait at a time. Those that have come one behind the other, without a gap, may be more."""
-
-MOST_WAITING_BYTES = 64 * 2**20
-"""Of one origin, so many bytes wait at a time: payloads, and what is kept of each message beside. One message waits
-however long it is.
-"""
 
 _KEPT = 512
 _KEPT_OF_CONTEXT = 128
@@ -50,6 +42,15 @@ class Inbox:
 
     `vector` is the engine's delivered vector, shared and read only here. At most one message of an origin is ready,
     the next one; a second copy of it is noticed by `take`.
+    """
+
+    most_waiting: ClassVar[int] = 16_384
+    """Messages of one origin that wait at a time. Those that have come one behind the other, without a gap, may be
+    more.
+    """
+    most_bytes: ClassVar[int] = 64 * 2**20
+    """Of one origin, so many bytes wait at a time: payloads, and what is kept of each message beside. One message waits
+    however long it is.
     """
 
     __slots__ = (
@@ -106,8 +107,8 @@ class Inbox:
         held, size = self._of.get(account, _NOTHING), _size(message)
         follows = account == dot.origin and self._follows(message)
         if held.messages and (
-            (held.messages >= MOST_WAITING and not follows)
-            or held.bytes + size > MOST_WAITING_BYTES
+            (held.messages >= self.most_waiting and not follows)
+            or held.bytes + size > self.most_bytes
         ):
             self.crowded_out += 1
             self._crowded.add(account)
@@ -204,16 +205,24 @@ class Inbox:
 
     def purge(self, origin: str, above: int = 0) -> int:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
-        doomed = {
-            m.dot for m in self.messages() if m.dot.origin == origin and m.dot.counter > above
-        }
+        return self._purge(
+            {m.dot for m in self.messages() if m.dot.origin == origin and m.dot.counter > above}
+        )
+
+    def purge_handed_on_by(self, sender: str) -> int:
+        """Drop what this one has sent of those who are not known here, and perhaps never will be."""
+        if not self._accounts:
+            return 0
+        return self._purge({dot for dot, account in self._accounts.items() if account == sender})
+
+    def _purge(self, doomed: set[Dot]) -> int:
         if not doomed:
             return 0
         before = self.size
         self.ready = deque(m for m in self.ready if m.dot not in doomed)
         for dot in doomed & self._pending.keys():
             self._release(self._pending[dot])
-        self._through.pop(origin, None)
+            self._through.pop(dot.origin, None)
         self.refused = {o: m for o, m in self.refused.items() if m.dot not in doomed}
         for dot, waiting in list(self.waiting.items()):
             left = [m for m in waiting if m.dot not in doomed]

@@ -47,12 +47,13 @@ class Fate(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Member:
     """One member. witness: it votes, reports and stores, but holds no application state. reads: the format levels that
-    its program reads, as it said last.
+    its program reads, as it said last, in its message number `said_at` (0: with its join).
     """
 
     incarnation: str
     witness: bool = False
     reads: Span = PROGRAM
+    said_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +169,11 @@ class Membership:
             if reporter in reports:
                 reports[incarnation] = reports[reporter]
 
-    def reads(self, incarnation: str, span: Span) -> None:
-        """A member has announced the format levels that its program reads."""
-        member = self.members.get(incarnation)
+    def reads(self, dot: Dot, span: Span) -> None:
+        """A member has announced the format levels that its program reads, in this message."""
+        member = self.members.get(dot.origin)
         if member is not None:
-            self.members[incarnation] = replace(member, reads=span)
+            self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
 
     def end(self, incarnation: str, cut: Cut) -> None:
         """It is no member any more."""

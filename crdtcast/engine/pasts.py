@@ -236,6 +236,18 @@ class Pasts:
             found.append((bit, window[bit.bit_length() - 1].message.dot))
         return found
 
+    def closed(self, bits: int) -> int:
+        """Those of these bits that cover nothing beyond them but what is stable.
+
+        That is all of them where digests are honest. One that is not may have named a message without its past.
+        """
+        covers, known = self.covers, bits | self.stable
+        for bit, dot in self.places(bits):
+            if (covers[dot] or 0) & ~known:
+                bits ^= bit
+                known ^= bit
+        return bits
+
     def forget(self, origin: str) -> None:
         """An incarnation was dropped: everything of it is before whatever comes."""
         self._forgotten[origin] = self._delivered.pop(origin, 0)

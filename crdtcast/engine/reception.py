@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from crdtcast.engine.checks import check_group_digest, check_incarnation, check_message
+from crdtcast.engine.checks import (
+    check_group_digest,
+    check_incarnation,
+    check_message,
+    check_state,
+)
 from crdtcast.engine.claims import Claims
 from crdtcast.engine.core import Core
 from crdtcast.engine.leaving import Farewell
@@ -38,6 +43,7 @@ class Reception(Core):
         super().__init__(me)
         self._levels = Levels(reads, state.level, state.raised)
         self._check_program()
+        check_state(me, state)
         self._membership = self.membership_type(me, self.vector, state)
         if not valid_incarnation(me) or me not in {*self._membership.members, *state.ended}:
             raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
@@ -51,8 +57,7 @@ class Reception(Core):
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
-        self._announced = {m.incarnation: state.vector.get(m.incarnation, 0) for m in state.members}
-        self._claims = Claims(self._membership, self.vector, self._announced)
+        self._claims = Claims(self._membership, self.vector)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
         self._last_of: dict[str, int] = {}  # the number of somebody's leave that waits
         self._ghosts = self._frozen_ignored = 0
@@ -253,7 +258,11 @@ class Reception(Core):
         by somebody who was.
         """
         membership = self._membership
-        if sender in self.vector or sender in membership.tombs:
+        cut = membership.ended.get(sender) or membership.tombs.get(sender)
+        if cut is not None:
+            # Whom a majority has cut off knows nothing of what the group has decided.
+            return cut.how is not How.EVICTED
+        if sender in self.vector:
             return True
         join = joined_by(sender)
         if join is None:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.engine import delivery
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.operations import Evict, encode
 from crdtcast.incarnation import new_incarnation
@@ -21,7 +20,7 @@ MEGABYTE = 2**20
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """Small limits, so that they are reached soon."""
-    monkeypatch.setattr(delivery, "MOST_WAITING", 50)
+    monkeypatch.setattr(Inbox, "most_waiting", 50)
     return 50
 
 
@@ -35,8 +34,8 @@ def test_a_hundred_thousand_far_dots_are_a_few_and_their_origin_is_named() -> No
     tracemalloc.stop()
     assert held < 10 * MEGABYTE
     counters = a.counters()
-    assert counters.pending == delivery.MOST_WAITING == a.waiting[c.me].messages
-    assert counters.crowded_out == 100_000 - delivery.MOST_WAITING
+    assert counters.pending == Inbox.most_waiting == a.waiting[c.me].messages
+    assert counters.crowded_out == 100_000 - Inbox.most_waiting
     assert a.held_back_by() == [c.me]
 
 
@@ -47,13 +46,13 @@ def test_large_messages_with_gaps_are_a_few() -> None:
     payload = bytes(MEGABYTE)
     for n in range(400):
         a.receive(c.me, Message(Dot(c.me, 2 * n + 2), (), payload))
-    assert a.waiting[c.me].bytes <= delivery.MOST_WAITING_BYTES
+    assert a.waiting[c.me].bytes <= Inbox.most_bytes
     assert a.held_bytes == a.waiting[c.me].bytes  # it counts where the limits are
     assert a.held_back_by() == [c.me]
 
 
 def test_one_message_waits_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(Inbox, "most_bytes", 1000)
     town = Town("ab")
     a, b = town.engines["a"], town.engines["b"]
     a.receive(b.me, Message(Dot(b.me, 2), (), bytes(5000)))
@@ -140,7 +139,7 @@ def test_accounts_are_right_whatever_comes_and_goes(
     origins = ["a", "b", "q"]
     vector = {"a": 0, "b": 0}
     inbox = Inbox(vector)
-    before, delivery.MOST_WAITING = delivery.MOST_WAITING, most
+    before, Inbox.most_waiting = Inbox.most_waiting, most
     try:
         for counter, depends, which in arrivals:
             context = (Dot("b", depends),) if depends else ()
@@ -155,4 +154,4 @@ def test_accounts_are_right_whatever_comes_and_goes(
         assert sum(held.bytes for held in accounts) == inbox.bytes
         assert all(held.messages for held in accounts)
     finally:
-        delivery.MOST_WAITING = before
+        Inbox.most_waiting = before
