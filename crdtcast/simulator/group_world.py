@@ -22,6 +22,7 @@ Actions (machines by name; a name that is new is a machine outside of the group)
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import ClassVar
 
 from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
@@ -53,6 +54,10 @@ class GroupWorld:
 
     founders: names of the machines that found the group; those in `witnesses` as witnesses.
     """
+
+    drain_type: ClassVar[type[Drain]] = Drain
+    may_end: ClassVar[bool] = True
+    """Whether a group may have no member in the end that holds data."""
 
     def __init__(
         self,
@@ -109,7 +114,7 @@ class GroupWorld:
                 self.after(machine)
             return True
         if verb == "calm":
-            Drain(self).calm(int(arguments[0]))
+            self.drain_type(self).calm(int(arguments[0]))
             return True
         words = [str(argument) for argument in arguments]
         if verb in ("net", "dup", "drop"):

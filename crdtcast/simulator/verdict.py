@@ -21,12 +21,14 @@ SILENT_ROUNDS = 40
 
 def drain_and_judge(world: "GroupWorld") -> None:
     """Let everything settle, then judge. Raises Failure."""
-    drain = Drain(world)
+    drain = world.drain_type(world)
     drain.run()
     living = world.living()
     _no_two_groups(living)
     if not any(m.active and not m.witness for m in living):
-        return  # the group has ended: nobody is left who could be asked
+        if world.may_end:
+            return  # nobody is left who could be asked
+        raise Failure("all-ended", "no member is left that holds data")
     _everybody_is_where_it_should_be(world, drain, living)
     _one_group(living)
     findings = world.checker.finish([m.me for m in living])
