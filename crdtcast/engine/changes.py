@@ -24,7 +24,7 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
 from crdtcast.exceptions import EndedError
 from crdtcast.incarnation import joined_id
-from crdtcast.messages import Delivery, DigestKind, Ended, Transmit
+from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Tag, covers
 
 SWEEP_WAIT = 3
@@ -77,16 +77,31 @@ class MembershipChanges(Reception):
             return None
         message = self._inbox.take()
         assert message is not None
+        operation = self._judged(message) if message.kind else None
         delivery = self._deliver(message)
         if message.dot.origin in self._vouching.bound:
             self._vouching.delivered(*message.dot)
-        if message.kind:
-            operation = decode(message.kind, message.payload)
-            if operation is not None:
-                self._apply(operation, message.dot)
+        if operation is not None:
+            self._apply(operation, message.dot)
         if self._membership.evictions:
             self._conclude()
         return delivery
+
+    def _judged(self, message: Message) -> Operation | None:
+        """What counts of the operation in a message that is about to be delivered. The rest is noted."""
+        sender = self._from.pop(message.dot, message.dot.origin)
+        operation = decode(message.kind, message.payload)
+        if operation is None:
+            return None
+        operation, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
+        if wrong is not None:
+            origin, counter = message.dot
+            if sender == origin:
+                self.blames.note_late(origin, f"{origin} {wrong} (its message {counter:,})")
+            else:
+                text = f"{origin} {wrong} (its message {counter:,}, handed on by {sender})"
+                self.blames.note(origin, text)
+        return operation
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
         """What a membership operation does where it is delivered, its sender included."""
@@ -97,7 +112,8 @@ class MembershipChanges(Reception):
                 if dot.origin != self.me:
                     for incarnation, cut in ended:
                         self._conclude_as_told(incarnation, cut)
-                self._apply_leave(dot)
+                if dot.origin in self._membership.members:
+                    self._apply_leave(dot)
             case Evict(victim, force):
                 if victim in self._membership.members:
                     if force:
@@ -121,6 +137,7 @@ class MembershipChanges(Reception):
             case Raise(level):
                 self._levels.add(level, dot)
             case Reads(span):
+                self._announced[dot.origin] = dot.counter
                 self._membership.reads(dot.origin, span)
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
@@ -300,6 +317,7 @@ class MembershipChanges(Reception):
             stable.pop(incarnation, None)
             self._strangers.pop(incarnation, None)
             self._stability.drop(incarnation)
+            self._announced.pop(incarnation, None)
             self._store.forget(incarnation)
             self._pasts.forget(incarnation)
             self._acknowledged = {o: n for o, n in self._acknowledged.items() if o != incarnation}

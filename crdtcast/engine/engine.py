@@ -53,6 +53,7 @@ class Engine(Core):
         self._members = Members(me, names)
         self._recovering = False
         self._superseded = 0
+        self.resumed = state is not None and state.vector.get(me) == state.counter
         self._resume(state or EngineState())
         self._told = self.told_type(self.vector, self._members, durable)
         self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
@@ -176,7 +177,7 @@ class Engine(Core):
             self._receive_from_outside(sender, message)
         elif type(message) is Message:
             try:
-                self._receive_message(message)
+                self._receive_message(sender, message)
             except TypeError:
                 raise RemoteProtocolError(
                     f"{sender} sent {message.dot}, which is ill-typed"
@@ -188,17 +189,21 @@ class Engine(Core):
 
     def _receive_from_outside(self, sender: str, message: Message | Digest) -> None:
         if name_of(sender) == self._members.name and sender < self.me and type(message) is Message:
-            self._recover(message)
+            self._recover(sender, message)
         elif self._is_ended(sender):
             self._stale += 1
         else:
             raise LocalProtocolError(f"{sender} is received from but was not introduced")
 
-    def _receive_early(self, message: Message) -> None:
-        check_message(message, self.vector, self.me, self._members.checked)
+    def _receive_early(self, sender: str, message: Message) -> bool:
+        self._check_message(sender, message)
         if message.dot.origin not in self.vector:
             self._meet(message.dot.origin)
-        self._inbox.add(message)
+        return self._inbox.add(message, sender)
+
+    def _check_message(self, sender: str, message: Message) -> None:
+        checked, resumed = self._members.checked, self.resumed
+        check_message(sender, message, self.vector, self.me, checked, resumed=resumed)
 
     def _meet(self, incarnation: str) -> None:
         """An incarnation is heard of through others."""
@@ -209,7 +214,7 @@ class Engine(Core):
             self.vector.setdefault(incarnation, 0)
             self._told.cache = None
 
-    def _recover(self, message: Message) -> None:
+    def _recover(self, sender: str, message: Message) -> None:
         """Take over what an ended incarnation of this name still had in memory, though not in its journal.
 
         Only before the first digest: those that follow must cover it (see `engine.told`), as nobody may count on
@@ -222,10 +227,10 @@ class Engine(Core):
         if self._digests_out or origin == self.me:
             self._stale += 1
             return
-        check_message(message, self.vector, self.me, self._members.checked)
+        self._check_message(sender, message)
         if origin not in self.vector:
             self._meet(origin)
-        self._inbox.add(message)
+        self._inbox.add(message, sender)
         self._recovering = True
         self._told.name_after(self.me, {origin: counter})
 
@@ -233,7 +238,14 @@ class Engine(Core):
 
     def _receive_digest(self, peer: Peer, digest: Digest) -> None:
         vector = digest.vector
-        weight = check_digest(peer, digest, self.vector, self._stability.stable, self._members)
+        weight = check_digest(
+            peer,
+            digest,
+            self.vector,
+            self._stability.stable,
+            self._members,
+            resumed=self.resumed,
+        )
         self._digests_in += 1
         if len(vector) != peer.known_width:
             for incarnation in self._unmet(vector):

@@ -67,7 +67,9 @@ class GroupEngine(MembershipChanges):
         voters = set(witnesses)
         members = tuple(Member(founder, founder in voters, reads) for founder in everybody)
         vector = dict.fromkeys(everybody, 0)
-        return cls(me, GroupState(vector=vector, members=members, level=reads.lowest), reads)
+        engine = cls(me, GroupState(vector=vector, members=members, level=reads.lowest), reads)
+        engine.resumed = False
+        return engine
 
     # Who is in the group
 
@@ -225,6 +227,7 @@ class GroupEngine(MembershipChanges):
         self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:
+            check_copy(membership, self.vector, covered or {}, copied_from)
             return Admission(known, self.state())
         replaced = tuple(sorted({base_of(incarnation) for incarnation in replaces}))
         check_joiner(membership, base, replaced)

@@ -88,8 +88,8 @@ class Vouching:
         if counter <= old:
             return []
         self.bound[victim] = counter
-        received = self._received[victim]
-        return [received[n] for n in range(old + 1, counter + 1) if n in received]
+        # What was received, never the numbers in between: somebody has named them.
+        return [m for n, m in sorted(self._received[victim].items()) if old < n <= counter]
 
     def _pass_through(self, incarnation: str, counter: int) -> list[Message]:
         """What depends on a future member vouches for its join, and for what it depends on itself."""
