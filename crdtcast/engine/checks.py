@@ -9,7 +9,6 @@ from crdtcast.incarnation import base_of, joined_by, valid_incarnation
 from crdtcast.messages import Digest, Message
 from crdtcast.tags import Vector, dominates
 
-
 MOST_STRANGE = 1000
 """Ids that a digest or a context may name beside those known here and those on their way, and as many as are known:
 what was forgotten here, and is not yet at its sender.
@@ -24,7 +23,9 @@ def remembers_more(
     resumed: whether `me` has a former process, whose journal may have lost some. Otherwise the peer lies.
     """
     if not resumed:
-        return RemoteProtocolError(f"{sender} tells of {me}:{told}, which has sent {known} messages")
+        return RemoteProtocolError(
+            f"{sender} tells of {me}:{told}, which has sent {known} messages"
+        )
     return RolledBackError(
         f"{sender} has {told} messages of {me}, whose journal ends at {known}: it is older than it"
         " should be. Go on under a new incarnation"

@@ -38,7 +38,9 @@ class Claims:
     message up to which it has said which format levels it reads.
     """
 
-    def __init__(self, membership: Membership, vector: Vector, announced: Mapping[str, int]) -> None:
+    def __init__(
+        self, membership: Membership, vector: Vector, announced: Mapping[str, int]
+    ) -> None:
         self._membership = membership
         self._vector = vector
         self._announced = announced
@@ -160,9 +162,7 @@ class Claims:
         membership = self._membership
         me = membership.me
         return (
-            me in membership.evictions
-            or me in membership.ended
-            or not self._covers_join(me, known)
+            me in membership.evictions or me in membership.ended or not self._covers_join(me, known)
         )
 
     def _conclusion(self, victim: str, cut: Cut, what: str, known: Known) -> str | None:
@@ -187,7 +187,7 @@ class Claims:
 
     def _settled(self, incarnation: str, counter: int, dot: Dot, known: Known) -> str | None:
         tomb = self._membership.tombs.get(incarnation)
-        if tomb is not None and tomb.counter != counter:
+        if tomb is not None and tomb.counter != counter and not self._may_be_cut_off(known):
             return f"has settled {incarnation} at {counter:,}, which has ended at {tomb.counter:,}"
         return self._cut(incarnation, Cut(counter, How.EVICTED), dot, known)
 

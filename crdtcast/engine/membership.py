@@ -109,7 +109,9 @@ class Membership:
             # No contact is itself unknown to a member; but for a leaver nobody waits before letting others in.
             return self.me not in self.ended
         cut = self.ended.get(contact)
-        return self._vector.get(contact, 0) >= join[1] or (cut is not None and join[1] > cut.counter)
+        return self._vector.get(contact, 0) >= join[1] or (
+            cut is not None and join[1] > cut.counter
+        )
 
     def cut_of(self, incarnation: str) -> int | None:
         """How many messages of an ended incarnation count; None if it has not ended, or that is forgotten.

@@ -235,8 +235,10 @@ class Reception(Core):
 
     def _check_ended(self, sender: str, cut: int | None) -> None:
         """Whether this member may have been told so: by somebody whom it knows, with a cut that can be."""
-        if not self._is_acquainted_with(sender):
-            raise RemoteProtocolError(f"{sender}, which nobody here knows, says that {self.me} has ended")
+        if not self._may_be_a_member(sender):
+            raise RemoteProtocolError(
+                f"{sender}, which nobody here knows, says that {self.me} has ended"
+            )
         if cut is None:
             return
         peer, sent = self._peers.get(sender), self.vector[self.me]
@@ -249,17 +251,18 @@ class Reception(Core):
                 f"{sender} says that {self.me} has ended at {cut:,}, which has sent {sent:,}"
             )
 
-    def _is_acquainted_with(self, sender: str) -> bool:
-        """Whether it is, or was, or was let in by, a member that is known here. If no such one is in reach, all may
-        have changed meanwhile, and anybody is believed.
+    def _may_be_a_member(self, sender: str) -> bool:
+        """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or by
+        somebody who was.
         """
         membership = self._membership
         if sender in self.vector or sender in membership.tombs:
             return True
         join = joined_by(sender)
-        if join is not None and membership.incarnation(join[0]) is not None:
-            return True
-        return not any(peer.linked for peer in self._peers.values())
+        if join is None:
+            return False
+        contact = membership.incarnation(join[0])
+        return contact is None or self.vector[contact] < join[1]
 
     def _leave_counts(self, sender: str, cut: int | None) -> bool:
         """Whether the leave of this incarnation counts for the group of somebody that tells it its end.

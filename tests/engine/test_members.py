@@ -121,14 +121,29 @@ ROLLED_BACK = {
 
 
 @pytest.mark.parametrize("proof", ROLLED_BACK.values(), ids=ROLLED_BACK.keys())
-def test_a_peer_that_remembers_more_of_us_than_we_do_proves_a_rollback(proof):
+def test_a_peer_that_remembers_more_of_us_than_our_journal_proves_a_rollback(proof):
+    group = Group("abc")
+    group["a"].send(b"")
+    group.pump()
+    a = group.restart("a", group["a"].state(), same=True)
+    for other in "bc":
+        group.link("a", other)
+    before = everything(a)
+    with pytest.raises(RolledBackError, match="new incarnation"):
+        a.receive(incarnation("b"), proof)
+    assert everything(a) == before
+
+
+@pytest.mark.parametrize("claim", ROLLED_BACK.values(), ids=ROLLED_BACK.keys())
+def test_who_did_not_start_from_a_journal_believes_nobody_who_says_so(claim):
     group = Group("abc")
     group["a"].send(b"")
     group.pump()
     before = everything(group["a"])
-    with pytest.raises(RolledBackError, match="new incarnation"):
-        group["a"].receive(incarnation("b"), proof)
+    with pytest.raises(RemoteProtocolError, match=incarnation("b")):
+        group["a"].receive(incarnation("b"), claim)
     assert everything(group["a"]) == before
+    group.settle()
 
 
 def test_a_digest_that_names_our_successor_ends_us():
