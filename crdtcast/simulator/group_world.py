@@ -58,6 +58,8 @@ class GroupWorld:
     drain_type: ClassVar[type[Drain]] = Drain
     may_end: ClassVar[bool] = True
     """Whether a group may have no member in the end that holds data."""
+    saves_to_the_end: ClassVar[bool] = False
+    """Whether a process may have to go back to its journal while the group settles."""
 
     def __init__(
         self,
@@ -284,7 +286,7 @@ class GroupWorld:
     def _sync(self, machine: Machine) -> bool:
         if not machine.ghost:
             issued = self.ledger.synced(machine.name)
-            if not (self.settling and machine.commits):  # nobody crashes any more
+            if self.saves_to_the_end or not (self.settling and machine.commits):
                 machine.save(self.checker.position(machine.me), issued)
             self.observer.synced(machine)
         machine.hold(machine.running.take_outbox())
@@ -509,7 +511,9 @@ class GroupWorld:
 
 _OF_ONE = frozenset({"poll", "stable", "tick", "sync", "send", "reissue"})
 
-GAUGES = frozenset({"sent", "delivered", "stable", "pending", "unstable", "store_bytes"})
+GAUGES = frozenset(
+    {"sent", "delivered", "stable", "pending", "unstable", "store_bytes", "pending_bytes"}
+)
 
 
 def _totals(engine: GroupEngine) -> dict[str, int]:

@@ -25,17 +25,19 @@ from crdtcast import wire
 from crdtcast.checker import Checker
 from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.membership import Standing
+from crdtcast.engine.membership import Member, Standing
 from crdtcast.engine.operations import Evict, Join, decode
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
     LocalProtocolError,
     RemoteProtocolError,
+    RolledBackError,
 )
 from crdtcast.group_state import Entry, pack_entry, unpack_entry
 from crdtcast.incarnation import joined_id
 from crdtcast.messages import Digest, Ended, Message
+from crdtcast.simulator import returning
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group_drain import Drain
 from crdtcast.simulator.group_world import GroupWorld
@@ -125,6 +127,10 @@ class HostileDrain(Drain):
 
     world: "HostileWorld"
 
+    def __init__(self, world: "HostileWorld") -> None:
+        super().__init__(world)
+        self._put_out: set[str] = set()
+
     def _bury(self, active: list[Machine]) -> None:
         world = self.world
         holders = [m for m in active if not m.witness]
@@ -152,13 +158,16 @@ class HostileDrain(Drain):
         """First those go by force who are no honest machine; if there are none, as in any run."""
         victims = set().union(*(m.running.victims for m in active))
         able = [m for m in active if m.me not in victims] or active
-        strange = [x for x in self._strange(able[0]) if x in able[0].running.victims]
+        first = able[0]
+        due = first.running.victims - self._put_out
+        strange = [x for x in self._strange(first) if x in due]
         disputed = any(m.running.standing is Standing.DISPUTED for m in active)
         if disputed or not strange:
             super()._decide(active)
             return
+        self._put_out.update(strange)
         for member in strange:
-            self.world.counts[FORCED] += self.world.apply(("force", able[0].name, member))
+            self.world.counts[FORCED] += self.world.apply(("force", first.name, member))
 
 
 class HostileWorld(GroupWorld):
@@ -166,6 +175,7 @@ class HostileWorld(GroupWorld):
 
     drain_type = HostileDrain
     may_end = False
+    saves_to_the_end = True
 
     def __init__(
         self,
@@ -251,14 +261,16 @@ class HostileWorld(GroupWorld):
         self.counts["liar_sent"] += 1
         return True
 
-    def _poll(self, machine: Machine) -> bool:
+    def after(self, machine: Machine) -> None:
+        """See `GroupWorld`. What turned out to be a lie when it was delivered closes the link, too."""
+        super().after(machine)
         if machine.ghost:
-            return super()._poll(machine)
-        try:
-            return super()._poll(machine)
-        except RemoteProtocolError as error:
-            self._refused(machine, error)
-            return True
+            return
+        for blamed, text in machine.running.blames.take_late().items():
+            if self.is_honest(blamed):
+                raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
+            if blamed == self.liar.me:
+                self._refused(machine, text)
 
     def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
         """Of others' operations an application notes that it has them: they mean nothing."""
@@ -305,7 +317,12 @@ class HostileWorld(GroupWorld):
                 with limited(f"{machine.me} takes {str(content)[:200]}"):
                     self._take(machine, parcel.sender, content)
         except RemoteProtocolError as error:
-            self._refused(machine, error)
+            self._refused(machine, str(error))
+        except RolledBackError:
+            # It may have lost something: it goes on as a new one, which sends again what it has.
+            if not machine.running.resumed or not returning.torn(self, machine, 0):
+                raise
+            self.counts["rolled_back"] += 1
         if machine.up:
             self.after(machine)
             self._bounded(machine)
@@ -351,10 +368,10 @@ class HostileWorld(GroupWorld):
             self.void = True
             self.counts["void"] += 1
 
-    def _refused(self, machine: Machine, error: RemoteProtocolError) -> None:
-        """The error says who is to blame, and the link with that one is closed."""
-        if self.liar.me not in str(error):
-            raise Failure("unnamed", f"{machine.me} refuses, and does not say whom: {error}")
+    def _refused(self, machine: Machine, text: str) -> None:
+        """The text says who is to blame, and the link with that one is closed."""
+        if self.liar.me not in text:
+            raise Failure("unnamed", f"{machine.me} refuses, and does not say whom: {text}")
         self.counts["refused_frames"] += 1
         self.disconnect(machine.name, self.hostile)
 
@@ -457,7 +474,12 @@ class HostileWorld(GroupWorld):
         """An admission that lies is refused, or makes an engine; neither fails otherwise."""
         state = liar.running.state()
         incarnation = joined_id(mutation.fake(), liar.me, max(state.counter, 1))
-        honest = Entry(incarnation, liar.me, state, ())
+        joined = replace(
+            state,
+            members=(*state.members, Member(incarnation)),
+            vector={**state.vector, incarnation: 0},
+        )
+        honest = Entry(incarnation, liar.me, joined, ())
         self.counts["letters"] += 1
         with limited("a joiner"):
             try:
@@ -524,7 +546,8 @@ _OF_THE_ORACLE = frozenset(
         *("payload-loss", "payload-differs", "payload-ghost", "payload-twice", "removal", "split"),
         *("join-stuck", "leave-hang", "evict-stuck", "return-stuck", "reissue-stuck", "disputed"),
         *("unrest", "each-other", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
-        *("copy-differs", "restart", "all-ended", "RolledBackError", "vectors"),
+        *("copy-differs", "restart", "all-ended", "vectors"),
+        *("RolledBackError", "RemoteProtocolError", "blamed"),
     }
 )
 """Kinds of failures that say something about what members agree on."""
