@@ -194,7 +194,7 @@ class Claims:
     def _raise(self, level: int, dot: Dot, known: Known) -> str | None:
         for who, member in self._membership.members.items():
             if (
-                who != dot.origin
+                who not in (dot.origin, *self._membership.evictions)  # those may have been cut off
                 and level not in member.reads
                 and self._covers_join(who, known)
                 and known(who) >= self._announced.get(who, 0)

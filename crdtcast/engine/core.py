@@ -80,7 +80,7 @@ class Core:
             run = self._store.by_origin.get(origin)
             if run is not None and counter != run.last + 1:
                 raise ConfigurationError(f"the saved state lacks what comes before {message.dot}")
-            past, known = pasts.of(message.context, pasts.known(message.context), self.stable)
+            past, known = pasts.before(message, self.stable)
             pasts.record(
                 self._store.add(message, Tag(message.dot, message.context, past), 0), known
             )
@@ -227,8 +227,11 @@ class Core:
             if counter == delivered + 1 and origin != self.me:
                 # The usual case: everything it depends on is delivered, which proves it well-formed, too.
                 context = message.context
+                covers = self._pasts.covers
                 try:
-                    covered = reduce(or_, map(self._pasts.covers.__getitem__, context), 0)
+                    # What its sender has sent before comes before it, whatever its context says.
+                    before = covers.get((origin, delivered), 0)  # type: ignore[call-overload]
+                    covered = reduce(or_, map(covers.__getitem__, context), before)
                 except (KeyError, TypeError):
                     get = known.get
                     if len(context) <= len(known):
@@ -383,9 +386,10 @@ class Core:
         self._vector_changed()
         stability, pasts = self._stability, self._pasts
         seen, known = self._seen
-        past, covered = pasts.of(
-            context, known if seen is message else pasts.known(context), stability.stable
-        )
+        if seen is message:
+            past, covered = pasts.of(context, known, stability.stable)
+        else:
+            past, covered = pasts.before(message, stability.stable)
         tag = Tag(dot, context, past)
         covers = pasts.record(self._store.add(message, tag, self._tick), covered)
         peer = self._peers.get(origin)

@@ -296,6 +296,21 @@ class GroupEngine(MembershipChanges):
 
     # Looking in
 
+    def held_back_by(self) -> list[str]:
+        """See `Core.held_back_by`; and those whose messages keep an eviction open: they depend on messages of the victim
+        that nobody has handed on.
+        """
+        holders = super().held_back_by()
+        short = {x for x, bound in self._vouching.bound.items() if self.vector[x] < bound}
+        if short:
+            waits_for = {
+                message.dot.origin
+                for message in self._inbox.messages()
+                if any(o in short and n > self.vector[o] for o, n in message.context)
+            }
+            holders += sorted(waits_for.difference(holders, short))
+        return holders
+
     @property
     def quiet(self) -> bool:
         """Nothing waits here, nothing is unstable, no eviction is open, and nothing has to be swept."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress, islice
 
 from crdtcast.engine.store import Store, Stored
+from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector, merge_into
 
 SEGMENT = 16
@@ -322,6 +323,17 @@ class Pasts:
                 return None
             known |= bits
         return None if self.truncated and not known else known
+
+    def before(self, message: Message, stable: Vector) -> tuple[Past, int | None]:
+        """The past of a message that could be delivered now, and what of the window it knows (None: too little).
+
+        What its sender has sent before is in it, even if its context denies that.
+        """
+        origin, counter = message.dot
+        context = message.context
+        if counter > 1:
+            context = (*context, Dot(origin, counter - 1))
+        return self.of(context, self.known(context), stable)
 
     def of(
         self, context: tuple[Dot, ...], known: int | None, stable: Vector

@@ -50,7 +50,7 @@ class Reception(Core):
         self._left = False
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
-        self.resumed = state.vector.get(me) == state.counter
+        self.resumed = state.vector.get(me, 0) == state.counter
         self._announced = {m.incarnation: state.vector.get(m.incarnation, 0) for m in state.members}
         self._claims = Claims(self._membership, self.vector, self._announced)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
@@ -201,15 +201,8 @@ class Reception(Core):
             raise RemoteProtocolError(f"{sender} {wrong} (its message {counter:,})")
 
     def _past_of(self, message: Message) -> Vector:
-        """The past of a message that could be delivered now. What its sender has sent before is in it, even if its
-        context denies that.
-        """
-        origin, counter = message.dot
-        context = message.context
-        if counter > 1:
-            context = (*context, Dot(origin, counter - 1))
-        pasts, stable = self._pasts, self._stability.stable
-        past, _ = pasts.of(context, pasts.known(context), stable)
+        """The past of a message that could be delivered now."""
+        past, _ = self._pasts.before(message, self._stability.stable)
         return past
 
     def _receive_early(self, sender: str, message: Message) -> bool:
@@ -252,8 +245,8 @@ class Reception(Core):
             )
 
     def _may_be_a_member(self, sender: str) -> bool:
-        """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or by
-        somebody who was.
+        """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or
+        by somebody who was.
         """
         membership = self._membership
         if sender in self.vector or sender in membership.tombs:
