@@ -353,7 +353,12 @@ class HostileWorld(GroupWorld):
         elif isinstance(content, Message | Digest | Ended):
             if isinstance(content, Message):
                 self._note(content)
+            known, stopped = sender in engine.vector or sender in engine.tombs, machine.stopped
             engine.receive(sender, content)
+            if isinstance(content, Ended) and machine.stopped and not stopped:
+                self.counts["believed_ends"] += 1
+                if not known:
+                    raise Failure("stranger", f"{machine.me} stops since {sender} says so")
 
     def _note(self, message: Message) -> None:
         """Two variants of a message in its name, or a message in another's: what comes of that is not judged."""
@@ -406,7 +411,7 @@ class HostileWorld(GroupWorld):
             self.counts["stolen"] += 1
             self._say(liar, receiver, mutation.body(mutation.stolen()))
         else:
-            self._say(liar, receiver, mutation.body(mutation.frame()))
+            self._say(liar, receiver, mutation.body(mutation.frame(receiver.me)))
         return True
 
     def _say(self, liar: Machine, receiver: Machine, body: bytes) -> None:

@@ -205,17 +205,28 @@ class Mutation:
             chance.choice(list(DigestKind)), vector, ended, dropped, chance.random() < 0.97
         )
 
-    def frame(self) -> InGroup:
+    def frame(self, receiver: str) -> InGroup:
         """A made-up frame to one member, other than the liar's own next message."""
-        return self._chance.choice(
-            (self._digest, self._digest, self._ended, self._far, self._nobodys, self._admit, Copy)
-        )()
+        digest = Digest(DigestKind.NEWS, self._lore.vector)
+        makers: list[Callable[[], InGroup]] = [
+            lambda: self.digest(digest),
+            lambda: self.digest(digest),
+            lambda: self._more_than_all(receiver),
+            lambda: self._ended(receiver),
+            self._far,
+            self._nobodys,
+            self._admit,
+            Copy,
+        ]
+        return self._chance.choice(makers)()
 
-    def _digest(self) -> Digest:
-        return self.digest(Digest(DigestKind.NEWS, self._lore.vector))
+    def _more_than_all(self, receiver: str) -> Digest:
+        """Says to have more of its receiver than that one has sent."""
+        count = self._lore.vector.get(receiver, 0) + self._chance.choice((1, 3, 5000))
+        return Digest(DigestKind.NEWS, {**self._lore.vector, receiver: count})
 
-    def _ended(self) -> Ended:
-        who = self.somebody()
+    def _ended(self, receiver: str) -> Ended:
+        who = receiver if self._chance.random() < 0.2 else self.somebody()
         return Ended(who, None if self._chance.random() < 0.3 else self.count(who))
 
     def far(self, ahead: int) -> Message:
