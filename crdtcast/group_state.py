@@ -15,6 +15,7 @@ from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Message
+from crdtcast.msgpack_limits import unpacked
 from crdtcast.tags import Tag
 from crdtcast.wire_values import message_fields, read_dot, read_message, read_number, read_vector
 
@@ -157,7 +158,7 @@ def _state(packed: Any) -> GroupState:
 
 
 def _entry(packed: bytes) -> Entry:
-    incarnation, founding, state, since = msgpack.unpackb(packed)
+    incarnation, founding, state, since = unpacked(packed)
     return Entry(
         _incarnation(incarnation),
         _incarnation(founding),

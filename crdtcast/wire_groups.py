@@ -33,6 +33,8 @@ PART_BYTES = 256 * 1024
 """Of a state that is copied, in one frame."""
 _LONGEST_TEXT = 1000
 _MAX_KNOWN = 4096
+MAX_REPLACED = 1000
+"""Whose place one joiner can take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +252,10 @@ def _read_copy(fields: list[Any]) -> Copy:
 
 def _read_admit(fields: list[Any]) -> Admit:
     _shaped(fields, 5, "an admit")
-    if type(fields[2]) is not list or type(fields[3]) is not bool:
+    old = fields[2]
+    if type(old) is not list or len(old) > MAX_REPLACED or type(fields[3]) is not bool:
         raise RemoteProtocolError("an admit frame of the wrong types")
-    replaces = tuple(read_text(old, "an incarnation or name") for old in fields[2])
+    replaces = tuple([read_text(each, "an incarnation or name") for each in old])
     return Admit(_incarnation(fields[1]), replaces, fields[3], _span(fields[4]))
 
 

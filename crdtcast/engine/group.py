@@ -297,8 +297,8 @@ class GroupEngine(MembershipChanges):
     # Looking in
 
     def held_back_by(self) -> list[str]:
-        """See `Core.held_back_by`; and those whose messages keep an eviction open: they depend on messages of the victim
-        that nobody has handed on.
+        """See `Core.held_back_by`; and those whose messages keep an eviction open: they depend on messages of the
+        victim that nobody has handed on.
         """
         holders = super().held_back_by()
         short = {x for x, bound in self._vouching.bound.items() if self.vector[x] < bound}
