@@ -406,7 +406,7 @@ class HostileWorld(GroupWorld):
             return False
         if verb == "flood":
             return self._flood(liar, receiver, mutation, int(arguments[-1]))
-        if int(arguments[-1]) % 97 == 0:
+        if int(arguments[-1]) % 400 == 0:
             self.become_void()
             self.counts["stolen"] += 1
             self._say(liar, receiver, mutation.body(mutation.stolen()))
@@ -459,7 +459,7 @@ class HostileWorld(GroupWorld):
         if isinstance(content, Digest):
             body = mutation.body(mutation.digest(content))
             flight[place] = replace(parcel, content=Bytes(body))
-        elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 41 == 0:
+        elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 150 == 0:
             flight[place] = replace(parcel, content=replace(content, payload=b"two faces"))
         else:
             flight.append(parcel)
