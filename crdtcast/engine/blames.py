@@ -5,7 +5,9 @@ wait is delivered, is noted here only; the runtime takes it from here, and close
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+from crdtcast.exceptions import RemoteProtocolError
 
 MOST_BLAMED = 1000
 """Of so many members the newest blame is kept; more are only counted with the last one."""
@@ -33,6 +35,16 @@ class Blames:
         if len(self.by_sender) >= MOST_BLAMED:
             del self.by_sender[next(iter(self.by_sender))]
         self.by_sender[sender] = Blame(1 if known is None else known.times + 1, text)
+
+    def refuse(self, sender: str, error: RemoteProtocolError) -> NoReturn:
+        """Note what was wrong with something that is being received, and raise it with the sender's name in it."""
+        text = str(error)
+        if sender in text:
+            self.note(sender, text)
+            raise error
+        text = f"{sender} sent what cannot be: {text}"
+        self.note(sender, text)
+        raise RemoteProtocolError(text) from error
 
     def note_late(self, sender: str, text: str) -> None:
         """The same, while nothing of it is being received."""

@@ -11,6 +11,7 @@ from crdtcast.engine.operations import (
     Frozen,
     How,
     Join,
+    Kind,
     Leave,
     Operation,
     Raise,
@@ -89,6 +90,8 @@ class MembershipChanges(Reception):
 
     def _judged(self, message: Message) -> Operation | None:
         """What counts of the operation in a message that is about to be delivered. The rest is noted."""
+        if message.kind == Kind.LEAVE:
+            self._last_of.pop(message.dot.origin, None)
         sender = self._from.pop(message.dot, message.dot.origin)
         operation = decode(message.kind, message.payload)
         if operation is None:
@@ -97,9 +100,9 @@ class MembershipChanges(Reception):
         if wrong is not None:
             origin, counter = message.dot
             if sender == origin:
-                self.blames.note_late(origin, f"{origin} {wrong} (its message {counter:,})")
+                self.blames.note_late(origin, f"{origin} {wrong.text} (its message {counter:,})")
             else:
-                text = f"{origin} {wrong} (its message {counter:,}, handed on by {sender})"
+                text = f"{origin} {wrong.text} (its message {counter:,}, handed on by {sender})"
                 self.blames.note(origin, text)
         return operation
 
@@ -172,6 +175,9 @@ class MembershipChanges(Reception):
         if leaver == self.me:
             self._say_farewell(alone)
             return
+        if purged := self._inbox.purge(leaver):  # it has sent more after its last message
+            self._purged += purged
+            self._vouching.begin_anew()
         peer = self._peers.pop(leaver)
         if peer.linked:
             self._strangers[leaver] = peer
@@ -235,6 +241,7 @@ class MembershipChanges(Reception):
         self._close_eviction(victim)
         self._membership.end(victim, cut)
         self._purged += self._inbox.purge(victim)
+        self._last_of.pop(victim, None)
         for origin in {m.dot.origin for m in self._inbox.messages()} - self.vector.keys():
             if self._membership.is_past(origin):  # let in by the victim, beyond its cut
                 self._purged += self._inbox.purge(origin)

@@ -12,6 +12,7 @@ same wherever the same was delivered, so members that have met a liar still agre
 """
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from crdtcast.engine.membership import Membership
 from crdtcast.engine.operations import (
@@ -33,6 +34,18 @@ Known = Callable[[str], int]
 """Origin -> how many of its messages the past of a message covers."""
 
 
+class Wrong(NamedTuple):
+    """What is wrong with an operation. proven: by its own past; otherwise by what this member has made of what it got,
+    which a liar may have had a part in.
+    """
+
+    text: str
+    proven: bool = True
+
+
+Judged = tuple[Operation | None, Wrong | None]
+
+
 class Claims:
     """Judges for one member. membership, vector: its engine's, read only. announced: member -> the number of its own
     message up to which it has said which format levels it reads.
@@ -45,9 +58,7 @@ class Claims:
         self._vector = vector
         self._announced = announced
 
-    def judge(
-        self, operation: Operation, dot: Dot, past: Vector
-    ) -> tuple[Operation | None, str | None]:
+    def judge(self, operation: Operation, dot: Dot, past: Vector) -> Judged:
         """What is left of an operation, None if nothing is; and what is wrong with it, None if nothing is.
 
         past: of the message `dot`, which brings the operation, its sender's earlier messages included.
@@ -87,13 +98,13 @@ class Claims:
         contact = self._membership.incarnation(join[0])
         return contact is None or known(contact) >= join[1]
 
-    def _join(self, join: Join, dot: Dot, known: Known) -> tuple[Operation | None, str | None]:
+    def _join(self, join: Join, dot: Dot, known: Known) -> Judged:
         base, contact = join.base, base_of(dot.origin)
         if base in (contact, *join.replaces) or contact in join.replaces:
-            return None, f"lets {base} in, which is replaced by it, or its contact"
+            return None, Wrong(f"lets {base} in, which is replaced by it, or its contact")
         before = self._membership.incarnation(base)
         if before is not None and self._covers_join(before, known):
-            return None, f"lets {base} in, under which {before} was let in before"
+            return None, Wrong(f"lets {base} in, under which {before} was let in before")
         row: dict[str, int] = {}
         wrong = None
         for origin, counter in join.vector.items():
@@ -101,34 +112,33 @@ class Claims:
                 continue  # forgotten here, so all of it is before this
             row[origin] = min(counter, known(origin))
             if counter != known(origin):
-                wrong = f"lets {base} in with {origin}:{counter}, of which it had {known(origin)}"
+                had = known(origin)
+                wrong = Wrong(f"lets {base} in with {origin}:{counter}, of which it had {had}")
         return Join(base, join.replaces, join.witness, row, join.reads), wrong
 
-    def _evict(self, victim: str, dot: Dot) -> str | None:
+    def _evict(self, victim: str, dot: Dot) -> Wrong | None:
         if victim == dot.origin:
-            return "evicts itself"
+            return Wrong("evicts itself")
         if victim not in self._vector and not self._membership.is_past(victim):
-            return f"evicts {victim}, which nobody has let in"
+            return Wrong(f"evicts {victim}, which nobody has let in")
         return None
 
-    def _report(
-        self, victim: str, counter: int, dot: Dot, known: Known
-    ) -> tuple[Operation | None, str | None]:
+    def _report(self, victim: str, counter: int, dot: Dot, known: Known) -> Judged:
         if victim == dot.origin:
-            return None, "reports on itself"
+            return None, Wrong("reports on itself")
         if victim not in self._vector:
             if self._membership.is_past(victim):
                 return None, None  # forgotten here
-            return None, f"reports on {victim}, which nobody has let in"
+            return None, Wrong(f"reports on {victim}, which nobody has let in")
         had = known(victim)
         if counter == had:
             return Frozen(victim, counter), None
         wrong = f"reports {counter:,} messages of {victim}, of which it had {had:,}"
-        return Frozen(victim, min(counter, had)), wrong
+        return Frozen(victim, min(counter, had)), Wrong(wrong)
 
     def _cuts(
         self, ended: tuple[tuple[str, Cut], ...], dot: Dot, known: Known
-    ) -> tuple[tuple[tuple[str, Cut], ...], str | None]:
+    ) -> tuple[tuple[tuple[str, Cut], ...], Wrong | None]:
         kept = []
         first = None
         for incarnation, cut in ended:
@@ -138,24 +148,24 @@ class Claims:
             first = first or wrong
         return tuple(kept), first
 
-    def _cut(self, incarnation: str, cut: Cut, dot: Dot, known: Known) -> str | None:
+    def _cut(self, incarnation: str, cut: Cut, dot: Dot, known: Known) -> Wrong | None:
         membership = self._membership
         delivered = self._vector.get(incarnation)
         if delivered is None:
             return None  # forgotten here, or never met: it changes nothing
         if incarnation == dot.origin:
-            return "says of itself that it has ended"
+            return Wrong("says of itself that it has ended")
         what = f"cuts {incarnation} at {cut.counter:,}"
         if cut.counter != known(incarnation):
-            return f"{what}, of which it had {known(incarnation):,}"
-        if delivered > cut.counter and not self._may_be_cut_off(known):
-            return f"{what}, of which {membership.me} has {delivered:,}"
+            return Wrong(f"{what}, of which it had {known(incarnation):,}")
         ended = membership.ended.get(incarnation)
-        if ended is not None:
-            if ended.counter == cut.counter or delivered > cut.counter:
-                return None
-            return f"{what}, which has ended at {ended.counter:,}"
-        return self._conclusion(incarnation, cut, what, known)
+        if ended is None:
+            return self._conclusion(incarnation, cut, what, known)
+        if ended.counter == cut.counter:
+            return None
+        if delivered > cut.counter and self._may_be_cut_off(known):
+            return None
+        return Wrong(f"{what}, which has ended at {ended.counter:,}", proven=False)
 
     def _may_be_cut_off(self, known: Known) -> bool:
         """Whether this member may have been cut off, and have delivered what the others have not."""
@@ -165,33 +175,34 @@ class Claims:
             me in membership.evictions or me in membership.ended or not self._covers_join(me, known)
         )
 
-    def _conclusion(self, victim: str, cut: Cut, what: str, known: Known) -> str | None:
+    def _conclusion(self, victim: str, cut: Cut, what: str, known: Known) -> Wrong | None:
         """Whoever concludes an eviction has the reports of all whom it knows, but the victims."""
         membership = self._membership
         reports = membership.evictions.get(victim)
         if victim not in membership.members:
             return None
         if reports is None:
-            return f"{what}, a member that nobody evicts"
+            return Wrong(f"{what}, a member that nobody evicts")
         if cut.how is How.LEFT:
-            return f"{what}, which has not left"
+            return Wrong(f"{what}, which has not left")
         for member in membership.members:
             if member in membership.evictions or not self._covers_join(member, known):
                 continue
             reported = reports.get(member)
             if reported is None:
-                return f"{what}, on which {member} has not reported"
+                return Wrong(f"{what}, on which {member} has not reported", proven=False)
             if reported > cut.counter:
-                return f"{what}, of which {member} has reported {reported:,}"
+                return Wrong(f"{what}, of which {member} has reported {reported:,}", proven=False)
         return None
 
-    def _settled(self, incarnation: str, counter: int, dot: Dot, known: Known) -> str | None:
+    def _settled(self, incarnation: str, counter: int, dot: Dot, known: Known) -> Wrong | None:
         tomb = self._membership.tombs.get(incarnation)
         if tomb is not None and tomb.counter != counter and not self._may_be_cut_off(known):
-            return f"has settled {incarnation} at {counter:,}, which has ended at {tomb.counter:,}"
+            text = f"has settled {incarnation} at {counter:,}, which has ended at {tomb.counter:,}"
+            return Wrong(text, proven=False)
         return self._cut(incarnation, Cut(counter, How.EVICTED), dot, known)
 
-    def _raise(self, level: int, dot: Dot, known: Known) -> str | None:
+    def _raise(self, level: int, dot: Dot, known: Known) -> Wrong | None:
         for who, member in self._membership.members.items():
             if (
                 who not in (dot.origin, *self._membership.evictions)  # those may have been cut off
@@ -199,5 +210,5 @@ class Claims:
                 and self._covers_join(who, known)
                 and known(who) >= self._announced.get(who, 0)
             ):
-                return f"raises the format level to {level}, and {who} reads {member.reads}"
+                return Wrong(f"raises the format level to {level}, and {who} reads {member.reads}")
         return None

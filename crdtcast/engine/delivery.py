@@ -19,7 +19,7 @@ MOST_BEHIND = 1000
 """Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
 
 MOST_WAITING = 16_384
-"""Messages of one origin that wait at a time."""
+"""Messages of one origin that wait at a time; those that have come one behind the other, without a gap, do not count."""
 
 MOST_WAITING_BYTES = 64 * 2**20
 """Of one origin, so many bytes wait at a time: payloads, and what is kept of each message beside. One message waits
@@ -54,8 +54,10 @@ class Inbox:
 
     __slots__ = (
         "_accounts",
+        "_crowded",
         "_of",
         "_pending",
+        "_through",
         "_vector",
         "bytes",
         "crowded_out",
@@ -78,6 +80,8 @@ class Inbox:
         self.crowded_out = 0
         """Messages that were not kept, since too much of their origin waited."""
         self._of: dict[str, Waiting] = {}
+        self._crowded: set[str] = set()
+        self._through: dict[str, int] = {}  # up to which all of an origin is here
         # Who answers for a pending message of somebody that is not known here (yet): ids are soon made up.
         self._accounts: dict[Dot, str] = {}
 
@@ -100,18 +104,29 @@ class Inbox:
             return False
         account = dot.origin if dot.origin in self._vector else sender
         held, size = self._of.get(account, _NOTHING), _size(message)
+        follows = account == dot.origin and self._follows(message)
         if held.messages and (
-            held.messages >= MOST_WAITING or held.bytes + size > MOST_WAITING_BYTES
+            (held.messages >= MOST_WAITING and not follows)
+            or held.bytes + size > MOST_WAITING_BYTES
         ):
             self.crowded_out += 1
+            self._crowded.add(account)
             return False
         if account != dot.origin:
             self._accounts[dot] = account
+        elif follows:
+            self._through[account] = max(dot.counter, self._through.get(account, 0))
         self._of[account] = Waiting(held.messages + 1, held.bytes + size)
         self.bytes += size
         self._pending[dot] = message
         self.waiting.setdefault(missing, []).append(message)
         return True
+
+    def _follows(self, message: Message) -> bool:
+        """Whether all that its origin has sent before is here: it may wait for the application alone."""
+        origin, counter = message.dot
+        # The next one may be ready, which is seen nowhere else.
+        return counter - 1 <= max(self._vector[origin] + 1, self._through.get(origin, 0))
 
     def _release(self, message: Message) -> None:
         """It waits no more."""
@@ -121,6 +136,8 @@ class Inbox:
         self.bytes -= size
         if held.messages == 1:
             del self._of[account]
+            self._through.pop(account, None)
+            self._crowded.discard(account)
         else:
             self._of[account] = Waiting(held.messages - 1, held.bytes - size)
 
@@ -129,12 +146,8 @@ class Inbox:
         return dict(self._of)
 
     def crowded(self) -> list[str]:
-        """Those of whom as much waits as is kept."""
-        return [
-            who
-            for who, held in self._of.items()
-            if held.messages >= MOST_WAITING or held.bytes > MOST_WAITING_BYTES // 2
-        ]
+        """Those of whom more has come than is kept."""
+        return sorted(self._crowded)
 
     def _missing(self, message: Message) -> Dot | None:
         vector = self._vector
@@ -200,6 +213,7 @@ class Inbox:
         self.ready = deque(m for m in self.ready if m.dot not in doomed)
         for dot in doomed & self._pending.keys():
             self._release(self._pending[dot])
+        self._through.pop(origin, None)
         self.refused = {o: m for o, m in self.refused.items() if m.dot not in doomed}
         for dot, waiting in list(self.waiting.items()):
             left = [m for m in waiting if m.dot not in doomed]

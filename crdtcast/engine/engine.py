@@ -173,19 +173,20 @@ class Engine(Core):
         What comes from an ended incarnation is ignored.
         """
         peer = self._peers.get(sender)
-        if peer is None:
-            self._receive_from_outside(sender, message)
-        elif type(message) is Message:
-            try:
-                self._receive_message(sender, message)
-            except TypeError:
-                raise RemoteProtocolError(
-                    f"{sender} sent {message.dot}, which is ill-typed"
-                ) from None
-        elif type(message) is Digest:
-            self._receive_digest(peer, message)
-        else:
-            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+        try:
+            if peer is None:
+                self._receive_from_outside(sender, message)
+            elif type(message) is Message:
+                try:
+                    self._receive_message(sender, message)
+                except TypeError:
+                    raise RemoteProtocolError(f"{message.dot} is ill-typed") from None
+            elif type(message) is Digest:
+                self._receive_digest(peer, message)
+            else:
+                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
+        except RemoteProtocolError as error:
+            self.blames.refuse(sender, error)
 
     def _receive_from_outside(self, sender: str, message: Message | Digest) -> None:
         if name_of(sender) == self._members.name and sender < self.me and type(message) is Message:

@@ -54,6 +54,7 @@ class Reception(Core):
         self._announced = {m.incarnation: state.vector.get(m.incarnation, 0) for m in state.members}
         self._claims = Claims(self._membership, self.vector, self._announced)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
+        self._last_of: dict[str, int] = {}  # the number of somebody's leave that waits
         self._ghosts = self._frozen_ignored = 0
         for incarnation in self._membership.members:
             if incarnation != me:
@@ -148,10 +149,9 @@ class Reception(Core):
                 if message.incarnation == self.me:
                     self._receive_ended(sender, message.cut)
             else:
-                raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
         except RemoteProtocolError as error:
-            self.blames.note(sender, str(error))
-            raise
+            self.blames.refuse(sender, error)
 
     def _listens_to(self, sender: str) -> bool:
         """Nothing is taken from a victim itself, nor from what has ended (but a leaver hands over what it has)."""
@@ -168,6 +168,8 @@ class Reception(Core):
 
     def _receive_checked(self, sender: str, message: Message) -> None:
         try:
+            if self._last_of and message.dot[1] > self._last_of.get(message.dot[0], message.dot[1]):
+                raise RemoteProtocolError(f"{message.dot} comes after the leave of its sender")
             if message.kind:
                 self._check_operation(sender, message)
             kept = self._receive_message(sender, message)
@@ -176,6 +178,8 @@ class Reception(Core):
         if kept:
             if message.kind:
                 self._from[message.dot] = sender
+                if message.kind == Kind.LEAVE and sender == message.dot.origin:
+                    self._last_of[message.dot.origin] = message.dot.counter
             if self._vouching.bound:
                 self._vouching.consider([message])
 
@@ -197,8 +201,8 @@ class Reception(Core):
         if any(vector.get(depended, 0) < n for depended, n in message.context):
             return
         _, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
-        if wrong is not None:
-            raise RemoteProtocolError(f"{sender} {wrong} (its message {counter:,})")
+        if wrong is not None and wrong.proven:
+            raise RemoteProtocolError(f"{sender} {wrong.text} (its message {counter:,})")
 
     def _past_of(self, message: Message) -> Vector:
         """The past of a message that could be delivered now."""

@@ -46,6 +46,10 @@ class Vouching:
         vouched for no longer: others may never have received them.
         """
         self._received[victim] = {}
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Somebody's messages do not count any more."""
         self._begin()
         received = [m for messages in self._received.values() for m in messages.values()]
         self.consider([*received, *self._undelivered()])
