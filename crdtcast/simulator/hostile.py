@@ -54,6 +54,7 @@ from crdtcast.wire_groups import Admit, Grouped
 
 VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
 
+STRANGER = "stranger.00000000000010000"
 FLOOD = 1500
 MOST_HELD = 20_000
 """Elements that the containers of an engine may hold: of a run's own it is a few hundred."""
@@ -353,12 +354,10 @@ class HostileWorld(GroupWorld):
         elif isinstance(content, Message | Digest | Ended):
             if isinstance(content, Message):
                 self._note(content)
-            known, stopped = sender in engine.vector or sender in engine.tombs, machine.stopped
+            stopped = machine.stopped
             engine.receive(sender, content)
-            if isinstance(content, Ended) and machine.stopped and not stopped:
-                self.counts["believed_ends"] += 1
-                if not known:
-                    raise Failure("stranger", f"{machine.me} stops since {sender} says so")
+            believed = isinstance(content, Ended) and machine.stopped and not stopped
+            self.counts["believed_ends"] += believed
 
     def _note(self, message: Message) -> None:
         """Two variants of a message in its name, or a message in another's: what comes of that is not judged."""
@@ -515,9 +514,24 @@ class HostileWorld(GroupWorld):
                 self.ledger.loose.update(issued)
         try:
             drain_and_judge(self)
+            self._hear_a_stranger()
         except Failure as failure:
+            if failure.kind == "all-ended" and self.counts["believed_ends"]:
+                self.become_void()  # a member is believed that another one has ended
             if not self.excuses(failure):
                 raise
+
+    def _hear_a_stranger(self) -> None:
+        """Nobody stops by the word of one that was never known."""
+        living = self.living()
+        if len(living) == 1:
+            return  # nobody is left who could say otherwise
+        for machine in living:
+            for cut in (None, 0):
+                with suppress(RemoteProtocolError):
+                    machine.running.receive(STRANGER, Ended(machine.me, cut))
+            if machine.stopped:
+                raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
 
 
 def elements(thing: object, most: int = 2 * MOST_HELD) -> int:

@@ -58,17 +58,19 @@ FAKES = 5
 
 @dataclass(frozen=True, slots=True)
 class Lore:
-    """What a hostile member knows: who there is and was, itself included, how much of each it has, and its counter."""
+    """What a hostile member knows: who there is and was, itself included, who is to go, and how much of each it has."""
 
     me: str
     vector: Vector
     members: Sequence[str]
+    victims: Sequence[str]
     ended: Mapping[str, Cut]
 
     @classmethod
     def of(cls, engine: GroupEngine) -> "Lore":
         """What its engine knows at this instant."""
-        return cls(engine.me, dict(engine.vector), sorted(engine.members), engine.ended)
+        members, victims = sorted(engine.members), sorted(engine.victims)
+        return cls(engine.me, dict(engine.vector), members, victims, engine.ended)
 
 
 class Mutation:
@@ -83,6 +85,8 @@ class Mutation:
     def somebody(self) -> str:
         """A member, the liar included, or one that has ended, was never there, or is still to come."""
         lore, chance = self._lore, self._chance
+        if lore.victims and chance.random() < 0.3:
+            return chance.choice(lore.victims)
         if chance.random() < 0.6:
             return chance.choice(lore.members or [lore.me])
         contact = chance.choice([*lore.members, lore.me])
@@ -148,7 +152,8 @@ class Mutation:
     def _join(self) -> Join:
         some = [base_of(self.somebody()) for _ in range(self._chance.choice((0, 0, 0, 1, 2)))]
         witness = self._chance.random() < 0.2
-        return Join(self.fake(), tuple(some), witness, self.vector(), self._span())
+        base = self.fake() if self._chance.random() < 0.8 else base_of(self.somebody())
+        return Join(base, tuple(some), witness, self.vector(), self._span())
 
     def _evict(self) -> Evict:
         return Evict(self.somebody(), self._chance.random() < 0.1)

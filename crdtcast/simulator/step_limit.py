@@ -11,11 +11,13 @@ from types import FrameType
 from typing import Any
 
 import crdtcast.engine
+from crdtcast.simulator import trusting_engines
 from crdtcast.simulator.failure import Failure
 
 LINES = 100_000
 """Of one call. An honest step of a small group runs some hundreds, seldom some thousands."""
-_WATCHED = str(Path(crdtcast.engine.__file__).parent)
+_WATCHED = (str(Path(crdtcast.engine.__file__).parent), trusting_engines.__file__)
+"""Files of engines; those of mutants, too."""
 
 
 class _TooLong(BaseException):
