@@ -19,7 +19,7 @@ MOST_BEHIND = 1000
 """Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
 
 MOST_WAITING = 16_384
-"""Messages of one origin that wait at a time; those that have come one behind the other, without a gap, do not count."""
+"""Messages of one origin that wait at a time. Those that have come one behind the other, without a gap, may be more."""
 
 MOST_WAITING_BYTES = 64 * 2**20
 """Of one origin, so many bytes wait at a time: payloads, and what is kept of each message beside. One message waits
@@ -126,7 +126,7 @@ class Inbox:
         """Whether all that its origin has sent before is here: it may wait for the application alone."""
         origin, counter = message.dot
         # The next one may be ready, which is seen nowhere else.
-        return counter - 1 <= max(self._vector[origin] + 1, self._through.get(origin, 0))
+        return counter - 1 <= max(self._vector.get(origin, 0) + 1, self._through.get(origin, 0))
 
     def _release(self, message: Message) -> None:
         """It waits no more."""
