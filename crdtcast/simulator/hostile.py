@@ -1,0 +1,572 @@
+"""A simulated group with one hostile member: what it tells the others is mutated, and the others are judged.
+
+Its process is a real engine that takes part, so that it knows what there is to lie about; what it says besides comes
+from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides those of `group_world`:
+
+    issue X n        X sends a message of its own to everybody, with a mutated operation, payload or context
+    frame X Y n      X sends a made-up frame to Y: a digest, an end, a message of nobody, a joiner's request, …
+    twist X Y p n    packet p in flight from X to Y is changed: mutated if it is a digest, else said again later
+    flood X Y n      X sends very many frames to Y
+    letter X n       somebody outside is let in by X, and told lies: it must not fail otherwise than by a refusal
+
+n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
+grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
+were given different payloads under one dot of the hostile member, or a message in another member's name: it is *void*.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crdtcast import wire
+from crdtcast.checker import Checker
+from crdtcast.checker import Kind as Wrong
+from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.membership import Member, Standing
+from crdtcast.engine.operations import Evict, Join, decode
+from crdtcast.exceptions import (
+    ConfigurationError,
+    CrdtcastError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RolledBackError,
+)
+from crdtcast.group_state import Entry, pack_entry, unpack_entry
+from crdtcast.incarnation import joined_id
+from crdtcast.messages import Digest, Ended, Message
+from crdtcast.simulator import returning
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group_drain import Drain
+from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.simulator.observer import Observer
+from crdtcast.simulator.operator_steps import FORCED
+from crdtcast.simulator.schedule import Action
+from crdtcast.simulator.step_limit import limited
+from crdtcast.simulator.verdict import drain_and_judge
+from crdtcast.simulator.wires import Parcel
+from crdtcast.tags import Dot, Tag
+from crdtcast.wire_groups import Admit, Grouped
+
+VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
+
+STRANGER = "stranger.00000000000010000"
+FLOOD = 1500
+MOST_HELD = 20_000
+"""Elements that the containers of an engine may hold: of a run's own it is a few hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """The body of a frame, as a hostile member sends it."""
+
+    body: bytes
+
+
+class LyingEngine(GroupEngine):
+    """Takes part as any other, and sends what it is told to."""
+
+    _claimed: tuple[Dot, ...] | None = None
+
+    def lie(self, kind: int, payload: bytes, context: tuple[Dot, ...] | None) -> Message:
+        """The next message, whatever it says: without effect here. context: what it claims to depend on."""
+        self._claimed = context
+        tag = self._send(payload, kind)
+        self._claimed = None
+        stored = self._store.get(*tag.dot)
+        assert stored is not None
+        return stored.message
+
+    def _take_context(self) -> tuple[Dot, ...]:
+        true = super()._take_context()
+        return true if self._claimed is None else self._claimed
+
+
+class HonestChecker(Checker):
+    """Judges honest members in full. Of others' messages it knows only what honest members were given: they are taken
+    once, alike everywhere, before what comes after them, and become stable. A lie has no true past.
+    """
+
+    def delivered(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
+        """See `Checker`."""
+        if dot.origin in self._views:
+            super().delivered(member, dot, tag)
+            return
+        view = self._views[member]
+        if dot not in self._index:
+            self._index[dot] = len(self._dots)
+            self._dots.append(dot)
+            self._sender.append(dot.origin)
+            self._past.append(0)
+            self._past_vector.append({} if tag is None else dict(tag.past))
+        index = self._index[dot]
+        if view.known >> index & 1:
+            self._find(Wrong.DUPLICATE, member, dot)
+            return
+        view.add(index, dot)
+
+    def stable(self, member: str, dot: Dot, members: Iterable[str] = ()) -> None:
+        """See `Checker`."""
+        if dot.origin in self._views:
+            super().stable(member, dot, members)
+            return
+        view, index = self._views[member], self._index.get(dot)
+        if index is None or not view.known >> index & 1:
+            self._find(Wrong.STABLE_UNDELIVERED, member, dot)
+        elif view.stable >> index & 1:
+            self._find(Wrong.STABLE_TWICE, member, dot)
+        else:
+            view.add_stable(index, dot)
+
+
+class HostileDrain(Drain):
+    """An operator who knows that the hostile member, and all whom no machine runs for, are to go."""
+
+    world: "HostileWorld"
+
+    def __init__(self, world: "HostileWorld") -> None:
+        super().__init__(world)
+        self._put_out: set[str] = set()
+
+    def _bury(self, active: list[Machine]) -> None:
+        world = self.world
+        holders = [m for m in active if not m.witness]
+        known = [m for m in holders if m.me in m.running.established] or holders
+        first = next((m for m in known if m.me not in m.running.victims), known[0])
+        for member in self._strange(first):
+            if member not in first.running.victims:
+                world.apply(("evict", first.name, member))
+
+    def _take(self, machine: Machine) -> None:
+        if machine is not self.world.liar:
+            super()._take(machine)
+        else:
+            self.world.of_the_liar(lambda: super(HostileDrain, self)._take(machine))
+
+    def _strange(self, machine: Machine) -> list[str]:
+        """The members that are no honest machine which runs or is about to come back."""
+        world = self.world
+        honest = {m.me for m in world.living()}
+        back = {m.base for m in world.machines.values() if self.wants_in(m)}
+        members = sorted(machine.running.members)
+        return [x for x in members if x not in honest and x.partition("+")[0] not in back]
+
+    def _decide(self, active: list[Machine]) -> None:
+        """First those go by force who are no honest machine; if there are none, as in any run."""
+        victims = set().union(*(m.running.victims for m in active))
+        able = [m for m in active if m.me not in victims] or active
+        first = able[0]
+        due = first.running.victims - self._put_out
+        strange = [x for x in self._strange(first) if x in due]
+        disputed = any(m.running.standing is Standing.DISPUTED for m in active)
+        if disputed or not strange:
+            super()._decide(active)
+            return
+        self._put_out.update(strange)
+        for member in strange:
+            self.world.counts[FORCED] += self.world.apply(("force", first.name, member))
+
+
+class HostileWorld(GroupWorld):
+    """A group one founder of which is hostile. engine_type is the honest members'."""
+
+    drain_type = HostileDrain
+    may_end = False
+    saves_to_the_end = True
+
+    def __init__(
+        self,
+        founders: tuple[str, ...],
+        hostile: str,
+        engine_type: type[GroupEngine] = GroupEngine,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(founders, (), engine_type, observer)
+        self.hostile = hostile
+        self.void = False
+        """Whether what no check can tell has happened: see the head of this file."""
+        self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
+        self._sent_once: list[Message] = []
+        liar = self.liar
+        self.observer.stopped(liar, cleanly=True)
+        liar.ghost = True  # nothing of it is judged, nobody asks it to be let in
+        self.checker = HonestChecker(m.me for m in self.living())
+        self.disconnect_all(liar)
+        bases = [m.me for m in self.machines.values()]
+        liar.start(LyingEngine.found(liar.me, bases), liar.application)
+        self.connect_all(hostile)
+
+    @property
+    def liar(self) -> Machine:
+        """The hostile machine."""
+        return self.machines[self.hostile]
+
+    def is_honest(self, incarnation: str) -> bool:
+        """Whether an honest machine has ever been this incarnation."""
+        return incarnation in self.checker.members
+
+    # Actions
+
+    def apply(self, action: Action) -> bool:
+        """See `GroupWorld`; after a void message only what nothing excuses is a failure."""
+        if self.void:
+            self.checker.findings.clear()
+        try:
+            return super().apply(action)
+        except Failure as failure:
+            if self.excuses(failure):
+                self.checker.findings.clear()
+                return True
+            raise
+
+    def excuses(self, failure: Failure) -> bool:
+        """Whether a failure may come of what no check can tell."""
+        return self.void and failure.kind in _OF_THE_ORACLE
+
+    def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
+        if verb in VERBS:
+            return self._lie(verb, arguments)
+        if arguments and arguments[0] == self.hostile and verb not in ("net", "dup", "drop"):
+            return self.of_the_liar(lambda: super(HostileWorld, self)._do(verb, arguments))
+        return super()._do(verb, arguments)
+
+    def of_the_liar(self, act: Callable[[], object]) -> bool:
+        """What happens to a liar in its own process is its own affair."""
+        try:
+            return act() is not False
+        except Failure:
+            raise
+        except Exception:
+            if self.liar.up:
+                self.disconnect_all(self.liar)
+                self.liar.stop(Phase.LEFT)
+                self.counts["liar_failed"] += 1
+            return True
+
+    def _own(self, verb: str, machine: Machine, victim: str) -> bool:
+        if machine.ghost:
+            return super()._own(verb, machine, victim)
+        with limited(f"{verb} at {machine.me}"):
+            return super()._own(verb, machine, victim)
+
+    def _send(self, machine: Machine) -> bool:
+        if machine is not self.liar:
+            return super()._send(machine)
+        if not machine.active:
+            return False
+        machine.running.send(b"from the liar:%d" % self.counts["liar_sent"])
+        self.counts["liar_sent"] += 1
+        return True
+
+    def after(self, machine: Machine) -> None:
+        """See `GroupWorld`. What turned out to be a lie when it was delivered closes the link, too."""
+        super().after(machine)
+        if machine.ghost:
+            return
+        for blamed, text in machine.running.blames.take_late().items():
+            if self.is_honest(blamed):
+                raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
+            if blamed == self.liar.me:
+                self._refused(machine, text)
+
+    def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
+        """Of others' operations an application notes that it has them: they mean nothing."""
+        if self.is_honest(tag.dot.origin):
+            super().deliver(machine, payload, tag)
+            return
+        name = f"~{tag.dot.origin}:{tag.dot.counter}".encode() + payload.hex().encode()
+        if not machine.application.apply(name, tag.dot):
+            machine.doubles.append(f"{name.decode()} at {machine.me}")
+
+    # What an honest member takes from the hostile one
+
+    def _packet(self, verb: str, sender: str, receiver: str, place: int) -> bool:
+        if receiver == self.hostile:
+            flight = self.wires.flights.get((sender, receiver), [])
+            if (
+                place < len(flight)
+                and isinstance(flight[place].content, Ended)
+                and not self.settling
+            ):
+                verb = "drop"  # it does not want to know
+            return self.of_the_liar(
+                lambda: super(HostileWorld, self)._packet(verb, sender, receiver, place)
+            )
+        if sender != self.hostile or verb == "drop":
+            return super()._packet(verb, sender, receiver, place)
+        parcel = self.wires.take(sender, receiver, place, keep=verb == "dup")
+        if parcel is None:
+            return False
+        self.counts["doubled"] += verb == "dup"
+        self.counts["reordered"] += verb == "net" and place > 0
+        machine = self.machines[receiver]
+        if parcel.process == machine.number and machine.up:
+            self._hear(machine, parcel)
+        return True
+
+    def _hear(self, machine: Machine, parcel: Parcel) -> None:
+        content = parcel.content
+        self.counts["heard"] += 1
+        try:
+            if isinstance(content, Bytes):
+                content = self._decoded(content.body)
+            if content is not None:
+                with limited(f"{machine.me} takes {str(content)[:200]}"):
+                    self._take(machine, parcel.sender, content)
+        except RemoteProtocolError as error:
+            self._refused(machine, str(error))
+        except RolledBackError:
+            # It may have lost something: it goes on as a new one, which sends again what it has.
+            if not machine.running.resumed or not returning.torn(self, machine, 0):
+                raise
+            self.counts["rolled_back"] += 1
+        if machine.up:
+            self.after(machine)
+            self._bounded(machine)
+
+    def _decoded(self, body: bytes) -> object:
+        """What is in the bytes; None if the codec refuses them, as the link does, which names the peer itself."""
+        try:
+            frame = wire.decode(body)
+        except RemoteProtocolError:
+            self.counts["undecodable"] += 1
+            return None
+        return frame.frame if isinstance(frame, Grouped) else None
+
+    def _take(self, machine: Machine, sender: str, content: Any) -> None:
+        engine = machine.running
+        if isinstance(content, Admit):
+            try:
+                engine.admit(
+                    content.base,
+                    replaces=content.replaces,
+                    witness=content.witness,
+                    reads=content.reads,
+                )
+                self.counts["strangers_let_in"] += 1
+                self.counts["replaced_by_liar"] += bool(content.replaces)
+            except (LocalProtocolError, RemoteProtocolError):
+                self.counts["not_admitted"] += 1
+        elif isinstance(content, Message | Digest | Ended):
+            if isinstance(content, Message):
+                self._note(content)
+            stopped = machine.stopped
+            engine.receive(sender, content)
+            believed = isinstance(content, Ended) and machine.stopped and not stopped
+            self.counts["believed_ends"] += believed
+
+    def _note(self, message: Message) -> None:
+        """Two variants of a message in its name, or a message in another's: what comes of that is not judged."""
+        if self.is_honest(message.dot.origin):
+            return
+        if self._heard.setdefault(message.dot, message) != message:
+            self.become_void()
+
+    def become_void(self) -> None:
+        """The rest of this run is not judged, but for crashes, hangs and memory."""
+        if not self.void:
+            self.void = True
+            self.counts["void"] += 1
+
+    def _refused(self, machine: Machine, text: str) -> None:
+        """The text says who is to blame, and the link with that one is closed."""
+        if self.liar.me not in text:
+            raise Failure("unnamed", f"{machine.me} refuses, and does not say whom: {text}")
+        self.counts["refused_frames"] += 1
+        self.disconnect(machine.name, self.hostile)
+
+    def _bounded(self, machine: Machine) -> None:
+        if self.counts["heard"] % 50 == 0:
+            held = elements(machine.running)
+            if held > MOST_HELD:
+                raise Failure("memory", f"{machine.me} holds {held:,} elements")
+
+    # What the hostile one says
+
+    def _lie(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
+        liar = self.machines.get(str(arguments[0]))
+        if liar is not self.liar or not liar.up:
+            return False
+        mutation = Mutation(random.Random(int(arguments[-1])), Lore.of(liar.running))
+        if verb == "issue":
+            return self.of_the_liar(lambda: self._issue(liar, mutation, int(arguments[-1])))
+        if verb == "letter":
+            return self._letter(liar, mutation)
+        receiver = self.machines.get(str(arguments[1]))
+        if receiver is None or receiver is liar or not receiver.up:
+            return False
+        if verb == "twist":
+            return self._twist(liar, receiver, int(arguments[2]), mutation, int(arguments[-1]))
+        if not self.wires.connected(liar.name, receiver.name):
+            return False
+        if verb == "flood":
+            return self._flood(liar, receiver, mutation, int(arguments[-1]))
+        if int(arguments[-1]) % 400 == 0:
+            self.become_void()
+            self.counts["stolen"] += 1
+            self._say(liar, receiver, mutation.body(mutation.stolen()))
+        else:
+            self._say(liar, receiver, mutation.body(mutation.frame(receiver.me)))
+        return True
+
+    def _say(self, liar: Machine, receiver: Machine, body: bytes) -> None:
+        self.counts["lies"] += 1
+        self.wires.post(liar.name, receiver.name, Parcel(liar.me, receiver.number, Bytes(body)))
+
+    def _issue(self, liar: Machine, mutation: Mutation, seed: int) -> bool:
+        """A message to everybody, like any other but for what it says. Half of the evictions it means itself."""
+        engine = liar.running
+        assert isinstance(engine, LyingEngine)
+        if not liar.active:
+            return False
+        kind, payload = mutation.payload()
+        context = mutation.context() if seed % 4 == 0 else None
+        self._overrules(kind, payload)
+        self.counts["lies"] += 1
+        operation = None
+        with suppress(CrdtcastError):
+            operation = decode(kind, payload)
+        if seed % 2 and context is None and isinstance(operation, Evict):
+            engine.evict(operation.incarnation, force=operation.force)
+        else:
+            engine.lie(kind, payload, context)
+        self.after(liar)
+        return True
+
+    def _overrules(self, kind: int, payload: bytes) -> None:
+        """In the name of its operator it may part those who are honest: what is lost by force is not judged."""
+        try:
+            operation = decode(kind, payload)
+        except CrdtcastError:
+            return
+        self.counts["forced_by_liar"] += isinstance(operation, Evict) and operation.force
+        self.counts["replaced_by_liar"] += isinstance(operation, Join) and bool(operation.replaces)
+
+    def _twist(
+        self, liar: Machine, receiver: Machine, place: int, mutation: Mutation, seed: int
+    ) -> bool:
+        flight = self.wires.flights.get((liar.name, receiver.name), [])
+        if not 0 <= place < len(flight):
+            return False
+        parcel = flight[place]
+        content = parcel.content
+        self.counts["twisted"] += 1
+        if isinstance(content, Digest):
+            body = mutation.body(mutation.digest(content))
+            flight[place] = replace(parcel, content=Bytes(body))
+        elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 150 == 0:
+            flight[place] = replace(parcel, content=replace(content, payload=b"two faces"))
+        else:
+            flight.append(parcel)
+        return True
+
+    def _flood(self, liar: Machine, receiver: Machine, mutation: Mutation, seed: int) -> bool:
+        """They are taken at once, and what is held of them is counted."""
+        self.counts["floods"] += 1
+        for number in range(FLOOD):
+            message = mutation.far(number + (seed % 2) * 5)
+            self._hear(receiver, Parcel(liar.me, receiver.number, message))
+            if not receiver.up or not self.wires.connected(liar.name, receiver.name):
+                break
+        return True
+
+    def _letter(self, liar: Machine, mutation: Mutation) -> bool:
+        """An admission that lies is refused, or makes an engine; neither fails otherwise."""
+        state = liar.running.state()
+        incarnation = joined_id(mutation.fake(), liar.me, max(state.counter, 1))
+        joined = replace(
+            state,
+            members=(*state.members, Member(incarnation)),
+            vector={**state.vector, incarnation: 0},
+        )
+        honest = Entry(incarnation, liar.me, joined, ())
+        self.counts["letters"] += 1
+        with limited("a joiner"):
+            try:
+                entry = unpack_entry(mutation.entry(honest) or pack_entry(honest))
+                engine = self.engine_type(entry.incarnation, entry.state)
+                for _ in range(3):
+                    engine.tick()
+                    while engine.poll() is not None:
+                        pass
+                    engine.poll_stable()
+                    engine.take_outbox()
+            except (RemoteProtocolError, ConfigurationError):
+                self.counts["letters_refused"] += 1
+        return True
+
+    # The end
+
+    @property
+    def by_word(self) -> bool:
+        """Whether an operator has overruled the members' majority, or somebody in an operator's name."""
+        forged = self.counts["forced_by_liar"] or self.counts["replaced_by_liar"]
+        return bool(forged) or super().by_word
+
+    def judge(self) -> None:
+        """Let everything settle, then judge. Raises Failure."""
+        if self.counts["forced_by_liar"]:
+            for issued in self.ledger.issued.values():
+                self.ledger.loose.update(issued)
+        try:
+            drain_and_judge(self)
+            self._hear_a_stranger()
+        except Failure as failure:
+            if failure.kind == "all-ended" and self.counts["believed_ends"]:
+                self.become_void()  # a member is believed that another one has ended
+            if not self.excuses(failure):
+                raise
+
+    def _hear_a_stranger(self) -> None:
+        """Nobody stops by the word of one that was never known."""
+        living = self.living()
+        if len(living) == 1:
+            return  # nobody is left who could say otherwise
+        for machine in living:
+            for cut in (None, 0):
+                with suppress(RemoteProtocolError):
+                    machine.running.receive(STRANGER, Ended(machine.me, cut))
+            if machine.stopped:
+                raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
+
+
+def elements(thing: object, most: int = 2 * MOST_HELD) -> int:
+    """How many elements the containers hold that belong to an engine; counting ends at `most`."""
+    seen: set[int] = set()
+    todo: list[object] = [thing]
+    found = 0
+    while todo and found < most:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict):
+            found += len(one)
+            todo += one.keys()
+            todo += one.values()
+        elif isinstance(one, list | tuple | set | frozenset | deque):
+            found += len(one)
+            todo += one
+        elif type(one).__module__.startswith("crdtcast."):
+            todo += getattr(one, "__dict__", {}).values()
+            for owner in type(one).__mro__:
+                slots = getattr(owner, "__slots__", ())
+                todo += [getattr(one, slot, None) for slot in slots]
+    return found
+
+
+_OF_THE_ORACLE = frozenset(
+    {
+        *(kind.value for kind in Wrong),
+        *("payload-loss", "payload-differs", "payload-ghost", "payload-twice", "removal", "split"),
+        *("join-stuck", "leave-hang", "evict-stuck", "return-stuck", "reissue-stuck", "disputed"),
+        *("unrest", "each-other", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
+        *("copy-differs", "restart", "all-ended", "vectors"),
+        *("RolledBackError", "RemoteProtocolError", "blamed"),
+    }
+)
+"""Kinds of failures that say something about what members agree on."""
