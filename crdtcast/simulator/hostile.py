@@ -26,7 +26,7 @@ from crdtcast.checker import Checker
 from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member, Standing
-from crdtcast.engine.operations import Evict, Join, decode
+from crdtcast.engine.operations import Evict, Join, Operation, decode, encode
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -71,6 +71,19 @@ class LyingEngine(GroupEngine):
     """Takes part as any other, and sends what it is told to."""
 
     _claimed: tuple[Dot, ...] | None = None
+
+    def _issue(self, operation: Operation) -> Tag:
+        """What the protocol has it say: half of the time it says something else, and does as if it had not."""
+        chance = random.Random(f"{operation} {self.vector[self.me]}")
+        told = Mutation(chance, Lore.of(self)).instead_of(operation)
+        if told == operation:
+            return super()._issue(operation)
+        self._refuse_if_ending()
+        kind, payload = encode(told)
+        tag = self._send(payload, kind)
+        self._issued.append(tag)
+        self._apply(operation, tag.dot)
+        return tag
 
     def lie(self, kind: int, payload: bytes, context: tuple[Dot, ...] | None) -> Message:
         """The next message, whatever it says: without effect here. context: what it claims to depend on."""
@@ -190,7 +203,9 @@ class HostileWorld(GroupWorld):
         self.void = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
-        self._sent_once: list[Message] = []
+        self._from_journal: dict[
+            str, int
+        ] = {}  # machine -> its last process that was started from a journal
         liar = self.liar
         self.observer.stopped(liar, cleanly=True)
         liar.ghost = True  # nothing of it is judged, nobody asks it to be let in
@@ -232,7 +247,11 @@ class HostileWorld(GroupWorld):
             return self._lie(verb, arguments)
         if arguments and arguments[0] == self.hostile and verb not in ("net", "dup", "drop"):
             return self.of_the_liar(lambda: super(HostileWorld, self)._do(verb, arguments))
-        return super()._do(verb, arguments)
+        done = super()._do(verb, arguments)
+        if done and verb in ("crash", "revive"):
+            machine = self.machines[str(arguments[0])]
+            self._from_journal[machine.name] = machine.number
+        return done
 
     def of_the_liar(self, act: Callable[[], object]) -> bool:
         """What happens to a liar in its own process is its own affair."""
@@ -321,8 +340,9 @@ class HostileWorld(GroupWorld):
             self._refused(machine, str(error))
         except RolledBackError:
             # It may have lost something: it goes on as a new one, which sends again what it has.
-            if not machine.running.resumed or not returning.torn(self, machine, 0):
+            if self._from_journal.get(machine.name) != machine.number:
                 raise
+            returning.torn(self, machine, 0)
             self.counts["rolled_back"] += 1
         if machine.up:
             self.after(machine)

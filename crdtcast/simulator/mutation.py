@@ -176,6 +176,27 @@ class Mutation:
         lowest = self._chance.choice((1, 2, 1000))
         return Span(lowest, lowest + self._chance.choice((0, 1, 10**6)))
 
+    def instead_of(self, operation: Operation) -> Operation:
+        """What is said in the place of an operation, half of the time: of its kind, with other numbers."""
+        if self._chance.random() < 0.5:
+            return operation
+        match operation:
+            case Frozen(who, counter):
+                return Frozen(who, self.number(counter))
+            case Sweep(ended):
+                return Sweep(self._changed(ended))
+            case Leave(ended):
+                return Leave(self._changed(ended))
+            case Settled(who, counter):
+                return Settled(who, self.number(counter))
+            case Join():
+                return replace(operation, vector=self.vector())
+            case _:
+                return operation
+
+    def _changed(self, ended: tuple[tuple[str, Cut], ...]) -> tuple[tuple[str, Cut], ...]:
+        return tuple((who, replace(cut, counter=self.number(cut.counter))) for who, cut in ended)
+
     def payload(self) -> tuple[int, bytes]:
         """The kind and the payload of a message: an operation, whole or damaged, of an unknown kind, or an
         application's.

@@ -9,11 +9,11 @@ from crdtcast.engine.claims import Claims
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState
-from crdtcast.engine.operations import Cut, Evict, Frozen, How, Join, Kind, Operation
+from crdtcast.engine.operations import Cut, Evict, Frozen, Kind, Operation
 from crdtcast.engine.vouching import Vouching
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message
-from crdtcast.tags import Dot, Vector
+from crdtcast.tags import Dot
 
 Known = Callable[[str], int]
 
@@ -52,20 +52,15 @@ class TrustsReports(_Trusting):
     claims_type = _AnyReport
 
 
-class _AnyJoin(Claims):
-    def _join(self, join: Join, dot: Dot, known: Known) -> tuple[Operation | None, str | None]:
-        return join, None
-
-
-class TrustsJoins(_Trusting):
-    """A join lets nobody in twice, and its vector claims nothing beyond its past."""
-
-    claims_type = _AnyJoin
-
-
-class _AnyVictim(Claims):
-    def _evict(self, victim: str, dot: Dot) -> str | None:
+class _AnyRaise(Claims):
+    def _raise(self, level: int, dot: Dot, known: Known) -> str | None:
         return None
+
+
+class TrustsRaises(_Trusting):
+    """A raise of the format level counts only if all members have said that they read it."""
+
+    claims_type = _AnyRaise
 
 
 class TrustsEnds(GroupEngine):
@@ -125,7 +120,7 @@ class TrustsMemories(GroupEngine):
 TRUSTING: dict[str, type[GroupEngine]] = {
     "trusts-cuts": TrustsCuts,
     "trusts-reports": TrustsReports,
-    "trusts-joins": TrustsJoins,
+    "trusts-raises": TrustsRaises,
     "trusts-ends": TrustsEnds,
     "lets-errors-through": LetsErrorsThrough,
     "blames-nobody": BlamesNobody,
