@@ -24,6 +24,7 @@ from typing import Any
 from crdtcast import wire
 from crdtcast.checker import Checker
 from crdtcast.checker import Kind as Wrong
+from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member, Standing
 from crdtcast.engine.operations import Evict, Join, Operation, decode, encode
@@ -55,7 +56,8 @@ from crdtcast.wire_groups import Admit, Grouped
 VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
 
 STRANGER = "stranger.00000000000010000"
-FLOOD = 1500
+FLOOD = 2 * Inbox.most_bytes // 2**20
+"""Messages of a megabyte: twice of what is kept."""
 MOST_HELD = 20_000
 """Elements that the containers of an engine may hold: of a run's own it is a few hundred."""
 
@@ -286,6 +288,10 @@ class HostileWorld(GroupWorld):
         super().after(machine)
         if machine.ghost:
             return
+        if machine.running.outdated is not None:
+            raise Failure(
+                "outdated", f"{machine.running.outdated_text()}: nobody upgrades anything here"
+            )
         for blamed, text in machine.running.blames.take_late().items():
             if self.is_honest(blamed):
                 raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
@@ -400,8 +406,13 @@ class HostileWorld(GroupWorld):
         self.disconnect(machine.name, self.hostile)
 
     def _bounded(self, machine: Machine) -> None:
+        """What a member holds does not grow with what the hostile one sends."""
+        engine = machine.running
+        for origin, waiting in engine.waiting.items():
+            if waiting.bytes > Inbox.most_bytes + 2**21:
+                raise Failure("memory", f"{machine.me} keeps {waiting} of {origin}")
         if self.counts["heard"] % 50 == 0:
-            held = elements(machine.running)
+            held = elements(engine)
             if held > MOST_HELD:
                 raise Failure("memory", f"{machine.me} holds {held:,} elements")
 
@@ -424,7 +435,7 @@ class HostileWorld(GroupWorld):
         if not self.wires.connected(liar.name, receiver.name):
             return False
         if verb == "flood":
-            return self._flood(liar, receiver, mutation, int(arguments[-1]))
+            return self._flood(liar, receiver, mutation)
         if int(arguments[-1]) % 400 == 0:
             self.become_void()
             self.counts["stolen"] += 1
@@ -484,12 +495,12 @@ class HostileWorld(GroupWorld):
             flight.append(parcel)
         return True
 
-    def _flood(self, liar: Machine, receiver: Machine, mutation: Mutation, seed: int) -> bool:
-        """They are taken at once, and what is held of them is counted."""
+    def _flood(self, liar: Machine, receiver: Machine, mutation: Mutation) -> bool:
+        """They are taken at once; what is held of them is counted."""
         self.counts["floods"] += 1
         for number in range(FLOOD):
-            message = mutation.far(number + (seed % 2) * 5)
-            self._hear(receiver, Parcel(liar.me, receiver.number, message))
+            parcel = Parcel(liar.me, receiver.number, mutation.big(number))
+            self._hear(receiver, parcel)
             if not receiver.up or not self.wires.connected(liar.name, receiver.name):
                 break
         return True

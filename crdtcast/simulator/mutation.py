@@ -52,6 +52,7 @@ JUNK: tuple[Any, ...] = (
     [[]],
     2**64 - 1,
 )
+_LONG = bytes(2**20)
 FAKES = 5
 """How many names a hostile member makes up in a run."""
 
@@ -259,6 +260,10 @@ class Mutation:
         """A message of the liar's own, far ahead: the same one whenever it is made, and one that it never sends."""
         counter = self._lore.vector.get(self._lore.me, 0) // 1000 * 1000 + 10_000 + ahead
         return Message(Dot(self._lore.me, counter), (), b"far %d" % counter)
+
+    def big(self, number: int) -> Message:
+        """One of many long messages of the liar's own, which do not come one behind the other."""
+        return Message(Dot(self._lore.me, 10**9 + 2 * number), (), _LONG)
 
     def _far(self) -> Message:
         return self.far(self._chance.choice((0, 1, 2, 2**31, 2**62)))

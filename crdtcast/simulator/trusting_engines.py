@@ -5,11 +5,12 @@ from typing import ClassVar
 
 import msgpack
 
-from crdtcast.engine.claims import Claims
+from crdtcast.engine.claims import Claims, Judged, Wrong
+from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState
-from crdtcast.engine.operations import Cut, Evict, Frozen, Kind, Operation
+from crdtcast.engine.operations import Cut, Evict, Frozen, Kind
 from crdtcast.engine.vouching import Vouching
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message
@@ -25,11 +26,11 @@ class _Trusting(GroupEngine):
 
     def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
         super().__init__(me, state, reads)
-        self._claims = self.claims_type(self._membership, self.vector, self._announced)
+        self._claims = self.claims_type(self._membership, self.vector)
 
 
 class _AnyCut(Claims):
-    def _cut(self, incarnation: str, cut: Cut, dot: Dot, known: Known) -> str | None:
+    def _cut(self, incarnation: str, cut: Cut, dot: Dot, known: Known) -> Wrong | None:
         return None
 
 
@@ -40,9 +41,7 @@ class TrustsCuts(_Trusting):
 
 
 class _AnyReport(Claims):
-    def _report(
-        self, victim: str, counter: int, dot: Dot, known: Known
-    ) -> tuple[Operation | None, str | None]:
+    def _report(self, victim: str, counter: int, dot: Dot, known: Known) -> Judged:
         return Frozen(victim, counter), None
 
 
@@ -53,7 +52,7 @@ class TrustsReports(_Trusting):
 
 
 class _AnyRaise(Claims):
-    def _raise(self, level: int, dot: Dot, known: Known) -> str | None:
+    def _raise(self, level: int, dot: Dot, known: Known) -> Wrong | None:
         return None
 
 
@@ -61,6 +60,18 @@ class TrustsRaises(_Trusting):
     """A raise of the format level counts only if all members have said that they read it."""
 
     claims_type = _AnyRaise
+
+
+class _Endless(Inbox):
+    __slots__ = ()
+
+    most_waiting = most_bytes = 2**62
+
+
+class KeepsAll(GroupEngine):
+    """What waits is bounded, for each origin."""
+
+    inbox_type = _Endless
 
 
 class TrustsEnds(GroupEngine):
@@ -122,6 +133,7 @@ TRUSTING: dict[str, type[GroupEngine]] = {
     "trusts-reports": TrustsReports,
     "trusts-raises": TrustsRaises,
     "trusts-ends": TrustsEnds,
+    "keeps-all": KeepsAll,
     "lets-errors-through": LetsErrorsThrough,
     "blames-nobody": BlamesNobody,
     "counts-to-numbers": CountsToNumbers,
