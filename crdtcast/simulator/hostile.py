@@ -11,7 +11,8 @@ from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides 
 
 n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
 grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
-were given different payloads under one dot of the hostile member, or a message in another member's name: it is *void*.
+were given different payloads under one dot of the hostile member, or a message in another member's name, in which it
+sends more after its leave, or makes all of them believe that they have ended: it is *void*.
 """
 
 import random
@@ -27,7 +28,7 @@ from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member, Standing
-from crdtcast.engine.operations import Evict, Join, Operation, decode, encode
+from crdtcast.engine.operations import Evict, Join, Leave, Operation, decode, encode
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -95,6 +96,10 @@ class LyingEngine(GroupEngine):
         stored = self._store.get(*tag.dot)
         assert stored is not None
         return stored.message
+
+    def mean_the_leave(self) -> None:
+        """The last message was a leave: there is no further one."""
+        self._apply_leave(Dot(self.me, self.vector[self.me]))
 
     def _take_context(self) -> tuple[Dot, ...]:
         true = super()._take_context()
@@ -340,7 +345,7 @@ class HostileWorld(GroupWorld):
             if isinstance(content, Bytes):
                 content = self._decoded(content.body)
             if content is not None:
-                with limited(f"{machine.me} takes {str(content)[:200]}"):
+                with limited(f"{machine.me} takes a {type(content).__name__}"):
                     self._take(machine, parcel.sender, content)
         except RemoteProtocolError as error:
             self._refused(machine, str(error))
@@ -465,6 +470,10 @@ class HostileWorld(GroupWorld):
             engine.evict(operation.incarnation, force=operation.force)
         else:
             engine.lie(kind, payload, context)
+            if isinstance(operation, Leave) and seed % 8:
+                engine.mean_the_leave()
+            elif isinstance(operation, Leave):
+                self.become_void()  # of what follows some may be known to one member, and nothing counts
         self.after(liar)
         return True
 

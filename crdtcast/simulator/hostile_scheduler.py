@@ -21,6 +21,7 @@ class HostileScheduler(GroupScheduler):
         super().__init__(chance, world, campaign)
         self._eager = chance.choice((4, 15, 40))
         self._floods = chance.random() < 0.1
+        self._accused = False
 
     def _options(self) -> dict[str, int]:
         options = super()._options()
@@ -35,7 +36,7 @@ class HostileScheduler(GroupScheduler):
             "twist": self._eager if flies else 0,
             "letter": 2,
             "flood": 2 if self._floods and not world.counts["floods"] else 0,
-            "accuse": 0 if world.counts["accused"] else 1,
+            "accuse": 0 if self._accused else 1,
         }
 
     def _liar(self, verb: str) -> Iterator[Action]:
@@ -65,7 +66,7 @@ class HostileScheduler(GroupScheduler):
         """An operator evicts it in the middle of the run; it goes on as if it had not heard of that."""
         names = [m.name for m in self.world.living() if m.active]
         if names:
-            self.world.counts["accused"] += 1
+            self._accused = True
             yield ("evict", self.chance.choice(names), self.world.hostile)
 
     def _receiver(self) -> str:

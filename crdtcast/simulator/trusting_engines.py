@@ -10,7 +10,7 @@ from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState
-from crdtcast.engine.operations import Cut, Evict, Frozen, Kind
+from crdtcast.engine.operations import Cut, Frozen, Kind
 from crdtcast.engine.vouching import Vouching
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message
@@ -85,9 +85,9 @@ class LetsErrorsThrough(GroupEngine):
     """Whatever is wrong with an operation is an error that blames its sender."""
 
     def _check_operation(self, sender: str, message: Message) -> None:
-        if message.kind == Kind.EVICT:
-            incarnation, force = msgpack.unpackb(message.payload)
-            Evict(incarnation, force)
+        if message.kind in (Kind.EVICT, Kind.FROZEN, Kind.SETTLED):
+            incarnation, _ = msgpack.unpackb(message.payload)
+            incarnation.partition("+")
         super()._check_operation(sender, message)
 
 
