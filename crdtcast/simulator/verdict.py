@@ -34,6 +34,7 @@ def drain_and_judge(world: "GroupWorld") -> None:
     findings = world.checker.finish([m.me for m in living])
     if findings:
         raise Failure(findings[0].kind.value, _all(findings))
+    _one_past(living)
     _applications(world, living)
     _levels(living)
     _ghosts(world, drain)
@@ -92,6 +93,15 @@ def _one_group(living: list[Machine]) -> None:
                 "split",
                 f"{machine.me}: strangers {sorted(members - names)}, missing {sorted(names - members)}",
             )
+
+
+def _one_past(living: list[Machine]) -> None:
+    """All have delivered the same."""
+    first = living[0]
+    for machine in living:
+        vector, other = first.running.vector, machine.running.vector
+        if vector != other:
+            raise Failure("vectors", f"{first.me} has {vector}, and {machine.me} {other}")
 
 
 def _applications(world: "GroupWorld", living: list[Machine]) -> None:
