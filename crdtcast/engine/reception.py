@@ -23,8 +23,8 @@ from crdtcast.engine.operations import How, Kind, Raise, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.vouching import Vouching
-from crdtcast.exceptions import ConfigurationError, HandshakeError, RemoteProtocolError
-from crdtcast.incarnation import joined_by, valid_incarnation
+from crdtcast.exceptions import HandshakeError, RemoteProtocolError
+from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Vector
 
@@ -45,8 +45,6 @@ class Reception(Core):
         self._check_program()
         check_state(me, state)
         self._membership = self.membership_type(me, self.vector, state)
-        if not valid_incarnation(me) or me not in {*self._membership.members, *state.ended}:
-            raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
         self._restore(state)
         self._dropped = state.dropped
         self._told: Vector | None = None
