@@ -36,6 +36,7 @@ class Reception(Core):
     membership_type: ClassVar[type[Membership]] = Membership
     vouching_type: ClassVar[type[Vouching]] = Vouching
     farewell_type: ClassVar[type[Farewell]] = Farewell
+    claims_type: ClassVar[type[Claims]] = Claims
 
     _stability: SweptRows
 
@@ -55,7 +56,7 @@ class Reception(Core):
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
-        self._claims = Claims(self._membership, self.vector)
+        self._claims = self.claims_type(self._membership, self.vector)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
         self._last_of: dict[str, int] = {}  # the number of somebody's leave that waits
         self._ghosts = self._frozen_ignored = 0
