@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import msgpack
 
 from crdtcast.engine import Cut, GroupState, How, Member
+from crdtcast.engine.checks import check_state
 from crdtcast.engine.level import Raised
 from crdtcast.engine.operations import read_level, read_span
-from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked
@@ -79,8 +80,13 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def unpack_entry(packed: bytes) -> Entry:
-    """The inverse of `pack_entry`. Raises RemoteProtocolError."""
-    return _read(_entry, packed, "admission")
+    """The inverse of `pack_entry`. Raises RemoteProtocolError, also for a state that no member can have."""
+    entry = _read(_entry, packed, "admission")
+    try:
+        check_state(entry.incarnation, entry.state, complete=True)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(f"no admission: {error}") from error
+    return entry
 
 
 def _read(read: Callable[[Any], T], packed: Any, what: str) -> T:

@@ -218,6 +218,7 @@ class MembershipChanges(Reception):
         if len(membership.members) == 1 and self.me in membership.evictions:
             self._close_eviction(self.me)  # nobody is left who could conclude it
             del membership.evictions[self.me]
+            membership.forced.discard(self.me)
         for victim in sorted(membership.evictions):
             if victim not in membership.evictions:
                 continue  # in a set that was concluded just now

@@ -84,8 +84,11 @@ def check_message(
         raise remembers_more(sender, me, counter, known[me], resumed=resumed)
 
 
-def check_state(me: str, state: GroupState) -> None:
-    """Raise ConfigurationError for a state of a group that is no point of a history: a contact may have made it up."""
+def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
+    """Raise ConfigurationError for a state of a group that is no point of a history: a contact may have made it up.
+
+    complete: all that is not stable has to be there.
+    """
     vector = state.vector
     members = {member.incarnation for member in state.members}
     known = members | state.ended.keys()
@@ -98,6 +101,17 @@ def check_state(me: str, state: GroupState) -> None:
         "stable ones": {x for x, n in state.stable.items() if n > vector.get(x, -1)},
         "maximal messages": {dot.origin for dot in state.context if not covers(vector, dot)},
     }
+    if me not in known:
+        raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
+    last = dict(state.stable)
+    for message in state.unstable:
+        origin, counter = message.dot
+        if counter != last.get(origin, 0) + 1 or counter > vector.get(origin, 0):
+            named["messages"] = {str(message.dot)}
+            break
+        last[origin] = counter
+    if complete and (short := {x for x, n in vector.items() if last.get(x, 0) < n}):
+        named["unstable ones"] = short
     for what, wrong in named.items():
         if wrong:
             raise ConfigurationError(

@@ -23,8 +23,8 @@ from crdtcast.engine.operations import How, Kind, Raise, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.vouching import Vouching
-from crdtcast.exceptions import ConfigurationError, HandshakeError, RemoteProtocolError
-from crdtcast.incarnation import joined_by, valid_incarnation
+from crdtcast.exceptions import HandshakeError, RemoteProtocolError
+from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Vector
 
@@ -36,6 +36,7 @@ class Reception(Core):
     membership_type: ClassVar[type[Membership]] = Membership
     vouching_type: ClassVar[type[Vouching]] = Vouching
     farewell_type: ClassVar[type[Farewell]] = Farewell
+    claims_type: ClassVar[type[Claims]] = Claims
 
     _stability: SweptRows
 
@@ -45,8 +46,6 @@ class Reception(Core):
         self._check_program()
         check_state(me, state)
         self._membership = self.membership_type(me, self.vector, state)
-        if not valid_incarnation(me) or me not in {*self._membership.members, *state.ended}:
-            raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
         self._restore(state)
         self._dropped = state.dropped
         self._told: Vector | None = None
@@ -57,7 +56,7 @@ class Reception(Core):
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
-        self._claims = Claims(self._membership, self.vector)
+        self._claims = self.claims_type(self._membership, self.vector)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
         self._last_of: dict[str, int] = {}  # the number of somebody's leave that waits
         self._ghosts = self._frozen_ignored = 0
