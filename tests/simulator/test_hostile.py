@@ -14,8 +14,10 @@ from crdtcast.messages import Digest, Ended, Message
 from crdtcast.simulator import Schedule, run_schedule, shrink
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
+from crdtcast.simulator.engine_size import elements
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.hostile import HonestChecker, HostileWorld, elements
+from crdtcast.simulator.honest_checker import HonestChecker
+from crdtcast.simulator.hostile import HostileWorld
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.simulator.step_limit import limited
 from crdtcast.simulator.trusting_engines import CountsToNumbers
