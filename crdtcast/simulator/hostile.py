@@ -12,7 +12,8 @@ from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides 
 n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
 grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
 were given different payloads under one dot of the hostile member, or a message in another member's name, in which it
-sends more after its leave, or makes all of them believe that they have ended: it is *void*.
+sends more after its leave, or makes all of them believe that they have ended: it is *void*. So it is if two have cut
+somebody off at different places, since what it sent behind a message that nobody can deliver vouched for more at one.
 """
 
 import random
@@ -87,6 +88,7 @@ class HostileWorld(GroupWorld):
         self.void = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
+        self._lied = False  # one message of its own, at least, may never be delivered
         # Machine -> its last process that was started from a journal.
         self._from_journal: dict[str, int] = {}
         liar = self.liar
@@ -123,7 +125,18 @@ class HostileWorld(GroupWorld):
 
     def excuses(self, failure: Failure) -> bool:
         """Whether a failure may come of what no check can tell."""
+        if failure.kind in _OF_A_CUT and self.counts["liar_vouched"] and self._cuts_differ():
+            self.become_void()
+        if failure.kind == "all-ended" and self.counts["believed_ends"]:
+            self.become_void()
         return self.void and failure.kind in _OF_THE_ORACLE
+
+    def _cuts_differ(self) -> bool:
+        """Whether honest members have cut off somebody at different places."""
+        agreed: dict[str, int] = {}
+        living = self.living()
+        cuts = [cut for m in living for cut in (*m.running.ended.items(), *m.running.tombs.items())]
+        return any(agreed.setdefault(who, cut.counter) != cut.counter for who, cut in cuts)
 
     def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
         if verb in VERBS:
@@ -160,6 +173,7 @@ class HostileWorld(GroupWorld):
             return super()._send(machine)
         if not machine.active:
             return False
+        self.counts["liar_vouched"] += self._lied
         machine.running.send(b"from the liar:%d" % self.counts["liar_sent"])
         self.counts["liar_sent"] += 1
         return True
@@ -339,6 +353,8 @@ class HostileWorld(GroupWorld):
         context = mutation.context() if seed % 4 == 0 else None
         self._overrules(kind, payload)
         self.counts["lies"] += 1
+        self.counts["liar_vouched"] += self._lied
+        self._lied = True
         operation = None
         with suppress(CrdtcastError):
             operation = decode(kind, payload)
@@ -433,8 +449,6 @@ class HostileWorld(GroupWorld):
             drain_and_judge(self)
             self._hear_a_stranger()
         except Failure as failure:
-            if failure.kind == "all-ended" and self.counts["believed_ends"]:
-                self.become_void()  # a member is believed that another one has ended
             if not self.excuses(failure):
                 raise
 
@@ -451,6 +465,8 @@ class HostileWorld(GroupWorld):
                 raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
 
 
+_OF_A_CUT = frozenset({"cut", "blamed", "RemoteProtocolError"})
+"""Kinds that come of different cuts of one victim."""
 _OF_THE_ORACLE = frozenset(
     {
         *(kind.value for kind in Wrong),

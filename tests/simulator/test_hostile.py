@@ -8,7 +8,7 @@ import pytest
 from crdtcast import wire
 from crdtcast.checker import Kind
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.operations import Evict, decode
+from crdtcast.engine.operations import Evict, Settled, decode, encode
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message
 from crdtcast.simulator import Schedule, run_schedule, shrink
@@ -206,6 +206,14 @@ class TestWhatIsJudged:
         world = world_after(f"frame c a {ends[0]} / frame c b {ends[1]}")
         world.judge()
         assert world.void
+
+    def test_nobody_settles_for_another_node(self):
+        world = world_after("send a / sync a / evict b a")
+        kind, payload = encode(Settled(A, 0))
+        world.liar.running.lie(kind, payload, None)
+        world.judge()
+        assert world.counts["refused_frames"] >= 1
+        assert b"a:0" in world.machines["b"].application.applied
 
     def test_a_flood_is_crowded_out(self):
         world = world_after("flood c a 1")
