@@ -207,6 +207,20 @@ class TestWhatIsJudged:
         world.judge()
         assert world.void
 
+    def test_what_a_leaver_hands_on_and_never_can_be_goes_with_it(self):
+        world = world_after("send a / sync a")
+        world.liar.running.leave()
+        world.apply(("sync", "c"))
+        for _ in range(4):
+            world.apply(("net", "c", "a", 0))
+            world.apply(("poll", "a"))
+        nobodys = Message(Dot(f"q.00000000000010000+{B}+999", 7), (), b"nobody's")
+        machine = world.machines["a"]
+        machine.running.receive(C, nobodys)
+        assert machine.running.counters().pending == 1
+        world.judge()
+        assert machine.running.counters().pending == 0
+
     def test_nobody_settles_for_another_node(self):
         world = world_after("send a / sync a / evict b a")
         kind, payload = encode(Settled(A, 0))
