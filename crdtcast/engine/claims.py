@@ -201,9 +201,12 @@ class Claims:
         return self._cut(incarnation, Cut(counter, How.EVICTED), dot, known)
 
     def _raise(self, level: int, dot: Dot, known: Known) -> Wrong | None:
+        evictions = self._membership.evictions
+        # The sender may have cut a victim off if it has reported on it before.
+        ended = {victim for victim, reports in evictions.items() if dot.origin in reports}
         for who, member in self._membership.members.items():
             if (
-                who not in (dot.origin, *self._membership.evictions)  # those may have been cut off
+                who not in (dot.origin, *ended)
                 and level not in member.reads
                 and self._covers_join(who, known)
                 and known(who) >= member.said_at

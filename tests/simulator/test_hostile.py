@@ -8,7 +8,7 @@ import pytest
 from crdtcast import wire
 from crdtcast.checker import Kind
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.operations import Evict, Settled, decode, encode
+from crdtcast.engine.operations import Evict, Raise, Settled, decode, encode
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message
 from crdtcast.simulator import Schedule, run_schedule, shrink
@@ -220,6 +220,19 @@ class TestWhatIsJudged:
         assert machine.running.counters().pending == 1
         world.judge()
         assert machine.running.counters().pending == 0
+
+    def test_a_raise_that_a_victim_cannot_read_counts_for_nobody(self):
+        engine = GroupEngine.found(A, (A, B, C))
+        told = [encode(operation) for operation in (Evict(A, False), Evict(B, False), Raise(1000))]
+        *evictions, raising = [
+            Message(Dot(C, n), (), payload, kind) for n, (kind, payload) in enumerate(told, 1)
+        ]
+        for eviction in evictions:
+            engine.receive(C, eviction)
+            engine.poll()
+        assert engine.victims == {A, B}
+        with pytest.raises(RemoteProtocolError, match=f"{C} raises the format level"):
+            engine.receive(C, raising)
 
     def test_nobody_settles_for_another_node(self):
         world = world_after("send a / sync a / evict b a")
