@@ -211,7 +211,8 @@ class Channel(Driving):
             self.shared.ended(SupersededError(apart.text))
             return
         text = f"group {self.group!r}: {link.name} keeps us out: {apart.text}"
-        self.shared.say(text, logging.ERROR, text)
+        # Its words are its choice: one line for all of them.
+        self.shared.say(f"{link.name} keeps us out of {self.group}", logging.ERROR, text)
 
     def idle(self, link: Link) -> None:
         """Nothing waits for that peer."""

@@ -32,7 +32,8 @@ from crdtcast.wire_values import (
 PART_BYTES = 256 * 1024
 """Of a state that is copied, in one frame."""
 _LONGEST_TEXT = 1000
-_MAX_KNOWN = 4096
+MAX_KNOWN = 4096
+"""Addresses in one frame, and that one process remembers."""
 MAX_REPLACED = 1000
 """Whose place one joiner can take."""
 
@@ -215,7 +216,7 @@ def _read_apart(fields: list[Any]) -> Apart:
 def _read_known(fields: list[Any]) -> Known:
     _shaped(fields, 2, "a known")
     addresses = fields[1]
-    if type(addresses) is not dict or len(addresses) > _MAX_KNOWN:
+    if type(addresses) is not dict or len(addresses) > MAX_KNOWN:
         raise RemoteProtocolError("a known frame without a table of addresses")
     for name, address in addresses.items():
         if type(name) is not str or not valid_name(name):

@@ -8,12 +8,12 @@ is not kept comes again by repair when what it waits for is there.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import chain
 from typing import ClassVar, NamedTuple
 
 from crdtcast.messages import Message
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Vector
 
 MOST_BEHIND = 1000
 """Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
@@ -207,6 +207,16 @@ class Inbox:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
         return self._purge(
             {m.dot for m in self.messages() if m.dot.origin == origin and m.dot.counter > above}
+        )
+
+    def purge_all(self, origins: Container[str], above: Vector) -> int:
+        """Drop everything of these origins beyond such counters; by one look at what is here."""
+        return self._purge(
+            {
+                m.dot
+                for m in self.messages()
+                if m.dot.origin in origins and m.dot.counter > above.get(m.dot.origin, 0)
+            }
         )
 
     def purge_handed_on_by(self, sender: str) -> int:

@@ -142,8 +142,7 @@ class Engine(Core):
 
     def _purge_ended(self) -> None:
         recovered = self._told.unnamed.get(self.me, {}) if self._recovering else {}
-        for origin in self._members.ended:
-            self._purged += self._inbox.purge(origin, recovered.get(origin, 0))
+        self._purged += self._inbox.purge_all(self._members.ended, recovered)
 
     def connected(self, peer: str) -> None:
         """A link with this incarnation is up: it is told our vector, and repaired as soon as it has told its own."""
@@ -250,7 +249,7 @@ class Engine(Core):
         self._digests_in += 1
         if len(vector) != peer.known_width:
             for incarnation in self._unmet(vector):
-                self._meet(incarnation)
+                self._meet(incarnation)  # the newest first: what it has superseded is only noted
             if self._peers.get(peer.incarnation) is not peer:
                 # A newer incarnation of the sender's own name was among them: the sender has ended.
                 self._stale += 1
@@ -262,11 +261,15 @@ class Engine(Core):
 
     def _unmet(self, vector: Vector) -> list[str]:
         """Incarnations in it that are new here and matter: current ones, and ended ones that have sent."""
-        return [
-            incarnation
-            for incarnation, counter in vector.items()
-            if incarnation not in self.vector and (counter or self._members.is_newer(incarnation))
-        ]
+        return sorted(
+            (
+                incarnation
+                for incarnation, counter in vector.items()
+                if incarnation not in self.vector
+                and (counter or self._members.is_newer(incarnation))
+            ),
+            reverse=True,
+        )
 
     def _may_tell(self) -> bool:
         if self._recovering:

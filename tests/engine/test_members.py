@@ -342,3 +342,14 @@ def test_memory_of_an_ended_life_is_not_taken_later():
     successor.receive(incarnation("a"), message("a", 1))
     assert not successor.has_deliverable()
     assert successor.counters().stale == 1
+
+
+def test_very_many_lives_that_somebody_makes_up_are_met_in_one_go():
+    """In a digest, and the newest in the name of another member: it counts; the others are only noted."""
+    group = Group("abc")
+    group.pump()
+    a = group["a"]
+    lives = {incarnation("c", life): 1 for life in range(2, 20_000)}
+    a.receive(incarnation("b"), Digest(DigestKind.NEWS, {**a.vector, **lives}))
+    assert a.members["c"] == incarnation("c", 19_999)
+    assert a.counters().superseded == 1
