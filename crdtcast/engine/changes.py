@@ -322,6 +322,7 @@ class MembershipChanges(Reception):
             if sweep.origin in self.vector and not covers(stable, sweep):
                 continue
             membership.drop(incarnation)
+            self._purged += self._inbox.purge_handed_on_by(incarnation)  # a leaver, after its leave
             self._dropped += self.vector.pop(incarnation)
             stable.pop(incarnation, None)
             self._strangers.pop(incarnation, None)

@@ -8,6 +8,7 @@ same wherever the same was delivered, so members that have met a liar still agre
 - a report counts, with no more than its past has: it makes nobody wait for what does not exist;
 - that a member has ended counts if it is being evicted and all others have reported on it, with a cut that covers these
   reports: then everybody will cut it off there;
+- a settlement counts if it is by the same node's successor;
 - a raise of the format level counts if all members have said that they read that level.
 """
 
@@ -27,7 +28,7 @@ from crdtcast.engine.operations import (
     Settled,
     Sweep,
 )
-from crdtcast.incarnation import base_of, joined_by
+from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.tags import Dot, Vector
 
 Known = Callable[[str], int]
@@ -191,6 +192,8 @@ class Claims:
         return None
 
     def _settled(self, incarnation: str, counter: int, dot: Dot, known: Known) -> Wrong | None:
+        if name_of(dot.origin) != name_of(incarnation):
+            return Wrong(f"has settled {incarnation}, which is another node's")
         tomb = self._membership.tombs.get(incarnation)
         if tomb is not None and tomb.counter != counter and not self._may_be_cut_off(known):
             text = f"has settled {incarnation} at {counter:,}, which has ended at {tomb.counter:,}"
@@ -198,9 +201,12 @@ class Claims:
         return self._cut(incarnation, Cut(counter, How.EVICTED), dot, known)
 
     def _raise(self, level: int, dot: Dot, known: Known) -> Wrong | None:
+        evictions = self._membership.evictions
+        # The sender may have cut a victim off if it has reported on it before.
+        ended = {victim for victim, reports in evictions.items() if dot.origin in reports}
         for who, member in self._membership.members.items():
             if (
-                who not in (dot.origin, *self._membership.evictions)  # those may have been cut off
+                who not in (dot.origin, *ended)
                 and level not in member.reads
                 and self._covers_join(who, known)
                 and known(who) >= member.said_at

@@ -12,23 +12,22 @@ from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides 
 n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
 grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
 were given different payloads under one dot of the hostile member, or a message in another member's name, in which it
-sends more after its leave, or makes all of them believe that they have ended: it is *void*.
+sends more after its leave, or makes all of them believe that they have ended: it is *void*. So it is if two have cut
+somebody off at different places, since what it sent behind a message that nobody can deliver vouched for more at one.
 """
 
 import random
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from crdtcast import wire
-from crdtcast.checker import Checker
 from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.membership import Member, Standing
-from crdtcast.engine.operations import Evict, Join, Leave, Operation, decode, encode
+from crdtcast.engine.membership import Member
+from crdtcast.engine.operations import Evict, Join, Leave, decode
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -40,13 +39,15 @@ from crdtcast.group_state import Entry, pack_entry, unpack_entry
 from crdtcast.incarnation import joined_id
 from crdtcast.messages import Digest, Ended, Message
 from crdtcast.simulator import returning
+from crdtcast.simulator.engine_size import MOST_HELD, elements
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.group_drain import Drain
 from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.honest_checker import HonestChecker
+from crdtcast.simulator.hostile_drain import HostileDrain
+from crdtcast.simulator.lying_engine import LyingEngine
 from crdtcast.simulator.member import Machine, Phase
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.simulator.observer import Observer
-from crdtcast.simulator.operator_steps import FORCED
 from crdtcast.simulator.schedule import Action
 from crdtcast.simulator.step_limit import limited
 from crdtcast.simulator.verdict import drain_and_judge
@@ -59,8 +60,6 @@ VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
 STRANGER = "stranger.00000000000010000"
 FLOOD = 2 * Inbox.most_bytes // 2**20
 """Messages of a megabyte: twice of what is kept."""
-MOST_HELD = 20_000
-"""Elements that the containers of an engine may hold: of a run's own it is a few hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,127 +67,6 @@ class Bytes:
     """The body of a frame, as a hostile member sends it."""
 
     body: bytes
-
-
-class LyingEngine(GroupEngine):
-    """Takes part as any other, and sends what it is told to."""
-
-    _claimed: tuple[Dot, ...] | None = None
-
-    def _issue(self, operation: Operation) -> Tag:
-        """What the protocol has it say: half of the time it says something else, and does as if it had not."""
-        chance = random.Random(f"{operation} {self.vector[self.me]}")
-        told = Mutation(chance, Lore.of(self)).instead_of(operation)
-        if told == operation:
-            return super()._issue(operation)
-        self._refuse_if_ending()
-        kind, payload = encode(told)
-        tag = self._send(payload, kind)
-        self._issued.append(tag)
-        self._apply(operation, tag.dot)
-        return tag
-
-    def lie(self, kind: int, payload: bytes, context: tuple[Dot, ...] | None) -> Message:
-        """The next message, whatever it says: without effect here. context: what it claims to depend on."""
-        self._claimed = context
-        tag = self._send(payload, kind)
-        self._claimed = None
-        stored = self._store.get(*tag.dot)
-        assert stored is not None
-        return stored.message
-
-    def mean_the_leave(self) -> None:
-        """The last message was a leave: there is no further one."""
-        self._apply_leave(Dot(self.me, self.vector[self.me]))
-
-    def _take_context(self) -> tuple[Dot, ...]:
-        true = super()._take_context()
-        return true if self._claimed is None else self._claimed
-
-
-class HonestChecker(Checker):
-    """Judges honest members in full. Of others' messages it knows only what honest members were given: they are taken
-    once, alike everywhere, before what comes after them, and become stable. A lie has no true past.
-    """
-
-    def delivered(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
-        """See `Checker`."""
-        if dot.origin in self._views:
-            super().delivered(member, dot, tag)
-            return
-        view = self._views[member]
-        if dot not in self._index:
-            self._index[dot] = len(self._dots)
-            self._dots.append(dot)
-            self._sender.append(dot.origin)
-            self._past.append(0)
-            self._past_vector.append({} if tag is None else dict(tag.past))
-        index = self._index[dot]
-        if view.known >> index & 1:
-            self._find(Wrong.DUPLICATE, member, dot)
-            return
-        view.add(index, dot)
-
-    def stable(self, member: str, dot: Dot, members: Iterable[str] = ()) -> None:
-        """See `Checker`."""
-        if dot.origin in self._views:
-            super().stable(member, dot, members)
-            return
-        view, index = self._views[member], self._index.get(dot)
-        if index is None or not view.known >> index & 1:
-            self._find(Wrong.STABLE_UNDELIVERED, member, dot)
-        elif view.stable >> index & 1:
-            self._find(Wrong.STABLE_TWICE, member, dot)
-        else:
-            view.add_stable(index, dot)
-
-
-class HostileDrain(Drain):
-    """An operator who knows that the hostile member, and all whom no machine runs for, are to go."""
-
-    world: "HostileWorld"
-
-    def __init__(self, world: "HostileWorld") -> None:
-        super().__init__(world)
-        self._put_out: set[str] = set()
-
-    def _bury(self, active: list[Machine]) -> None:
-        world = self.world
-        holders = [m for m in active if not m.witness]
-        known = [m for m in holders if m.me in m.running.established] or holders
-        first = next((m for m in known if m.me not in m.running.victims), known[0])
-        for member in self._strange(first):
-            if member not in first.running.victims:
-                world.apply(("evict", first.name, member))
-
-    def _take(self, machine: Machine) -> None:
-        if machine is not self.world.liar:
-            super()._take(machine)
-        else:
-            self.world.of_the_liar(lambda: super(HostileDrain, self)._take(machine))
-
-    def _strange(self, machine: Machine) -> list[str]:
-        """The members that are no honest machine which runs or is about to come back."""
-        world = self.world
-        honest = {m.me for m in world.living()}
-        back = {m.base for m in world.machines.values() if self.wants_in(m)}
-        members = sorted(machine.running.members)
-        return [x for x in members if x not in honest and x.partition("+")[0] not in back]
-
-    def _decide(self, active: list[Machine]) -> None:
-        """First those go by force who are no honest machine; if there are none, as in any run."""
-        victims = set().union(*(m.running.victims for m in active))
-        able = [m for m in active if m.me not in victims] or active
-        first = able[0]
-        due = first.running.victims - self._put_out
-        strange = [x for x in self._strange(first) if x in due]
-        disputed = any(m.running.standing is Standing.DISPUTED for m in active)
-        if disputed or not strange:
-            super()._decide(active)
-            return
-        self._put_out.update(strange)
-        for member in strange:
-            self.world.counts[FORCED] += self.world.apply(("force", first.name, member))
 
 
 class HostileWorld(GroupWorld):
@@ -210,9 +88,9 @@ class HostileWorld(GroupWorld):
         self.void = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
-        self._from_journal: dict[
-            str, int
-        ] = {}  # machine -> its last process that was started from a journal
+        self._lied = False  # one message of its own, at least, may never be delivered
+        # Machine -> its last process that was started from a journal.
+        self._from_journal: dict[str, int] = {}
         liar = self.liar
         self.observer.stopped(liar, cleanly=True)
         liar.ghost = True  # nothing of it is judged, nobody asks it to be let in
@@ -247,7 +125,18 @@ class HostileWorld(GroupWorld):
 
     def excuses(self, failure: Failure) -> bool:
         """Whether a failure may come of what no check can tell."""
+        if failure.kind in _OF_A_CUT and self.counts["liar_vouched"] and self._cuts_differ():
+            self.become_void()
+        if failure.kind == "all-ended" and self.counts["believed_ends"]:
+            self.become_void()
         return self.void and failure.kind in _OF_THE_ORACLE
+
+    def _cuts_differ(self) -> bool:
+        """Whether honest members have cut off somebody at different places."""
+        agreed: dict[str, int] = {}
+        living = self.living()
+        cuts = [cut for m in living for cut in (*m.running.ended.items(), *m.running.tombs.items())]
+        return any(agreed.setdefault(who, cut.counter) != cut.counter for who, cut in cuts)
 
     def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
         if verb in VERBS:
@@ -284,6 +173,7 @@ class HostileWorld(GroupWorld):
             return super()._send(machine)
         if not machine.active:
             return False
+        self.counts["liar_vouched"] += self._lied
         machine.running.send(b"from the liar:%d" % self.counts["liar_sent"])
         self.counts["liar_sent"] += 1
         return True
@@ -463,11 +353,14 @@ class HostileWorld(GroupWorld):
         context = mutation.context() if seed % 4 == 0 else None
         self._overrules(kind, payload)
         self.counts["lies"] += 1
+        self.counts["liar_vouched"] += self._lied
+        self._lied = True
         operation = None
         with suppress(CrdtcastError):
             operation = decode(kind, payload)
         if seed % 2 and context is None and isinstance(operation, Evict):
-            engine.evict(operation.incarnation, force=operation.force)
+            with suppress(LocalProtocolError):
+                engine.evict(operation.incarnation, force=operation.force)
         else:
             engine.lie(kind, payload, context)
             if isinstance(operation, Leave) and seed % 8:
@@ -556,8 +449,6 @@ class HostileWorld(GroupWorld):
             drain_and_judge(self)
             self._hear_a_stranger()
         except Failure as failure:
-            if failure.kind == "all-ended" and self.counts["believed_ends"]:
-                self.become_void()  # a member is believed that another one has ended
             if not self.excuses(failure):
                 raise
 
@@ -574,31 +465,8 @@ class HostileWorld(GroupWorld):
                 raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
 
 
-def elements(thing: object, most: int = 2 * MOST_HELD) -> int:
-    """How many elements the containers hold that belong to an engine; counting ends at `most`."""
-    seen: set[int] = set()
-    todo: list[object] = [thing]
-    found = 0
-    while todo and found < most:
-        one = todo.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, dict):
-            found += len(one)
-            todo += one.keys()
-            todo += one.values()
-        elif isinstance(one, list | tuple | set | frozenset | deque):
-            found += len(one)
-            todo += one
-        elif type(one).__module__.startswith("crdtcast."):
-            todo += getattr(one, "__dict__", {}).values()
-            for owner in type(one).__mro__:
-                slots = getattr(owner, "__slots__", ())
-                todo += [getattr(one, slot, None) for slot in slots]
-    return found
-
-
+_OF_A_CUT = frozenset({"cut", "blamed", "RemoteProtocolError"})
+"""Kinds that come of different cuts of one victim."""
 _OF_THE_ORACLE = frozenset(
     {
         *(kind.value for kind in Wrong),

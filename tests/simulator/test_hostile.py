@@ -8,14 +8,16 @@ import pytest
 from crdtcast import wire
 from crdtcast.checker import Kind
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.operations import Evict, decode
+from crdtcast.engine.operations import Evict, Raise, Settled, decode, encode
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message
 from crdtcast.simulator import Schedule, run_schedule, shrink
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
+from crdtcast.simulator.engine_size import elements
 from crdtcast.simulator.failure import Failure
-from crdtcast.simulator.hostile import HonestChecker, HostileWorld, elements
+from crdtcast.simulator.honest_checker import HonestChecker
+from crdtcast.simulator.hostile import HostileWorld
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.simulator.step_limit import limited
 from crdtcast.simulator.trusting_engines import CountsToNumbers
@@ -204,6 +206,41 @@ class TestWhatIsJudged:
         world = world_after(f"frame c a {ends[0]} / frame c b {ends[1]}")
         world.judge()
         assert world.void
+
+    def test_what_a_leaver_hands_on_and_never_can_be_goes_with_it(self):
+        world = world_after("send a / sync a")
+        world.liar.running.leave()
+        world.apply(("sync", "c"))
+        for _ in range(4):
+            world.apply(("net", "c", "a", 0))
+            world.apply(("poll", "a"))
+        nobodys = Message(Dot(f"q.00000000000010000+{B}+999", 7), (), b"nobody's")
+        machine = world.machines["a"]
+        machine.running.receive(C, nobodys)
+        assert machine.running.counters().pending == 1
+        world.judge()
+        assert machine.running.counters().pending == 0
+
+    def test_a_raise_that_a_victim_cannot_read_counts_for_nobody(self):
+        engine = GroupEngine.found(A, (A, B, C))
+        told = [encode(operation) for operation in (Evict(A, False), Evict(B, False), Raise(1000))]
+        *evictions, raising = [
+            Message(Dot(C, n), (), payload, kind) for n, (kind, payload) in enumerate(told, 1)
+        ]
+        for eviction in evictions:
+            engine.receive(C, eviction)
+            engine.poll()
+        assert engine.victims == {A, B}
+        with pytest.raises(RemoteProtocolError, match=f"{C} raises the format level"):
+            engine.receive(C, raising)
+
+    def test_nobody_settles_for_another_node(self):
+        world = world_after("send a / sync a / evict b a")
+        kind, payload = encode(Settled(A, 0))
+        world.liar.running.lie(kind, payload, None)
+        world.judge()
+        assert world.counts["refused_frames"] >= 1
+        assert b"a:0" in world.machines["b"].application.applied
 
     def test_a_flood_is_crowded_out(self):
         world = world_after("flood c a 1")
