@@ -303,11 +303,11 @@ class SharedLinks(Endpoint):
                 channel.after()
 
     def _heard_here(self, link: Link, said: dict[int, Here], here: Here) -> None:
-        if here.incarnation is None:
-            said.pop(here.number, None)
-        else:
-            said[here.number] = here
-            if len(said) > _MOST_GROUPS:
+        said[here.number] = here
+        if len(said) > _MOST_GROUPS:
+            over = next((n for n, old in said.items() if old.incarnation is None), here.number)
+            del said[over]
+            if over == here.number:
                 raise RemoteProtocolError(f"{link.name} is in more than {_MOST_GROUPS:,} groups")
         channel = self.channels.get(here.group)
         if channel is not None:

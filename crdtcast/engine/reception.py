@@ -225,6 +225,9 @@ class Reception(Core):
 
     def _receive_ended(self, sender: str, cut: int | None) -> None:
         """Somebody has told that this incarnation has ended."""
+        if self._is_cut_off(sender):
+            self._stale += 1  # it knows nothing of what the group has decided
+            return
         self._check_ended(sender, cut)
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
@@ -252,16 +255,18 @@ class Reception(Core):
                 f"{sender} says that {self.me} has ended at {cut:,}, which has sent {sent:,}"
             )
 
+    def _is_cut_off(self, sender: str) -> bool:
+        """Whether a majority has evicted it."""
+        membership = self._membership
+        cut = membership.ended.get(sender) or membership.tombs.get(sender)
+        return cut is not None and cut.how is How.EVICTED
+
     def _may_be_a_member(self, sender: str) -> bool:
         """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or
         by somebody who was.
         """
         membership = self._membership
-        cut = membership.ended.get(sender) or membership.tombs.get(sender)
-        if cut is not None:
-            # Whom a majority has cut off knows nothing of what the group has decided.
-            return cut.how is not How.EVICTED
-        if sender in self.vector:
+        if sender in self.vector or sender in membership.tombs:
             return True
         join = joined_by(sender)
         if join is None:

@@ -203,6 +203,18 @@ def test_only_who_may_know_can_end_a_member() -> None:
     assert a.standing is Standing.EVICTED
 
 
+def test_whom_a_majority_has_evicted_ends_nobody() -> None:
+    town = talking()
+    a, c = town.engines["a"], town.engines["c"]
+    town.take_down("c")
+    a.evict(c.me)
+    town.run(80)
+    a.receive(c.me, Ended(a.me, 1))
+    assert a.standing is Standing.MEMBER
+    assert not a.blamed  # it may be honest, and forced by an operator
+    town.assert_one_group("a", "b")
+
+
 def claims(me: str, sender: str) -> list[Message | Digest]:
     return [
         Digest(DigestKind.NEWS, {me: 9, sender: 1}),

@@ -9,6 +9,7 @@ from crdtcast.engine.operations import Frozen, encode
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.status import as_json, status
 from crdtcast.tags import Dot
+from crdtcast.wire_groups import MAX_KNOWN, Here, Known
 from tests.node.group_support import World, world
 from tests.node.network import eventually, simulated
 
@@ -75,3 +76,52 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
         await eventually(lambda: link.closed is not None)
         assert "reports 1,000,000,000 messages" in str(link.closed)
         assert a.engine.blamed.keys() == {me}
+
+
+@simulated
+async def test_names_that_a_peer_makes_up_take_no_place_of_those_who_are_there() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].node, group.hosts["c"].node
+        for some in range(3):
+            names = {f"x{some}-{n}": "nowhere:1" for n in range(MAX_KNOWN)}
+            c.tell(c.links().up["a"], Known(names))
+        await eventually(lambda: len(a.known) == MAX_KNOWN)
+        await trio.sleep(1)
+        assert {"b", "c"} <= a.known.keys()
+        assert len(a.known) == MAX_KNOWN
+        # What it tells others is still a frame.
+        a.links().up["b"].close("so that it begins anew")
+        await eventually(lambda: "b" in a.links().up)
+        group.hosts["b"].up.tcbroadcast(b"again")
+        await group.hosts["a"].ledger.has(b"again")
+
+
+@simulated
+async def test_a_peer_is_in_so_many_groups_at_most() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].node, group.hosts["c"].node
+        link, incarnation = a.links().up["c"], group.hosts["c"].up.incarnation
+        for number in range(10, 20_000):
+            c.tell(c.links().up["a"], Here(number, f"g{number}", incarnation))
+            if number % 500 == 0:
+                await trio.sleep(0.01)
+            if link.closed is not None:
+                break
+        assert "more than 10,000 groups" in str(link.closed)
+
+
+@simulated
+async def test_groups_that_are_over_count_no_more() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].node, group.hosts["c"].node
+        link = a.links().up["c"]
+        for number in range(10, 12_000):
+            c.tell(c.links().up["a"], Here(number, f"g{number}", None))
+            if number % 500 == 0:
+                await trio.sleep(0.01)
+        group.hosts["c"].up.tcbroadcast(b"still here")
+        await group.hosts["a"].ledger.has(b"still here")
+        assert link.closed is None
