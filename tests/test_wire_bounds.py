@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast import compression
@@ -24,6 +24,7 @@ from crdtcast.tags import Dot
 from crdtcast.wire import MAX_FRAME, decode, framed
 from crdtcast.wire_groups import Admit, Grouped, InGroup, Known
 from crdtcast.wire_values import FrameKind, Named
+from tests.effort import examples
 
 MEGABYTE = 2**20
 ID = "a.00000000000010000"
@@ -145,6 +146,7 @@ shapes = st.recursive(
 )
 
 
+@settings(max_examples=examples(60))
 @given(st.sampled_from(list(FrameKind)), st.lists(shapes, max_size=8), st.integers(0, 2))
 def test_a_long_frame_of_any_fields_is_a_frame_or_a_protocol_error(
     kind: int, fields: list[Any], where: int
@@ -165,6 +167,7 @@ def test_an_admission_of_empty_lists_costs_little() -> None:
     assert taken_by(unpack_entry, packed) < 12 * len(packed)
 
 
+@settings(max_examples=examples(60))
 @given(shapes)
 def test_what_is_ordinary_is_unpacked_as_ever(value: Any) -> None:
     assert unpacked(msgpack.packb(value)) == value

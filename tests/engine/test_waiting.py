@@ -24,18 +24,18 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
     return 50
 
 
-def test_a_hundred_thousand_far_dots_are_a_few_and_their_origin_is_named() -> None:
+def test_many_far_dots_are_a_few_and_their_origin_is_named() -> None:
     town = Town("abc")
     a, c = town.engines["a"], town.engines["c"]
     tracemalloc.start()
-    for n in range(100_000):
+    for n in range(20_000):
         a.receive(c.me, Message(Dot(c.me, 10**9 + n), (), b"x" * 10))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 10 * MEGABYTE
     counters = a.counters()
     assert counters.pending == Inbox.most_waiting == a.waiting[c.me].messages
-    assert counters.crowded_out == 100_000 - Inbox.most_waiting
+    assert counters.crowded_out == 20_000 - Inbox.most_waiting
     assert a.held_back_by() == [c.me]
 
 
