@@ -331,7 +331,7 @@ class HostileWorld(GroupWorld):
             return False
         if verb == "flood":
             return self._flood(liar, receiver, mutation)
-        if int(arguments[-1]) % 400 == 0:
+        if int(arguments[-1]) % 1500 == 0:
             self.become_void()
             self.counts["stolen"] += 1
             self._say(liar, receiver, mutation.body(mutation.stolen()))
@@ -363,7 +363,7 @@ class HostileWorld(GroupWorld):
                 engine.evict(operation.incarnation, force=operation.force)
         else:
             engine.lie(kind, payload, context)
-            if isinstance(operation, Leave) and seed % 8:
+            if isinstance(operation, Leave) and seed % 40:
                 engine.mean_the_leave()
             elif isinstance(operation, Leave):
                 self.become_void()  # of what follows some may be known to one member, and nothing counts
@@ -391,7 +391,7 @@ class HostileWorld(GroupWorld):
         if isinstance(content, Digest):
             body = mutation.body(mutation.digest(content))
             flight[place] = replace(parcel, content=Bytes(body))
-        elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 150 == 0:
+        elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 600 == 0:
             flight[place] = replace(parcel, content=replace(content, payload=b"two faces"))
         else:
             flight.append(parcel)

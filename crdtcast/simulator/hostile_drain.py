@@ -17,10 +17,6 @@ class HostileDrain(Drain):
 
     world: "HostileWorld"
 
-    def __init__(self, world: "HostileWorld") -> None:
-        super().__init__(world)
-        self._put_out: set[str] = set()
-
     def _bury(self, active: list[Machine]) -> None:
         world = self.world
         holders = [m for m in active if not m.witness]
@@ -49,12 +45,11 @@ class HostileDrain(Drain):
         victims = set().union(*(m.running.victims for m in active))
         able = [m for m in active if m.me not in victims] or active
         first = able[0]
-        due = first.running.victims - self._put_out
+        due = first.running.victims - first.running.outline().forced
         strange = [x for x in self._strange(first) if x in due]
         disputed = any(m.running.standing is Standing.DISPUTED for m in active)
         if disputed or not strange:
             super()._decide(active)
             return
-        self._put_out.update(strange)
         for member in strange:
             self.world.counts[FORCED] += self.world.apply(("force", first.name, member))

@@ -19,7 +19,7 @@ class HostileScheduler(GroupScheduler):
 
     def __init__(self, chance: random.Random, world: HostileWorld, campaign: Campaign) -> None:
         super().__init__(chance, world, campaign)
-        self._eager = chance.choice((4, 15, 40))
+        self._eager = chance.choice((15, 50, 150))
         self._floods = chance.random() < 0.1
         self._accused = False
 
