@@ -4,6 +4,7 @@ send to the engine. Stores nothing, applies nothing, decides nothing about membe
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -210,7 +211,8 @@ class Channel(Driving):
             self.shared.ended(SupersededError(apart.text))
             return
         text = f"group {self.group!r}: {link.name} keeps us out: {apart.text}"
-        self.shared.say(text, logging.ERROR, text)
+        # Its words are its choice: one line for all of them.
+        self.shared.say(f"{link.name} keeps us out of {self.group}", logging.ERROR, text)
 
     def idle(self, link: Link) -> None:
         """Nothing waits for that peer."""
@@ -258,8 +260,21 @@ class Channel(Driving):
             self.on_rolled_back(error)
         except SupersededError as error:
             self.shared.ended(error)
+        except RemoteProtocolError as error:
+            # Whoever sends what no member may send has no link with this process.
+            raise RemoteProtocolError(f"group {self.group!r}: {error}") from error
         except CrdtcastError as error:
             self._part(link, Reason.PROTOCOL, str(error))
+
+    def _object(self, engine: AnyEngine) -> None:
+        """What some have sent has turned out to be wrong when it was delivered."""
+        up = self.shared.links().up
+        for incarnation, wrong in engine.blames.take_late().items():
+            link, text = up.get(name_of(incarnation)), f"group {self.group!r}: {wrong}"
+            if link is not None and self.here.get(link.name) == incarnation:
+                self.shared.spawn(partial(link.object_to, text))
+            else:
+                self.shared.say(text, logging.ERROR, text)
 
     def after(self) -> None:
         """See `Driving.after`; while there is no engine there is nothing to do."""
@@ -272,8 +287,12 @@ class Channel(Driving):
 
     def relieve(self) -> None:
         """(For `Driving`.)"""
-        if self.engine is not None and not self.engine.has_deliverable():
-            self._backlog = 0
+        engine = self.engine
+        if engine is not None:
+            if engine.blames.is_late:
+                self._object(engine)
+            if not engine.has_deliverable():
+                self._backlog = 0
         self.shared.relieve()
 
 

@@ -17,6 +17,10 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 """No msgpack list begins with these."""
 WORTHWHILE = 4096
 """Bytes of a body from which on compression is tried."""
+MOST = 256 * 1024 + 256
+"""Bytes that a compressed body may become: longer ones go in sections, each compressed by itself, so that a few bytes
+of a peer never cost more than that.
+"""
 _LEVEL = 1
 
 

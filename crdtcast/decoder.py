@@ -125,7 +125,7 @@ class FrameDecoder:
         body = chunk[start:end]
         try:
             if self.zstd and body[:4] == compression.MAGIC:
-                body = compression.decompressed(body, self.limit)
+                body = compression.decompressed(body, min(self.limit, compression.MOST))
             return decode(body, self._names)
         except RemoteProtocolError as error:
             self._failed = str(error)

@@ -80,7 +80,7 @@ class Encoder:
             if length > SECTION_BYTES and form.numbered:
                 yield Piece(LongFrame(body, self._section if form.zstd else encode), 1, length)
                 continue
-            if compressor is not None and length >= compression.WORTHWHILE:
+            if compressor is not None and compression.WORTHWHILE <= length <= SECTION_BYTES:
                 body = compressor.compressed(body)
             made.append(length_of(body))
             made.append(body)

@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import msgpack
 
 from crdtcast.engine import Cut, GroupState, How, Member
+from crdtcast.engine.checks import check_state
 from crdtcast.engine.level import Raised
 from crdtcast.engine.operations import read_level, read_span
-from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Message
+from crdtcast.msgpack_limits import unpacked
 from crdtcast.tags import Tag
 from crdtcast.wire_values import message_fields, read_dot, read_message, read_number, read_vector
 
@@ -50,7 +52,7 @@ def pack_state(state: GroupState) -> list[Any]:
         [list(dot) for dot in state.context],
         dict(state.stable),
         [message_fields(message) for message in state.unstable],
-        [[member.incarnation, member.witness, *member.reads] for member in state.members],
+        [[m.incarnation, m.witness, *m.reads, m.said_at] for m in state.members],
         dict(state.replaced),
         _pack_cuts(state.ended),
         {victim: dict(reports) for victim, reports in state.evictions.items()},
@@ -78,8 +80,13 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def unpack_entry(packed: bytes) -> Entry:
-    """The inverse of `pack_entry`. Raises RemoteProtocolError."""
-    return _read(_entry, packed, "admission")
+    """The inverse of `pack_entry`. Raises RemoteProtocolError, also for a state that no member can have."""
+    entry = _read(_entry, packed, "admission")
+    try:
+        check_state(entry.incarnation, entry.state, complete=True)
+    except ConfigurationError as error:
+        raise RemoteProtocolError(f"no admission: {error}") from error
+    return entry
 
 
 def _read(read: Callable[[Any], T], packed: Any, what: str) -> T:
@@ -141,8 +148,13 @@ def _state(packed: Any) -> GroupState:
         stable=read_vector(stable),
         unstable=tuple(map(_message, unstable)),
         members=tuple(
-            Member(_incarnation(x), witness is True, read_span(lowest, highest))
-            for x, witness, lowest, highest in members
+            Member(
+                _incarnation(x),
+                witness is True,
+                read_span(lowest, highest),
+                read_number(said_at, "a counter"),
+            )
+            for x, witness, lowest, highest, said_at in members
         ),
         replaced={_incarnation(old): _incarnation(new) for old, new in replaced.items()},
         ended=_cuts(ended),
@@ -157,7 +169,7 @@ def _state(packed: Any) -> GroupState:
 
 
 def _entry(packed: bytes) -> Entry:
-    incarnation, founding, state, since = msgpack.unpackb(packed)
+    incarnation, founding, state, since = unpacked(packed)
     return Entry(
         _incarnation(incarnation),
         _incarnation(founding),

@@ -156,6 +156,12 @@ class Link:
         self.objection = True
         self.close(f"refused by the peer: {text}")
 
+    async def object_to(self, text: str) -> None:
+        """What the peer has sent turns out to be what no member may send: end the link, and let it know why."""
+        self.objection = True
+        await self._say_why(text)
+        self.close(text)
+
     def watch(self, now: float, interval: float) -> None:
         """To be called several times per keep-alive interval: speak if silent for long, end if the
         peer was.

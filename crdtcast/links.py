@@ -247,7 +247,9 @@ class Links(Greeting):
             level = logging.INFO if link.closed == CLOSED_BY_PEER else logging.WARNING
             text = f"link with {link.name} is down: {link.closed}"
             if link.objection:
-                self._rarely.log(trio.current_time(), text, logging.ERROR, text, peer=link.name)
+                # Its words are the peer's choice, or follow from it: one line for all of them.
+                key = (link.name, "objection")
+                self._rarely.log(trio.current_time(), key, logging.ERROR, text, peer=link.name)
             else:
                 self._quietly.log(trio.current_time(), link.name, level, text)
         self._host.link_down(link)

@@ -96,7 +96,9 @@ class Living(Broadcasting):
             return
         self.channel.founding = fresh_incarnation(self.name)
         alone = GroupEngine.found(self.channel.founding, [])
-        self._begin(self._engine_type(alone.me, alone.state()))
+        engine = self._engine_type(alone.me, alone.state())
+        engine.resumed = False
+        self._begin(engine)
 
     async def join(
         self,

@@ -4,6 +4,7 @@ Each node numbers the ids that it sends, alike on all its links, so that a broad
 once for all peers. On each link it tells what a number stands for before the number is first used.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 from crdtcast.exceptions import RemoteProtocolError
@@ -59,14 +60,20 @@ class KnownNames(dict[int, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._oldest = 0
+        self._following = 0
+        self._in_order: deque[int] = deque()
 
     def learn(self, named: Named) -> None:
-        """RemoteProtocolError for more than a node may use at once."""
-        if named.oldest > self._oldest:
-            self._oldest = named.oldest
-            for number in [number for number in self if number < named.oldest]:
-                del self[number]
+        """RemoteProtocolError for more than a node may use at once, and for a number that is told again."""
+        if named.first < self._following:
+            raise RemoteProtocolError(
+                f"the number {named.first:,} for an id, after those up to {self._following:,}"
+            )
+        in_order = self._in_order
+        while in_order and in_order[0] < named.oldest:
+            del self[in_order.popleft()]
+        self._following = named.first + len(named.ids)
         self.update(enumerate(named.ids, named.first))
+        in_order.extend(range(named.first, self._following))
         if len(self) > _MOST:
             raise RemoteProtocolError(f"more than {_MOST:,} numbered ids")

@@ -27,8 +27,10 @@ from crdtcast.links import Connect
 from crdtcast.logs import Throttle
 from crdtcast.options import WILDCARDS, Address, NodeOptions, format_address, parse_address
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal, encode
-from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
+from crdtcast.wire_groups import MAX_KNOWN, Apart, Grouped, GroupFrame, Here, Known
 
+_MOST_GROUPS = 10_000
+"""Of one peer."""
 _REPEAT = 600.0
 """Seconds between two log lines about the same lasting trouble."""
 
@@ -253,10 +255,18 @@ class SharedLinks(Endpoint):
     def _learn(self, name: str, address: str) -> None:
         if name == self.name or not address:
             return
+        if name not in self.known and len(self.known) >= MAX_KNOWN:
+            # Names are soon made up. Who is linked has one that was looked at.
+            up = self._links.up if self._links is not None else {}
+            stale = next((other for other in self.known if other not in up), None)
+            if name not in up or stale is None:
+                return
+            del self.known[stale]
         try:
             self.known[name] = parse_address(address)
         except ConfigurationError:
-            self.say(address, logging.WARNING, f"{name} is said to be at {address!r}: ignored")
+            key = f"the address of {name}"
+            self.say(key, logging.WARNING, f"{name} is said to be at {address!r}: ignored")
 
     def received(self, link: Link, frames: list[Frame]) -> None:
         """(For links.) Everything that one piece of a stream held, in order."""
@@ -294,12 +304,17 @@ class SharedLinks(Endpoint):
 
     def _heard_here(self, link: Link, said: dict[int, Here], here: Here) -> None:
         said[here.number] = here
+        if len(said) > _MOST_GROUPS:
+            over = next((n for n, old in said.items() if old.incarnation is None), here.number)
+            del said[over]
+            if over == here.number:
+                raise RemoteProtocolError(f"{link.name} is in more than {_MOST_GROUPS:,} groups")
         channel = self.channels.get(here.group)
         if channel is not None:
             channel.heard_here(link, here)
         elif here.incarnation is not None:
             text = f"{link.name} has group {here.group!r}, which is not open here"
-            self._rarely.log(trio.current_time(), text, logging.INFO, text)
+            self.say(text, logging.INFO, text)
         self._news.unpark_all()
 
     def tell(self, link: Link, frame: GroupFrame) -> None:

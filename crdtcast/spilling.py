@@ -151,11 +151,11 @@ class SpillingEngine(GroupEngine):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the messages that are not stable: payloads in memory and on disk, and what is kept
-        of each message in memory, roughly."""
+        """Bytes of the messages that are not stable, or not delivered yet: payloads in memory and on disk, and what is
+        kept of each message in memory, roughly."""
         store = self._store
         spilled = 0 if store.spill is None else store.spill.bytes
-        return store.bytes + spilled + _KEPT * store.size
+        return store.bytes + spilled + _KEPT * store.size + self._inbox.bytes
 
     @property
     def spilled_bytes(self) -> int:

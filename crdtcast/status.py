@@ -60,6 +60,26 @@ class HolderStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingStatus:
+    """Of somebody's messages so many wait here for what is missing, with so many bytes."""
+
+    name: str
+    incarnation: str
+    messages: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlameStatus:
+    """Somebody has sent what cannot be, so often; text: what it was, the last time. Nothing of it was applied."""
+
+    name: str
+    incarnation: str
+    times: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RepairStatus:
     """Totals. repeated: messages sent again. duplicates: messages that came again. digests, and those
     of them that ask, sent; digests that came.
@@ -107,8 +127,9 @@ class Status:
 
     caught_up: nothing waits here, and of every member that is not suspect all that it has told is
     delivered here. store_bytes: of payloads that are not stable, in memory; spilled_bytes: on disk.
-    held_bytes: of both, and of what is kept of each message beside; most_bytes: the most that may be
-    held, None without a limit.
+    held_bytes: of both, of what is kept of each message beside, and of what waits; most_bytes: the most that may be
+    held, None without a limit. waiting: what waits for something that is missing, by origin. blamed: who has sent what
+    no member may send.
     links: with all members of all groups here, whoever is linked, and whoever is being dialled; not with
     those who are gone.
     stability_lag: age of the oldest message that is not stable here. vector: what is
@@ -127,6 +148,8 @@ class Status:
     members: tuple[MemberStatus, ...]
     suspects: tuple[SuspectStatus, ...]
     held_back_by: tuple[HolderStatus, ...]
+    waiting: tuple[WaitingStatus, ...]
+    blamed: tuple[BlameStatus, ...]
     links: Mapping[str, LinkStatus]
     refused: Mapping[str, int]
     sent: int
@@ -186,6 +209,14 @@ def status(
         held_back_by=tuple(
             HolderStatus(name_of(who) or who, who if name_of(who) else None, since)
             for who, since in held.holders.items()
+        ),
+        waiting=tuple(
+            WaitingStatus(name_of(who), who, held.messages, held.bytes)
+            for who, held in sorted(engine.waiting.items())
+        ),
+        blamed=tuple(
+            BlameStatus(name_of(who), who, blame.times, blame.text)
+            for who, blame in sorted(engine.blamed.items())
         ),
         links=_links(endpoint),
         refused=endpoint.refusals(),

@@ -19,6 +19,7 @@ from crdtcast import wire_groups
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError
+from crdtcast.frame_shapes import SHORT, unpacked_frame
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Message
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
@@ -143,12 +144,9 @@ Frame: TypeAlias = (
 )
 
 _pack: Callable[[object], bytes] = msgpack.Packer(use_bin_type=True).pack
-_unpack: Callable[..., Any] = partial(
-    msgpack.unpackb,
-    raw=False,
-    strict_map_key=True,
-    max_map_len=MAX_ORIGINS,
-)
+_HOW: dict[str, Any] = {"raw": False, "strict_map_key": True, "max_map_len": MAX_ORIGINS}
+_unpack: Callable[..., Any] = partial(msgpack.unpackb, **_HOW)
+_unpack_long: Callable[..., Any] = partial(unpacked_frame, **_HOW)
 _MAX_ELEMENTS = 2 * MAX_ORIGINS + 16
 
 
@@ -244,7 +242,8 @@ def decode(body: bytes, names: Names = UNTOLD) -> Frame:
     """
     try:
         # msgpack reserves room for what an array's header claims, and headers may be nested.
-        fields = _unpack(body, max_array_len=min(len(body), _MAX_ELEMENTS))
+        unpack = _unpack if len(body) <= SHORT else _unpack_long
+        fields = unpack(body, max_array_len=min(len(body), _MAX_ELEMENTS))
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(
             f"a frame's body of {len(body):,} bytes is not msgpack as we use it: "

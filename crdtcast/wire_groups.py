@@ -32,7 +32,10 @@ from crdtcast.wire_values import (
 PART_BYTES = 256 * 1024
 """Of a state that is copied, in one frame."""
 _LONGEST_TEXT = 1000
-_MAX_KNOWN = 4096
+MAX_KNOWN = 4096
+"""Addresses in one frame, and that one process remembers."""
+MAX_REPLACED = 1000
+"""Whose place one joiner can take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +216,7 @@ def _read_apart(fields: list[Any]) -> Apart:
 def _read_known(fields: list[Any]) -> Known:
     _shaped(fields, 2, "a known")
     addresses = fields[1]
-    if type(addresses) is not dict or len(addresses) > _MAX_KNOWN:
+    if type(addresses) is not dict or len(addresses) > MAX_KNOWN:
         raise RemoteProtocolError("a known frame without a table of addresses")
     for name, address in addresses.items():
         if type(name) is not str or not valid_name(name):
@@ -250,9 +253,10 @@ def _read_copy(fields: list[Any]) -> Copy:
 
 def _read_admit(fields: list[Any]) -> Admit:
     _shaped(fields, 5, "an admit")
-    if type(fields[2]) is not list or type(fields[3]) is not bool:
+    old = fields[2]
+    if type(old) is not list or len(old) > MAX_REPLACED or type(fields[3]) is not bool:
         raise RemoteProtocolError("an admit frame of the wrong types")
-    replaces = tuple(read_text(old, "an incarnation or name") for old in fields[2])
+    replaces = tuple([read_text(each, "an incarnation or name") for each in old])
     return Admit(_incarnation(fields[1]), replaces, fields[3], _span(fields[4]))
 
 

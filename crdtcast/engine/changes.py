@@ -11,6 +11,7 @@ from crdtcast.engine.operations import (
     Frozen,
     How,
     Join,
+    Kind,
     Leave,
     Operation,
     Raise,
@@ -24,7 +25,7 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
 from crdtcast.exceptions import EndedError
 from crdtcast.incarnation import joined_id
-from crdtcast.messages import Delivery, DigestKind, Ended, Transmit
+from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Tag, covers
 
 SWEEP_WAIT = 3
@@ -77,16 +78,33 @@ class MembershipChanges(Reception):
             return None
         message = self._inbox.take()
         assert message is not None
+        operation = self._judged(message) if message.kind else None
         delivery = self._deliver(message)
         if message.dot.origin in self._vouching.bound:
             self._vouching.delivered(*message.dot)
-        if message.kind:
-            operation = decode(message.kind, message.payload)
-            if operation is not None:
-                self._apply(operation, message.dot)
+        if operation is not None:
+            self._apply(operation, message.dot)
         if self._membership.evictions:
             self._conclude()
         return delivery
+
+    def _judged(self, message: Message) -> Operation | None:
+        """What counts of the operation in a message that is about to be delivered. The rest is noted."""
+        if message.kind == Kind.LEAVE:
+            self._last_of.pop(message.dot.origin, None)
+        sender = self._from.pop(message.dot, message.dot.origin)
+        operation = decode(message.kind, message.payload)
+        if operation is None:
+            return None
+        operation, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
+        if wrong is not None:
+            origin, counter = message.dot
+            if sender == origin:
+                self.blames.note_late(origin, f"{origin} {wrong.text} (its message {counter:,})")
+            else:
+                text = f"{origin} {wrong.text} (its message {counter:,}, handed on by {sender})"
+                self.blames.note(origin, text)
+        return operation
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
         """What a membership operation does where it is delivered, its sender included."""
@@ -97,7 +115,8 @@ class MembershipChanges(Reception):
                 if dot.origin != self.me:
                     for incarnation, cut in ended:
                         self._conclude_as_told(incarnation, cut)
-                self._apply_leave(dot)
+                if dot.origin in self._membership.members:
+                    self._apply_leave(dot)
             case Evict(victim, force):
                 if victim in self._membership.members:
                     if force:
@@ -121,7 +140,7 @@ class MembershipChanges(Reception):
             case Raise(level):
                 self._levels.add(level, dot)
             case Reads(span):
-                self._membership.reads(dot.origin, span)
+                self._membership.reads(dot, span)
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
         incarnation = joined_id(join.base, dot.origin, dot.counter)
@@ -155,6 +174,10 @@ class MembershipChanges(Reception):
         if leaver == self.me:
             self._say_farewell(alone)
             return
+        self._purged += self._inbox.purge_handed_on_by(leaver)
+        if purged := self._inbox.purge(leaver):  # it has sent more after its last message
+            self._purged += purged
+            self._vouching.begin_anew()
         peer = self._peers.pop(leaver)
         if peer.linked:
             self._strangers[leaver] = peer
@@ -195,6 +218,7 @@ class MembershipChanges(Reception):
         if len(membership.members) == 1 and self.me in membership.evictions:
             self._close_eviction(self.me)  # nobody is left who could conclude it
             del membership.evictions[self.me]
+            membership.forced.discard(self.me)
         for victim in sorted(membership.evictions):
             if victim not in membership.evictions:
                 continue  # in a set that was concluded just now
@@ -218,6 +242,8 @@ class MembershipChanges(Reception):
         self._close_eviction(victim)
         self._membership.end(victim, cut)
         self._purged += self._inbox.purge(victim)
+        self._last_of.pop(victim, None)
+        self._purged += self._inbox.purge_handed_on_by(victim)
         for origin in {m.dot.origin for m in self._inbox.messages()} - self.vector.keys():
             if self._membership.is_past(origin):  # let in by the victim, beyond its cut
                 self._purged += self._inbox.purge(origin)
@@ -296,6 +322,7 @@ class MembershipChanges(Reception):
             if sweep.origin in self.vector and not covers(stable, sweep):
                 continue
             membership.drop(incarnation)
+            self._purged += self._inbox.purge_handed_on_by(incarnation)  # a leaver, after its leave
             self._dropped += self.vector.pop(incarnation)
             stable.pop(incarnation, None)
             self._strangers.pop(incarnation, None)

@@ -1,19 +1,39 @@
 """What no member may send. These functions change nothing: a refused message or digest leaves no trace."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from crdtcast.engine.members import Members
+from crdtcast.engine.membership import GroupState
 from crdtcast.engine.peer import Peer
-from crdtcast.exceptions import RemoteProtocolError, RolledBackError, SupersededError
-from crdtcast.incarnation import valid_incarnation
+from crdtcast.exceptions import (
+    ConfigurationError,
+    RemoteProtocolError,
+    RolledBackError,
+    SupersededError,
+)
+from crdtcast.incarnation import base_of, joined_by, valid_incarnation
 from crdtcast.messages import Digest, Message
-from crdtcast.tags import Vector, dominates
+from crdtcast.tags import Vector, covers, dominates
+
+MOST_STRANGE = 1000
+"""Ids that a digest or a context may name beside those known here and those on their way, and as many as are known:
+what was forgotten here, and is not yet at its sender.
+"""
 
 
-def rolled_back(me: str, told: int, known: int) -> RolledBackError:
-    """The error for a peer that remembers message number `told` of `me`, which itself knows `known` of them."""
+def remembers_more(
+    sender: str, me: str, told: int, known: int, *, resumed: bool
+) -> RolledBackError | RemoteProtocolError:
+    """The error for a peer that tells of message number `told` of `me`, which itself knows `known` of them.
+
+    resumed: whether `me` has a former process, whose journal may have lost some. Otherwise the peer lies.
+    """
+    if not resumed:
+        return RemoteProtocolError(
+            f"{sender} tells of {me}:{told}, which has sent {known} messages"
+        )
     return RolledBackError(
-        f"a peer has {told} messages of {me}, whose journal ends at {known}: it is older than it"
+        f"{sender} has {told} messages of {me}, whose journal ends at {known}: it is older than it"
         " should be. Go on under a new incarnation"
     )
 
@@ -30,13 +50,23 @@ def check_incarnation(incarnation: object) -> None:
 
 
 def check_message(
-    message: Message, known: Vector, me: str, checked: Callable[[str], object]
+    sender: str,
+    message: Message,
+    known: Vector,
+    me: str,
+    checked: Callable[[str], object],
+    *,
+    resumed: bool,
 ) -> None:
-    """Raise RemoteProtocolError if no member can have sent this, or RolledBackError if it knows more of us than we.
+    """Raise RemoteProtocolError if no member can have sent this; if it knows more of us than we, see `remembers_more`.
 
     `known` is the delivered vector; ids that are not in it are given to `checked`, which raises for wrong ones.
     """
     origin, counter = message.dot
+    if len(message.context) > 2 * len(known) + MOST_STRANGE:
+        raise RemoteProtocolError(
+            f"{message.dot} depends on {len(message.context):,} messages, in a group of {len(known):,}"
+        )
     if origin not in known:
         checked(origin)
     if not isinstance(counter, int) or counter < 1:
@@ -49,9 +79,44 @@ def check_message(
         if depended == origin and n >= counter:
             raise RemoteProtocolError(f"{message.dot} depends on {depended}:{n}, itself or later")
         if depended == me and n > known[me]:
-            raise rolled_back(me, n, known[me])
+            raise remembers_more(sender, me, n, known[me], resumed=resumed)
     if origin == me and counter > known[me]:
-        raise rolled_back(me, counter, known[me])
+        raise remembers_more(sender, me, counter, known[me], resumed=resumed)
+
+
+def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
+    """Raise ConfigurationError for a state of a group that is no point of a history: a contact may have made it up.
+
+    complete: all that is not stable has to be there.
+    """
+    vector = state.vector
+    members = {member.incarnation for member in state.members}
+    known = members | state.ended.keys()
+    named = {
+        "members, or ended ones": known - vector.keys(),
+        "members that have ended": members & state.ended.keys(),
+        "victims": state.evictions.keys() - members,
+        "victims by force": state.forced - state.evictions.keys(),
+        "swept ones": state.swept.keys() - state.ended.keys(),
+        "stable ones": {x for x, n in state.stable.items() if n > vector.get(x, -1)},
+        "maximal messages": {dot.origin for dot in state.context if not covers(vector, dot)},
+    }
+    if me not in known:
+        raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
+    last = dict(state.stable)
+    for message in state.unstable:
+        origin, counter = message.dot
+        if counter != last.get(origin, 0) + 1 or counter > vector.get(origin, 0):
+            named["messages"] = {str(message.dot)}
+            break
+        last[origin] = counter
+    if complete and (short := {x for x, n in vector.items() if last.get(x, 0) < n}):
+        named["unstable ones"] = short
+    for what, wrong in named.items():
+        if wrong:
+            raise ConfigurationError(
+                f"the state of the group that {me} was given is none: {what} that cannot be: {min(wrong):.80}"
+            )
 
 
 def weight_of(sender: str, digest: Digest) -> int:
@@ -62,7 +127,13 @@ def weight_of(sender: str, digest: Digest) -> int:
 
 
 def check_digest(
-    peer: Peer, digest: Digest, known: Vector, stable: Vector, members: Members
+    peer: Peer,
+    digest: Digest,
+    known: Vector,
+    stable: Vector,
+    members: Members,
+    *,
+    resumed: bool,
 ) -> int:
     """Raise what fits if no member can have sent this; the sum of its counters otherwise.
 
@@ -80,7 +151,7 @@ def check_digest(
                     raise superseded(me, incarnation)
     own = vector.get(me, 0)
     if own > known[me]:
-        raise rolled_back(me, own, known[me])
+        raise remembers_more(peer.incarnation, me, own, known[me], resumed=resumed)
     if not peer.met and any(stable.values()) and not dominates(vector, stable):
         raise RemoteProtocolError(
             f"{peer.incarnation} came back without messages that its name had acknowledged, and"
@@ -89,7 +160,9 @@ def check_digest(
     return weight
 
 
-def check_group_digest(sender: str, digest: Digest, known: Vector, me: str) -> int:
+def check_group_digest(
+    sender: str, digest: Digest, known: Vector, me: str, *, resumed: bool
+) -> int:
     """The same where members come and go; the weight counts what the vector does not name any more."""
     weight = weight_of(sender, digest)
     if type(digest.dropped) is not int or digest.dropped < 0:
@@ -99,12 +172,37 @@ def check_group_digest(sender: str, digest: Digest, known: Vector, me: str) -> i
             f"messages of {sender} leave before they are durable: groups whose members come and go need "
             "Durability.IMMEDIATE"
         )
-    for incarnation in (*(digest.vector.keys() - known.keys()), *digest.ended):
-        check_incarnation(incarnation)
+    strange = digest.vector.keys() - known.keys()
+    if strange or digest.ended:
+        _check_strange(sender, digest, strange, known)
     for incarnation, cut in digest.ended.items():
         if cut is not None and (type(cut) is not int or cut < 0):
             raise RemoteProtocolError(f"{sender} sent a digest that ends {incarnation} at {cut!r}")
     own = digest.vector.get(me, 0)
     if own > known[me]:
-        raise rolled_back(me, own, known[me])
+        raise remembers_more(sender, me, own, known[me], resumed=resumed)
     return weight + digest.dropped
+
+
+def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector) -> None:
+    """Whether so many ids that are not known here can be: their joins are on the way, or they are forgotten here."""
+    named = strange | (digest.ended.keys() - known.keys())
+    most = len(known) + MOST_STRANGE
+    if len(named) > most and len(named) - _on_their_way(digest.vector) > most:
+        raise RemoteProtocolError(
+            f"{sender} sent a digest with {len(named):,} ids that nobody can know, in a group of {len(known):,}"
+        )
+    for incarnation in (*strange, *digest.ended):
+        check_incarnation(incarnation)
+
+
+def _on_their_way(vector: Vector) -> int:
+    """How many ids of a vector were let in by messages that it covers, one each."""
+    counters = {base_of(origin): counter for origin, counter in vector.items()}
+    joins = {join for origin in vector if (join := _join_of(origin)) is not None}
+    return sum(counters.get(contact, 0) >= number for contact, number in joins)
+
+
+def _join_of(incarnation: str) -> tuple[str, int] | None:
+    check_incarnation(incarnation)
+    return joined_by(incarnation)

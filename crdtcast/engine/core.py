@@ -12,7 +12,8 @@ from itertools import chain, islice
 from operator import itemgetter, or_
 from typing import ClassVar
 
-from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.blames import Blame, Blames
+from crdtcast.engine.delivery import Inbox, Waiting
 from crdtcast.engine.interface import Measures
 from crdtcast.engine.measures import measure
 from crdtcast.engine.pasts import Past, Pasts
@@ -32,6 +33,7 @@ class Core:
     """The common part. Subclasses say who the peers are, what may be received, and what digests tell."""
 
     store_type: ClassVar[type[Store]] = Store
+    inbox_type: ClassVar[type[Inbox]] = Inbox
 
     def __init__(self, me: str) -> None:
         self.me = me
@@ -41,6 +43,11 @@ class Core:
         """Origin -> highest counter reported by `poll_stable`. To be read only."""
         self.repair_at_once = BATCH_MESSAGES
         """How many messages are sent again at once; less where nobody may wait for long."""
+        self.resumed = False
+        """Whether a former process of this incarnation may have sent more than is known here. Only then is a peer
+        believed that says so.
+        """
+        self.blames = Blames()
         self._peers: dict[str, Peer] = {}
         self._outbox: list[Transmit] = []
         self._tick = 0
@@ -50,7 +57,7 @@ class Core:
         self._store = self.store_type()
         self._pasts = Pasts(self._store, self.stable)
         self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
-        self._inbox = Inbox(self.vector)
+        self._inbox = self.inbox_type(self.vector)
         self._stability: Stability
         self._last_news: Vector | None = None
         self._spoke = False  # a message since the last tick has acknowledged all that was delivered
@@ -74,7 +81,7 @@ class Core:
             run = self._store.by_origin.get(origin)
             if run is not None and counter != run.last + 1:
                 raise ConfigurationError(f"the saved state lacks what comes before {message.dot}")
-            past, known = pasts.of(message.context, pasts.known(message.context), self.stable)
+            past, known = pasts.before(message, self.stable)
             pasts.record(
                 self._store.add(message, Tag(message.dot, message.context, past), 0), known
             )
@@ -207,37 +214,43 @@ class Core:
 
     # Receiving
 
-    def _receive_message(self, message: Message) -> None:
-        """Take a message from somebody who may send it. The caller turns a TypeError into a refusal."""
+    def _receive_message(self, sender: str, message: Message) -> bool:
+        """Take a message from somebody who may send it; whether it is kept. The caller turns a TypeError into a
+        refusal.
+        """
         origin, counter = message.dot
         known = self.vector
         delivered = known.get(origin)
         if delivered is not None:
             if 0 < counter <= delivered:
                 self._duplicates += 1
-                return
+                return False
             if counter == delivered + 1 and origin != self.me:
                 # The usual case: everything it depends on is delivered, which proves it well-formed, too.
                 context = message.context
+                covers = self._pasts.covers
                 try:
-                    covered = reduce(or_, map(self._pasts.covers.__getitem__, context), 0)
+                    # What its sender has sent before comes before it, whatever its context says.
+                    before = covers.get((origin, delivered), 0)  # type: ignore[call-overload]
+                    covered = reduce(or_, map(covers.__getitem__, context), before)
                 except (KeyError, TypeError):
                     get = known.get
-                    for depended, n in context:
-                        if not 0 < n <= get(depended, 0):
-                            break
-                    else:
-                        self._inbox.ready.append(message)
-                        return
+                    if len(context) <= len(known):
+                        for depended, n in context:
+                            if not 0 < n <= get(depended, 0):
+                                break
+                        else:
+                            self._inbox.ready.append(message)
+                            return True
                 else:
                     if covered:
                         self._seen = (message, covered)
                     self._inbox.ready.append(message)
-                    return
-        self._receive_early(message)
+                    return True
+        return self._receive_early(sender, message)
 
-    def _receive_early(self, message: Message) -> None:
-        """Check a message that is not deliverable yet, and let it wait."""
+    def _receive_early(self, sender: str, message: Message) -> bool:
+        """Check a message that is not deliverable yet, and let it wait, if there is room; whether it is kept."""
         raise NotImplementedError
 
     # Digests
@@ -374,9 +387,10 @@ class Core:
         self._vector_changed()
         stability, pasts = self._stability, self._pasts
         seen, known = self._seen
-        past, covered = pasts.of(
-            context, known if seen is message else pasts.known(context), stability.stable
-        )
+        if seen is message:
+            past, covered = pasts.of(context, known, stability.stable)
+        else:
+            past, covered = pasts.before(message, stability.stable)
         tag = Tag(dot, context, past)
         covers = pasts.record(self._store.add(message, tag, self._tick), covered)
         peer = self._peers.get(origin)
@@ -517,8 +531,21 @@ class Core:
         )
 
     def held_back_by(self) -> list[str]:
-        """Who has not acknowledged, as far as is known here, all that is unstable here."""
-        return self._stability.holders() if self._store.size else []
+        """Who has not acknowledged, as far as is known here, all that is unstable here; and those of whom more waits
+        here for what is missing than is kept.
+        """
+        holders = self._stability.holders() if self._store.size else []
+        return [*holders, *(who for who in self._inbox.crowded() if who not in holders)]
+
+    @property
+    def waiting(self) -> dict[str, Waiting]:
+        """What waits here for something that is missing, by origin."""
+        return self._inbox.waiting_by_origin()
+
+    @property
+    def blamed(self) -> dict[str, Blame]:
+        """Who has sent what cannot be, by incarnation id."""
+        return dict(self.blames.by_sender)
 
     @property
     def stored(self) -> tuple[int, int]:
@@ -542,4 +569,6 @@ class Core:
             asks=self._asks,
             held_digests=self._stability.held,
             purged=self._purged,
+            crowded_out=self._inbox.crowded_out,
+            pending_bytes=self._inbox.bytes,
         )

@@ -2,17 +2,39 @@
 
 No queue is scanned and no graph is walked: the delivery of a dot wakes those that wait under it, each of them is then
 ready or waits under its next missing dot. So a message is looked at once per dependency, at most.
+
+What waits is bounded, for each origin by itself: nobody can make what others have sent wait, or fill the memory. What
+is not kept comes again by repair when what it waits for is there.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import chain
+from typing import ClassVar, NamedTuple
 
 from crdtcast.messages import Message
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Vector
 
 MOST_BEHIND = 1000
 """Messages that are kept while one is refused. Further ones come again by repair, and would fill the memory."""
+
+_KEPT = 512
+_KEPT_OF_CONTEXT = 128
+"""Bytes in memory for a message whatever its payload, and for each dot of its context."""
+
+
+class Waiting(NamedTuple):
+    """How much of one origin waits."""
+
+    messages: int
+    bytes: int
+
+
+_NOTHING = Waiting(0, 0)
+
+
+def _size(message: Message) -> int:
+    return len(message.payload) + _KEPT + _KEPT_OF_CONTEXT * len(message.context)
 
 
 class Inbox:
@@ -22,7 +44,29 @@ class Inbox:
     the next one; a second copy of it is noticed by `take`.
     """
 
-    __slots__ = ("_pending", "_vector", "duplicates", "ready", "refused", "waiting")
+    most_waiting: ClassVar[int] = 16_384
+    """Messages of one origin that wait at a time. Those that have come one behind the other, without a gap, may be
+    more.
+    """
+    most_bytes: ClassVar[int] = 64 * 2**20
+    """Of one origin, so many bytes wait at a time: payloads, and what is kept of each message beside. One message waits
+    however long it is.
+    """
+
+    __slots__ = (
+        "_accounts",
+        "_crowded",
+        "_of",
+        "_pending",
+        "_through",
+        "_vector",
+        "bytes",
+        "crowded_out",
+        "duplicates",
+        "ready",
+        "refused",
+        "waiting",
+    )
 
     def __init__(self, vector: dict[str, int]) -> None:
         self._vector = vector
@@ -32,22 +76,79 @@ class Inbox:
         self.refused: dict[str, Message] = {}
         """Origin -> its next message, which is deliverable, and which this member's program cannot read."""
         self.duplicates = 0
+        self.bytes = 0
+        """Of what waits."""
+        self.crowded_out = 0
+        """Messages that were not kept, since too much of their origin waited."""
+        self._of: dict[str, Waiting] = {}
+        self._crowded: set[str] = set()
+        self._through: dict[str, int] = {}  # up to which all of an origin is here
+        # Who answers for a pending message of somebody that is not known here (yet): ids are soon made up.
+        self._accounts: dict[Dot, str] = {}
 
     @property
     def size(self) -> int:
         """How many messages are here."""
         return len(self.ready) + len(self._pending) + len(self.refused)
 
-    def add(self, message: Message) -> None:
-        """Take a message whose dot is not delivered yet."""
+    def add(self, message: Message, sender: str) -> bool:
+        """Take a message whose dot is not delivered yet, if there is room; whether it is here."""
         missing = self._missing(message)
         if missing is None:
             self.ready.append(message)
-        elif message.dot in self._pending:
+            return True
+        dot = message.dot
+        if dot in self._pending:
             self.duplicates += 1
-        elif not self.refused or len(self._pending) < MOST_BEHIND:
-            self._pending[message.dot] = message
-            self.waiting.setdefault(missing, []).append(message)
+            return False
+        if self.refused and len(self._pending) >= MOST_BEHIND:
+            return False
+        account = dot.origin if dot.origin in self._vector else sender
+        held, size = self._of.get(account, _NOTHING), _size(message)
+        follows = account == dot.origin and self._follows(message)
+        if held.messages and (
+            (held.messages >= self.most_waiting and not follows)
+            or held.bytes + size > self.most_bytes
+        ):
+            self.crowded_out += 1
+            self._crowded.add(account)
+            return False
+        if account != dot.origin:
+            self._accounts[dot] = account
+        elif follows:
+            self._through[account] = max(dot.counter, self._through.get(account, 0))
+        self._of[account] = Waiting(held.messages + 1, held.bytes + size)
+        self.bytes += size
+        self._pending[dot] = message
+        self.waiting.setdefault(missing, []).append(message)
+        return True
+
+    def _follows(self, message: Message) -> bool:
+        """Whether all that its origin has sent before is here: it may wait for the application alone."""
+        origin, counter = message.dot
+        # The next one may be ready, which is seen nowhere else.
+        return counter - 1 <= max(self._vector.get(origin, 0) + 1, self._through.get(origin, 0))
+
+    def _release(self, message: Message) -> None:
+        """It waits no more."""
+        del self._pending[message.dot]
+        account = self._accounts.pop(message.dot, message.dot.origin)
+        held, size = self._of[account], _size(message)
+        self.bytes -= size
+        if held.messages == 1:
+            del self._of[account]
+            self._through.pop(account, None)
+            self._crowded.discard(account)
+        else:
+            self._of[account] = Waiting(held.messages - 1, held.bytes - size)
+
+    def waiting_by_origin(self) -> dict[str, Waiting]:
+        """How much waits, by origin; what is of nobody known here counts for its sender."""
+        return dict(self._of)
+
+    def crowded(self) -> list[str]:
+        """Those of whom more has come than is kept."""
+        return sorted(self._crowded)
 
     def _missing(self, message: Message) -> Dot | None:
         vector = self._vector
@@ -82,7 +183,7 @@ class Inbox:
         for message in self.waiting.pop(dot, ()):
             missing = self._missing(message)
             if missing is None:
-                del self._pending[message.dot]
+                self._release(message)
                 self.ready.append(message)
             else:
                 self.waiting.setdefault(missing, []).append(message)
@@ -104,14 +205,34 @@ class Inbox:
 
     def purge(self, origin: str, above: int = 0) -> int:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
-        doomed = {
-            m.dot for m in self.messages() if m.dot.origin == origin and m.dot.counter > above
-        }
+        return self._purge(
+            {m.dot for m in self.messages() if m.dot.origin == origin and m.dot.counter > above}
+        )
+
+    def purge_all(self, origins: Container[str], above: Vector) -> int:
+        """Drop everything of these origins beyond such counters; by one look at what is here."""
+        return self._purge(
+            {
+                m.dot
+                for m in self.messages()
+                if m.dot.origin in origins and m.dot.counter > above.get(m.dot.origin, 0)
+            }
+        )
+
+    def purge_handed_on_by(self, sender: str) -> int:
+        """Drop what this one has sent of those who are not known here, and perhaps never will be."""
+        if not self._accounts:
+            return 0
+        return self._purge({dot for dot, account in self._accounts.items() if account == sender})
+
+    def _purge(self, doomed: set[Dot]) -> int:
         if not doomed:
             return 0
         before = self.size
         self.ready = deque(m for m in self.ready if m.dot not in doomed)
-        self._pending = {dot: m for dot, m in self._pending.items() if dot not in doomed}
+        for dot in doomed & self._pending.keys():
+            self._release(self._pending[dot])
+            self._through.pop(dot.origin, None)
         self.refused = {o: m for o, m in self.refused.items() if m.dot not in doomed}
         for dot, waiting in list(self.waiting.items()):
             left = [m for m in waiting if m.dot not in doomed]

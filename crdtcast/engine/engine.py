@@ -53,6 +53,7 @@ class Engine(Core):
         self._members = Members(me, names)
         self._recovering = False
         self._superseded = 0
+        self.resumed = state is not None and state.vector.get(me, 0) == state.counter
         self._resume(state or EngineState())
         self._told = self.told_type(self.vector, self._members, durable)
         self._stability = self.stability_type(self.vector, self._members, self._peers, self.stable)
@@ -141,8 +142,7 @@ class Engine(Core):
 
     def _purge_ended(self) -> None:
         recovered = self._told.unnamed.get(self.me, {}) if self._recovering else {}
-        for origin in self._members.ended:
-            self._purged += self._inbox.purge(origin, recovered.get(origin, 0))
+        self._purged += self._inbox.purge_all(self._members.ended, recovered)
 
     def connected(self, peer: str) -> None:
         """A link with this incarnation is up: it is told our vector, and repaired as soon as it has told its own."""
@@ -172,33 +172,38 @@ class Engine(Core):
         What comes from an ended incarnation is ignored.
         """
         peer = self._peers.get(sender)
-        if peer is None:
-            self._receive_from_outside(sender, message)
-        elif type(message) is Message:
-            try:
-                self._receive_message(message)
-            except TypeError:
-                raise RemoteProtocolError(
-                    f"{sender} sent {message.dot}, which is ill-typed"
-                ) from None
-        elif type(message) is Digest:
-            self._receive_digest(peer, message)
-        else:
-            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+        try:
+            if peer is None:
+                self._receive_from_outside(sender, message)
+            elif type(message) is Message:
+                try:
+                    self._receive_message(sender, message)
+                except TypeError:
+                    raise RemoteProtocolError(f"{message.dot} is ill-typed") from None
+            elif type(message) is Digest:
+                self._receive_digest(peer, message)
+            else:
+                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
+        except RemoteProtocolError as error:
+            self.blames.refuse(sender, error)
 
     def _receive_from_outside(self, sender: str, message: Message | Digest) -> None:
         if name_of(sender) == self._members.name and sender < self.me and type(message) is Message:
-            self._recover(message)
+            self._recover(sender, message)
         elif self._is_ended(sender):
             self._stale += 1
         else:
             raise LocalProtocolError(f"{sender} is received from but was not introduced")
 
-    def _receive_early(self, message: Message) -> None:
-        check_message(message, self.vector, self.me, self._members.checked)
+    def _receive_early(self, sender: str, message: Message) -> bool:
+        self._check_message(sender, message)
         if message.dot.origin not in self.vector:
             self._meet(message.dot.origin)
-        self._inbox.add(message)
+        return self._inbox.add(message, sender)
+
+    def _check_message(self, sender: str, message: Message) -> None:
+        checked, resumed = self._members.checked, self.resumed
+        check_message(sender, message, self.vector, self.me, checked, resumed=resumed)
 
     def _meet(self, incarnation: str) -> None:
         """An incarnation is heard of through others."""
@@ -209,7 +214,7 @@ class Engine(Core):
             self.vector.setdefault(incarnation, 0)
             self._told.cache = None
 
-    def _recover(self, message: Message) -> None:
+    def _recover(self, sender: str, message: Message) -> None:
         """Take over what an ended incarnation of this name still had in memory, though not in its journal.
 
         Only before the first digest: those that follow must cover it (see `engine.told`), as nobody may count on
@@ -222,10 +227,10 @@ class Engine(Core):
         if self._digests_out or origin == self.me:
             self._stale += 1
             return
-        check_message(message, self.vector, self.me, self._members.checked)
+        self._check_message(sender, message)
         if origin not in self.vector:
             self._meet(origin)
-        self._inbox.add(message)
+        self._inbox.add(message, sender)
         self._recovering = True
         self._told.name_after(self.me, {origin: counter})
 
@@ -233,11 +238,18 @@ class Engine(Core):
 
     def _receive_digest(self, peer: Peer, digest: Digest) -> None:
         vector = digest.vector
-        weight = check_digest(peer, digest, self.vector, self._stability.stable, self._members)
+        weight = check_digest(
+            peer,
+            digest,
+            self.vector,
+            self._stability.stable,
+            self._members,
+            resumed=self.resumed,
+        )
         self._digests_in += 1
         if len(vector) != peer.known_width:
             for incarnation in self._unmet(vector):
-                self._meet(incarnation)
+                self._meet(incarnation)  # the newest first: what it has superseded is only noted
             if self._peers.get(peer.incarnation) is not peer:
                 # A newer incarnation of the sender's own name was among them: the sender has ended.
                 self._stale += 1
@@ -249,11 +261,15 @@ class Engine(Core):
 
     def _unmet(self, vector: Vector) -> list[str]:
         """Incarnations in it that are new here and matter: current ones, and ended ones that have sent."""
-        return [
-            incarnation
-            for incarnation, counter in vector.items()
-            if incarnation not in self.vector and (counter or self._members.is_newer(incarnation))
-        ]
+        return sorted(
+            (
+                incarnation
+                for incarnation, counter in vector.items()
+                if incarnation not in self.vector
+                and (counter or self._members.is_newer(incarnation))
+            ),
+            reverse=True,
+        )
 
     def _may_tell(self) -> bool:
         if self._recovering:

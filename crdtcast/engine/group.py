@@ -67,7 +67,9 @@ class GroupEngine(MembershipChanges):
         voters = set(witnesses)
         members = tuple(Member(founder, founder in voters, reads) for founder in everybody)
         vector = dict.fromkeys(everybody, 0)
-        return cls(me, GroupState(vector=vector, members=members, level=reads.lowest), reads)
+        engine = cls(me, GroupState(vector=vector, members=members, level=reads.lowest), reads)
+        engine.resumed = False
+        return engine
 
     # Who is in the group
 
@@ -225,6 +227,7 @@ class GroupEngine(MembershipChanges):
         self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:
+            check_copy(membership, self.vector, covered or {}, copied_from)
             return Admission(known, self.state())
         replaced = tuple(sorted({base_of(incarnation) for incarnation in replaces}))
         check_joiner(membership, base, replaced)
@@ -292,6 +295,21 @@ class GroupEngine(MembershipChanges):
         return super().send(payload, after=None if after is None else tuple(after))
 
     # Looking in
+
+    def held_back_by(self) -> list[str]:
+        """See `Core.held_back_by`; and those whose messages keep an eviction open: they depend on messages of the
+        victim that nobody has handed on.
+        """
+        holders = super().held_back_by()
+        short = {x for x, bound in self._vouching.bound.items() if self.vector[x] < bound}
+        if short:
+            waits_for = {
+                message.dot.origin
+                for message in self._inbox.messages()
+                if any(o in short and n > self.vector[o] for o, n in message.context)
+            }
+            holders += sorted(waits_for.difference(holders, short))
+        return holders
 
     @property
     def quiet(self) -> bool:

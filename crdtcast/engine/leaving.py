@@ -18,6 +18,9 @@ SILENCE = 2 * BACKOFF_MAX
 TAKES_FOR = 20
 """Ticks after which a leaver takes no more messages, so that the others can catch up with it."""
 
+MOST_NAMED = 10_000
+"""Ids that are remembered of what others have told of members, and of each of them of the ended: soon made up."""
+
 Lacking: TypeAlias = Callable[[Vector], Collection[str]]
 """Of which origins more is delivered here than this vector covers."""
 
@@ -52,10 +55,13 @@ class Farewell:
             self._going_on[sender] = digest
         if sender in digest.ended or digest.kind is DigestKind.REPLY:
             self._complete[sender] = digest
-            self.named.update(digest.vector)
+            if len(self.named) < MOST_NAMED:
+                self.named.update(digest.vector)
         if self._me in digest.vector:
             self._named_at.setdefault(sender, digest.vector.get(sender, 0))
-        self._told.setdefault(sender, set()).update(x for x in digest.ended if x != sender)
+        told = self._told.setdefault(sender, set())
+        if len(told) < MOST_NAMED:
+            told.update(x for x in digest.ended if x != sender)
 
     def is_known_to(self, sender: str) -> bool:
         """Whether it has named this incarnation as a member, or was let in by somebody who had before."""

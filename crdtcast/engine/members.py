@@ -30,7 +30,7 @@ class Members:
                 f"{me} starts in a group that has no {self.name}, only {', '.join(self.names)}"
             )
         self.current: dict[str, str] = {}
-        self.ended: list[str] = []
+        self.ended: dict[str, None] = {}
         self.changes = 0  # of `current`
 
     @property
@@ -59,10 +59,9 @@ class Members:
         self.current[name] = incarnation
         self.changes += 1
         if previous is not None:
-            self.ended.append(previous)
+            self.ended[previous] = None
         return previous
 
     def add_ended(self, incarnation: str) -> None:
         """Remember an incarnation that had ended before it was heard of."""
-        if incarnation not in self.ended:
-            self.ended.append(incarnation)
+        self.ended[incarnation] = None

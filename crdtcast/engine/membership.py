@@ -47,12 +47,13 @@ class Fate(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Member:
     """One member. witness: it votes, reports and stores, but holds no application state. reads: the format levels that
-    its program reads, as it said last.
+    its program reads, as it said last, in its message number `said_at` (0: with its join).
     """
 
     incarnation: str
     witness: bool = False
     reads: Span = PROGRAM
+    said_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,9 @@ class Membership:
             # No contact is itself unknown to a member; but for a leaver nobody waits before letting others in.
             return self.me not in self.ended
         cut = self.ended.get(contact)
-        return self._vector[contact] >= join[1] or (cut is not None and join[1] > cut.counter)
+        return self._vector.get(contact, 0) >= join[1] or (
+            cut is not None and join[1] > cut.counter
+        )
 
     def cut_of(self, incarnation: str) -> int | None:
         """How many messages of an ended incarnation count; None if it has not ended, or that is forgotten.
@@ -155,7 +158,8 @@ class Membership:
     def join(self, incarnation: str, join: Join) -> None:
         """It is a member. What its contact has reported on victims counts for it, too."""
         self.members[incarnation] = Member(incarnation, join.witness, join.reads)
-        self._by_base[join.base] = incarnation
+        # Two contacts that know nothing of each other may have let one base in; then all take the same one.
+        self._by_base[join.base] = min(incarnation, self._by_base.get(join.base, incarnation))
         for base in join.replaces:
             self.replaced[base] = incarnation
         contact = joined_by(incarnation)
@@ -165,11 +169,11 @@ class Membership:
             if reporter in reports:
                 reports[incarnation] = reports[reporter]
 
-    def reads(self, incarnation: str, span: Span) -> None:
-        """A member has announced the format levels that its program reads."""
-        member = self.members.get(incarnation)
+    def reads(self, dot: Dot, span: Span) -> None:
+        """A member has announced the format levels that its program reads, in this message."""
+        member = self.members.get(dot.origin)
         if member is not None:
-            self.members[incarnation] = replace(member, reads=span)
+            self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
 
     def end(self, incarnation: str, cut: Cut) -> None:
         """It is no member any more."""
@@ -184,7 +188,9 @@ class Membership:
         """Nothing of it is left, but for its tomb."""
         del self.ended[incarnation]
         del self.swept[incarnation]
-        del self._by_base[base_of(incarnation)]
+        base = base_of(incarnation)
+        if self._by_base.get(base) == incarnation:
+            del self._by_base[base]
         self.replaced = {
             base: successor
             for base, successor in self.replaced.items()

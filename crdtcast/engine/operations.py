@@ -13,7 +13,15 @@ import msgpack
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import base_of, valid_incarnation
+from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.tags import Vector
+
+MOST_REPLACED = 1000
+"""Of one join: a node names its earlier lives, and whom an operator declares lost."""
+MOST_ENDED = 65_536
+"""What one sweep or leave may list: as many as a vector has entries, at most."""
+MOST_COUNTER = 2**63 - 1
+MOST_LEVEL = 2**31 - 1
 
 
 class Kind(enum.IntEnum):
@@ -155,7 +163,7 @@ def decode(kind: int, payload: bytes) -> Operation | None:
     if read is None:
         return None
     try:
-        return read(*msgpack.unpackb(payload))
+        return read(*unpacked_within(payload, MOST_ENDED + 8))
     except RemoteProtocolError:
         raise
     except Exception as error:  # msgpack raises many kinds, and so do wrong shapes
@@ -166,7 +174,7 @@ def decode(kind: int, payload: bytes) -> Operation | None:
 
 def _incarnation(text: Any) -> str:
     if not isinstance(text, str) or not valid_incarnation(text):
-        raise RemoteProtocolError(f"{text!r} in a membership operation is no incarnation id")
+        raise RemoteProtocolError(f"{text!r:.80} in a membership operation is no incarnation id")
     return text
 
 
@@ -177,19 +185,21 @@ def _base(text: Any) -> str:
 
 
 def _counter(number: Any) -> int:
-    if type(number) is not int or number < 0:
-        raise RemoteProtocolError(f"{number!r} in a membership operation is no counter")
+    if type(number) is not int or not 0 <= number <= MOST_COUNTER:
+        raise RemoteProtocolError(f"{number!r:.80} in a membership operation is no counter")
     return number
 
 
 def _join(base: Any, replaces: Any, witness: Any, vector: Any, reads: Any) -> Join:
+    if len(replaces) > MOST_REPLACED:
+        raise RemoteProtocolError(f"{base!r:.80} would replace {len(replaces):,} incarnations")
     known = {_incarnation(origin): _counter(counter) for origin, counter in vector.items()}
     return Join(_base(base), tuple(map(_base, replaces)), bool(witness), known, read_span(*reads))
 
 
 def read_level(number: Any) -> int:
     """A format level that another program has written. Raises RemoteProtocolError for anything else."""
-    if type(number) is not int or number < 1:
+    if type(number) is not int or not 1 <= number <= MOST_LEVEL:
         raise RemoteProtocolError(f"invalid format level {number!r:.80}")
     return number
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress, islice
 
 from crdtcast.engine.store import Store, Stored
+from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector, merge_into
 
 SEGMENT = 16
@@ -235,6 +236,18 @@ class Pasts:
             found.append((bit, window[bit.bit_length() - 1].message.dot))
         return found
 
+    def closed(self, bits: int) -> int:
+        """Those of these bits that cover nothing beyond them but what is stable.
+
+        That is all of them where digests are honest. One that is not may have named a message without its past.
+        """
+        covers, known = self.covers, bits | self.stable
+        for bit, dot in self.places(bits):
+            if (covers[dot] or 0) & ~known:
+                bits ^= bit
+                known ^= bit
+        return bits
+
     def forget(self, origin: str) -> None:
         """An incarnation was dropped: everything of it is before whatever comes."""
         self._forgotten[origin] = self._delivered.pop(origin, 0)
@@ -322,6 +335,17 @@ class Pasts:
                 return None
             known |= bits
         return None if self.truncated and not known else known
+
+    def before(self, message: Message, stable: Vector) -> tuple[Past, int | None]:
+        """The past of a message that could be delivered now, and what of the window it knows (None: too little).
+
+        What its sender has sent before is in it, even if its context denies that.
+        """
+        origin, counter = message.dot
+        context = message.context
+        if counter > 1:
+            context = (*context, Dot(origin, counter - 1))
+        return self.of(context, self.known(context), stable)
 
     def of(
         self, context: tuple[Dot, ...], known: int | None, stable: Vector

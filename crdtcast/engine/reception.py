@@ -8,7 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from crdtcast.engine.checks import check_group_digest, check_incarnation, check_message
+from crdtcast.engine.checks import (
+    check_group_digest,
+    check_incarnation,
+    check_message,
+    check_state,
+)
+from crdtcast.engine.claims import Claims
 from crdtcast.engine.core import Core
 from crdtcast.engine.leaving import Farewell
 from crdtcast.engine.level import Levels, Span, check_program
@@ -17,10 +23,10 @@ from crdtcast.engine.operations import How, Kind, Raise, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.vouching import Vouching
-from crdtcast.exceptions import ConfigurationError, HandshakeError, RemoteProtocolError
-from crdtcast.incarnation import valid_incarnation
+from crdtcast.exceptions import HandshakeError, RemoteProtocolError
+from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit
-from crdtcast.tags import Vector
+from crdtcast.tags import Dot, Vector
 
 
 class Reception(Core):
@@ -30,6 +36,7 @@ class Reception(Core):
     membership_type: ClassVar[type[Membership]] = Membership
     vouching_type: ClassVar[type[Vouching]] = Vouching
     farewell_type: ClassVar[type[Farewell]] = Farewell
+    claims_type: ClassVar[type[Claims]] = Claims
 
     _stability: SweptRows
 
@@ -37,9 +44,8 @@ class Reception(Core):
         super().__init__(me)
         self._levels = Levels(reads, state.level, state.raised)
         self._check_program()
+        check_state(me, state)
         self._membership = self.membership_type(me, self.vector, state)
-        if not valid_incarnation(me) or me not in {*self._membership.members, *state.ended}:
-            raise ConfigurationError(f"{me!r} is no member of the group whose state was given")
         self._restore(state)
         self._dropped = state.dropped
         self._told: Vector | None = None
@@ -49,6 +55,10 @@ class Reception(Core):
         self._left = False
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
+        self.resumed = state.vector.get(me, 0) == state.counter
+        self._claims = self.claims_type(self._membership, self.vector)
+        self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
+        self._last_of: dict[str, int] = {}  # the number of somebody's leave that waits
         self._ghosts = self._frozen_ignored = 0
         for incarnation in self._membership.members:
             if incarnation != me:
@@ -129,20 +139,23 @@ class Reception(Core):
         """Take what the incarnation `sender` sent. Deliveries and notices then come from `poll` and `poll_stable`.
 
         Raises RemoteProtocolError for what no member may send, and RolledBackError if the peer remembers more of this
-        incarnation than it does itself; the state is unchanged then.
+        incarnation than it does itself, which may have lost something; the state is unchanged then, but for `blamed`.
         """
         if self._over:
             return
-        if type(message) is Message:
-            if self._listens_to(sender):
-                self._receive_checked(sender, message)
-        elif type(message) is Digest:
-            self._receive_digest(sender, message)
-        elif type(message) is Ended:
-            if message.incarnation == self.me:
-                self._receive_ended(sender, message.cut)
-        else:
-            raise RemoteProtocolError(f"{sender} sent {message!r}, neither message nor digest")
+        try:
+            if type(message) is Message:
+                if self._listens_to(sender):
+                    self._receive_checked(sender, message)
+            elif type(message) is Digest:
+                self._receive_digest(sender, message)
+            elif type(message) is Ended:
+                if message.incarnation == self.me:
+                    self._receive_ended(sender, message.cut)
+            else:
+                raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
+        except RemoteProtocolError as error:
+            self.blames.refuse(sender, error)
 
     def _listens_to(self, sender: str) -> bool:
         """Nothing is taken from a victim itself, nor from what has ended (but a leaver hands over what it has)."""
@@ -159,24 +172,63 @@ class Reception(Core):
 
     def _receive_checked(self, sender: str, message: Message) -> None:
         try:
+            if self._last_of and message.dot[1] > self._last_of.get(message.dot[0], message.dot[1]):
+                raise RemoteProtocolError(f"{message.dot} comes after the leave of its sender")
             if message.kind:
-                decode(message.kind, message.payload)
-            self._receive_message(message)
+                self._check_operation(sender, message)
+            kept = self._receive_message(sender, message)
         except TypeError:
             raise RemoteProtocolError(f"{sender} sent {message.dot}, which is ill-typed") from None
-        if self._vouching.bound:
-            self._vouching.consider([message])
+        if kept:
+            if message.kind:
+                self._from[message.dot] = sender
+                if message.kind == Kind.LEAVE and sender == message.dot.origin:
+                    self._last_of[message.dot.origin] = message.dot.counter
+            if self._vouching.bound:
+                self._vouching.consider([message])
 
-    def _receive_early(self, message: Message) -> None:
-        check_message(message, self.vector, self.me, check_incarnation)
+    def _check_operation(self, sender: str, message: Message) -> None:
+        """Refuse a membership operation that cannot be, as far as that can be told by now.
+
+        One that another member hands on is judged when it is delivered: that one may have taken it in good faith.
+        """
+        try:
+            operation = decode(message.kind, message.payload)
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{sender} sent {message.dot}: {error}") from error
+        if operation is None or sender != message.dot.origin:
+            return
+        vector = self.vector
+        origin, counter = message.dot
+        if vector.get(origin) != counter - 1:
+            return
+        if any(vector.get(depended, 0) < n for depended, n in message.context):
+            return
+        _, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
+        if wrong is not None and wrong.proven:
+            raise RemoteProtocolError(f"{sender} {wrong.text} (its message {counter:,})")
+
+    def _past_of(self, message: Message) -> Vector:
+        """The past of a message that could be delivered now."""
+        past, _ = self._pasts.before(message, self._stability.stable)
+        return past
+
+    def _receive_early(self, sender: str, message: Message) -> bool:
+        check_message(
+            sender, message, self.vector, self.me, check_incarnation, resumed=self.resumed
+        )
         origin = message.dot.origin
         if origin in self._membership.ended or self._membership.is_past(origin):
             self._stale += 1
-        else:
-            self._inbox.add(message)
+            return False
+        return self._inbox.add(message, sender)
 
     def _receive_ended(self, sender: str, cut: int | None) -> None:
         """Somebody has told that this incarnation has ended."""
+        if self._is_cut_off(sender):
+            self._stale += 1  # it knows nothing of what the group has decided
+            return
+        self._check_ended(sender, cut)
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
             self._disputed.add(sender)  # the operator decides
@@ -184,6 +236,43 @@ class Reception(Core):
             self._left = True
         else:
             self._become_evicted(cut)
+
+    def _check_ended(self, sender: str, cut: int | None) -> None:
+        """Whether this member may have been told so: by somebody whom it knows, with a cut that can be."""
+        if not self._may_be_a_member(sender):
+            raise RemoteProtocolError(
+                f"{sender}, which nobody here knows, says that {self.me} has ended"
+            )
+        if cut is None:
+            return
+        peer, sent = self._peers.get(sender), self.vector[self.me]
+        if peer is not None and cut < peer.acknowledged:
+            raise RemoteProtocolError(
+                f"{sender} says that {self.me} has ended at {cut:,}, and has acknowledged {peer.acknowledged:,} of it"
+            )
+        if cut > sent and not self.resumed:
+            raise RemoteProtocolError(
+                f"{sender} says that {self.me} has ended at {cut:,}, which has sent {sent:,}"
+            )
+
+    def _is_cut_off(self, sender: str) -> bool:
+        """Whether a majority has evicted it."""
+        membership = self._membership
+        cut = membership.ended.get(sender) or membership.tombs.get(sender)
+        return cut is not None and cut.how is How.EVICTED
+
+    def _may_be_a_member(self, sender: str) -> bool:
+        """Whether it is or was a member that is known here; or was let in by a message that is not delivered here, or
+        by somebody who was.
+        """
+        membership = self._membership
+        if sender in self.vector or sender in membership.tombs:
+            return True
+        join = joined_by(sender)
+        if join is None:
+            return False
+        contact = membership.incarnation(join[0])
+        return contact is None or self.vector[contact] < join[1]
 
     def _leave_counts(self, sender: str, cut: int | None) -> bool:
         """Whether the leave of this incarnation counts for the group of somebody that tells it its end.
@@ -198,7 +287,7 @@ class Reception(Core):
         return everybody_knows or self._farewell.is_known_to(sender)
 
     def _receive_digest(self, sender: str, digest: Digest) -> None:
-        weight = check_group_digest(sender, digest, self.vector, self.me)
+        weight = check_group_digest(sender, digest, self.vector, self.me, resumed=self.resumed)
         membership = self._membership
         peer = self._peers.get(sender)
         if peer is None:
@@ -280,7 +369,10 @@ class Reception(Core):
         if message.kind != Kind.RAISE:
             return True
         operation = decode(message.kind, message.payload)
-        return isinstance(operation, Raise) and operation.level <= self._levels.reads.highest
+        if not isinstance(operation, Raise) or operation.level <= self._levels.reads.highest:
+            return True
+        _, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
+        return wrong is not None  # it raises nothing
 
     # Waiting for acknowledgements of all that a leaver has
 

@@ -195,8 +195,8 @@ class Stability:
         self.entries += len(peers)
         left = pasts.full & ~pasts.stable
         left = reduce(and_, [peer.covers for peer in peers if peer.told is None], left)
-        if left:
-            left = self._told_by_all([p for p in peers if p.told is not None], left, pasts)
+        if left and (told := [peer for peer in peers if peer.told is not None]):
+            left = pasts.closed(self._told_by_all(told, left, pasts))
         if left and own is not self._vector and own != self._vector:
             left ^= _lost(own, pasts.places(left))
         if not left:

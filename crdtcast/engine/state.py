@@ -44,7 +44,8 @@ class EngineCounters:
     messages that were known already, `stale` packets of ended incarnations. `repairs` counts messages sent again,
     `digests_in` and `digests_out` digests, `asks` those of them that ask, and `held_digests` those that had to wait
     for messages sent before them (late adoption). `purged` counts undelivered messages of ended incarnations that
-    were dropped, to be taken again from a member that has delivered them.
+    were dropped, to be taken again from a member that has delivered them. `pending_bytes` is what waits, and
+    `crowded_out` counts messages that were not kept since too much of their origin waited already.
 
     Of a group whose members come and go: `joins` and `leaves` delivered here, `evictions` concluded here and those
     refused for want of a majority, `sweeps` delivered, `ghosts` (packets of ended incarnations that were told so),
@@ -65,6 +66,8 @@ class EngineCounters:
     asks: int
     held_digests: int
     purged: int
+    crowded_out: int = 0
+    pending_bytes: int = 0
     superseded: int = 0
     joins: int = 0
     leaves: int = 0

@@ -46,6 +46,10 @@ class Vouching:
         vouched for no longer: others may never have received them.
         """
         self._received[victim] = {}
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Somebody's messages do not count any more."""
         self._begin()
         received = [m for messages in self._received.values() for m in messages.values()]
         self.consider([*received, *self._undelivered()])
@@ -88,8 +92,8 @@ class Vouching:
         if counter <= old:
             return []
         self.bound[victim] = counter
-        received = self._received[victim]
-        return [received[n] for n in range(old + 1, counter + 1) if n in received]
+        # What was received, never the numbers in between: somebody has named them.
+        return [m for n, m in sorted(self._received[victim].items()) if old < n <= counter]
 
     def _pass_through(self, incarnation: str, counter: int) -> list[Message]:
         """What depends on a future member vouches for its join, and for what it depends on itself."""

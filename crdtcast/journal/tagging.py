@@ -45,7 +45,7 @@ class Tagging:
 
     def _delivered(self, message: Message) -> Tag:
         pasts = self._pasts
-        past, known = pasts.of(message.context, pasts.known(message.context), self._stable)
+        past, known = pasts.before(message, self._stable)
         tag = Tag(message.dot, message.context, past)
         pasts.record(self._store.add(message, tag, 0), known)
         if pasts.overfull:

@@ -82,6 +82,12 @@ def status(found: Answer) -> str:
         )
     for holder in found["held_back_by"]:
         lines.append(f"HOLDS BACK {holder['name']}: since {seconds(holder['since'])}")
+    for who in found["waiting"]:
+        lines.append(
+            f"WAITS {who['name']}: {who['messages']:,} messages, {size(who['bytes'])}, for what is missing"
+        )
+    for who in found["blamed"]:
+        lines.append(f"REFUSED {who['name']}: {who['times']:,} times, the last time: {who['text']}")
     lines += ["", links(found["links"])]
     if found["refused"]:
         refused = ", ".join(f"{reason} {n}" for reason, n in sorted(found["refused"].items()))

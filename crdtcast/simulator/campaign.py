@@ -15,6 +15,8 @@ from crdtcast.simulator.faults import Faults
 from crdtcast.simulator.group_mutants import MUTANTS as GROUP_MUTANTS
 from crdtcast.simulator.group_scheduler import GroupScheduler
 from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.hostile import HostileWorld
+from crdtcast.simulator.hostile_scheduler import HostileScheduler
 from crdtcast.simulator.logs import GroupLogs
 from crdtcast.simulator.mutants import MUTANTS
 from crdtcast.simulator.observer import Observer
@@ -50,8 +52,11 @@ def group_world(
     witnesses: tuple[str, ...],
     name: str | None,
     observer: Observer | None = None,
+    hostile: str | None = None,
 ) -> GroupWorld:
     """A group whose members come and go: the real one, or with the engine or the runtime that `name` breaks."""
+    if hostile is not None:
+        return HostileWorld(founders, hostile, group_engine_type(name), observer)
     if name in WORLD_MUTANTS:
         return WORLD_MUTANTS[name](founders, witnesses, observer=observer)
     return GroupWorld(founders, witnesses, group_engine_type(name), observer)
@@ -71,7 +76,9 @@ def run_schedule(schedule: Schedule, logs: Path | None = None) -> Outcome:
         world = World(schedule.members, schedule.durability, engine_type(schedule.engine))
         return _run(world, schedule, iter(schedule.actions))
     observer = None if logs is None else GroupLogs(logs)
-    group = group_world(schedule.members, schedule.witnesses, schedule.engine, observer)
+    group = group_world(
+        schedule.members, schedule.witnesses, schedule.engine, observer, schedule.hostile
+    )
     outcome = _run(group, schedule, iter(schedule.actions))
     if observer is not None:
         observer.close()
@@ -104,11 +111,23 @@ def run_group_seed(
     chance = random.Random(seed)
     founders, witnesses = campaign.found(chance, members)
     observer = None if logs is None else GroupLogs(logs)
-    world = group_world(founders, witnesses, engine, observer)
+    hostile = chance.choice(founders) if campaign.hostile else None
+    world = group_world(founders, witnesses, engine, observer, hostile)
     schedule = Schedule(
-        founders, Durability.IMMEDIATE, (), seed, engine, dynamic=True, witnesses=witnesses
+        founders,
+        Durability.IMMEDIATE,
+        (),
+        seed,
+        engine,
+        dynamic=True,
+        witnesses=witnesses,
+        hostile=hostile,
     )
-    scheduler = GroupScheduler(chance, world, campaign)
+    scheduler = (
+        HostileScheduler(chance, world, campaign)
+        if isinstance(world, HostileWorld)
+        else GroupScheduler(chance, world, campaign)
+    )
     outcome = _run(world, schedule, scheduler.actions())
     if observer is not None:
         observer.close()
@@ -124,7 +143,9 @@ def _run(
             taken.append(action)
             if not world.apply(action):
                 taken.pop()
-        if isinstance(world, GroupWorld):
+        if isinstance(world, HostileWorld):
+            world.judge()
+        elif isinstance(world, GroupWorld):
             drain_and_judge(world)
         else:
             world.drain()

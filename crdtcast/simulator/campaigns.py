@@ -25,8 +25,8 @@ class Campaign:
     witnesses: how many a part of the groups has. pairs: how many of the groups, of 1, are founded by two only, so that
         one that is evicted leaves no majority. calm: rounds in the middle of a run in which nothing goes wrong, so
         that the second half meets members that have just come back; and as many while a joiner fetches a copy, so that
-        what is sent meanwhile is stable before the copy is completed. happens: counters that each rise at least once in
-        ten runs.
+        what is sent meanwhile is stable before the copy is completed. hostile: whether one founder is. happens:
+        counters that each rise at least once in ten runs.
     """
 
     faults: Faults
@@ -34,6 +34,7 @@ class Campaign:
     witnesses: int = 0
     pairs: float = 0
     calm: int = 0
+    hostile: bool = False
     happens: tuple[str, ...] = ()
 
     def found(
@@ -153,6 +154,22 @@ CAMPAIGNS: dict[str, Campaign] = {
         limits=Limits(evictions=2),
         pairs=0.3,
         happens=("forced", "forced_cuts"),
+    ),
+    "hostile": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "join", "evict")),
+        limits=Limits(evictions=1, joins=2),
+        hostile=True,
+        happens=(
+            "lies",
+            "twisted",
+            "letters",
+            "letters_refused",
+            "refused_frames",
+            "undecodable",
+            "evictions",
+            "joined",
+            "restarts",
+        ),
     ),
 }
 

@@ -23,6 +23,7 @@ from crdtcast.simulator.campaign import Outcome, run_schedule
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.exhaustive import SCOPES, explore
 from crdtcast.simulator.faults import ALL, KINDS
+from crdtcast.simulator.operator_steps import OperatorSteps
 from crdtcast.simulator.plan import REAL_ENGINES, Plan, load_plan, parse_range
 from crdtcast.simulator.schedule import Schedule
 from crdtcast.simulator.shrink import shrink
@@ -35,16 +36,18 @@ SHRINKING = 600
 
 @dataclass(slots=True)
 class Tally:
-    """What the runs so far came to. `shown`: failures that were printed."""
+    """What the runs so far came to. `shown`: failures that were printed. `dynamic`: whether members came and went."""
 
     runs: int = 0
     failures: int = 0
     shown: int = 0
+    dynamic: bool = False
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, outcome: Outcome, directory: Path | None) -> None:
         """Count a run; print and write it if it failed."""
         self.runs += 1
+        self.dynamic |= outcome.schedule.dynamic
         self.counts.update(outcome.counts)
         if outcome.kind is None:
             return
@@ -56,12 +59,16 @@ class Tally:
     def close(self, as_json: bool) -> None:
         """The last line."""
         counts = {name: n for name, n in sorted(self.counts.items()) if n}
+        steps = OperatorSteps.of(self.counts)
         if as_json:
-            click.echo(json.dumps({"runs": self.runs, "failures": self.failures, **counts}))
+            totals = {"runs": self.runs, "failures": self.failures}
+            operators = steps.as_json() if self.dynamic else {}
+            click.echo(json.dumps({**totals, **operators, **counts}))
         else:
             if counts:
                 click.echo(", ".join(f"{name} {n}" for name, n in counts.items()))
-            click.echo(f"{self.runs} runs, {self.failures} failures")
+            operated = f"; {steps}" if self.dynamic else ""
+            click.echo(f"{self.runs} runs, {self.failures} failures{operated}")
         if self.failures:
             raise SystemExit(1)
 

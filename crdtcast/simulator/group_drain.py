@@ -13,6 +13,7 @@ from crdtcast.incarnation import base_of, name_of
 from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.operator_steps import FORCED, REPLACED
 
 if TYPE_CHECKING:
     from crdtcast.simulator.group_world import GroupWorld
@@ -260,9 +261,11 @@ class Drain:
                 # Let in by somebody who was cut off before that: a member in its own eyes only.
                 entering.stop(world, stranger)
                 world.counts["limbo"] += 1
+                world.counts[REPLACED] += 1
             if not strangers and living_victims:
                 entering.stop(world, living_victims[0])
                 world.counts["replaced_alive"] += 1
+                world.counts[REPLACED] += 1
             for machine in world.machines.values():
                 if self.wants_in(machine):  # not in the place of one that goes on after all
                     names = {m.me for m in contacts}
@@ -274,7 +277,7 @@ class Drain:
         sound = set() if self._forced else {m.me for m in active} - victims
         self._forced = True
         for other in sorted(first.running.members.keys() - sound - {first.me}):
-            world.apply(("force", first.name, other))
+            world.counts[FORCED] += world.apply(("force", first.name, other))
 
     # The end
 

@@ -12,6 +12,7 @@ from crdtcast.engine.operations import Cut, Join
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.simulator.trusting_engines import TRUSTING
 from crdtcast.tags import Dot, Vector
 
 
@@ -424,4 +425,5 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "any-program": AnyProgram,
     "follows-blindly": FollowsBlindly,
     "goes-back": GoesBack,
+    **TRUSTING,
 }

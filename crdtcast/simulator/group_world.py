@@ -22,6 +22,7 @@ Actions (machines by name; a name that is new is a machine outside of the group)
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import ClassVar
 
 from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
@@ -53,6 +54,12 @@ class GroupWorld:
 
     founders: names of the machines that found the group; those in `witnesses` as witnesses.
     """
+
+    drain_type: ClassVar[type[Drain]] = Drain
+    may_end: ClassVar[bool] = True
+    """Whether a group may have no member in the end that holds data."""
+    saves_to_the_end: ClassVar[bool] = False
+    """Whether a process may have to go back to its journal while the group settles."""
 
     def __init__(
         self,
@@ -109,7 +116,7 @@ class GroupWorld:
                 self.after(machine)
             return True
         if verb == "calm":
-            Drain(self).calm(int(arguments[0]))
+            self.drain_type(self).calm(int(arguments[0]))
             return True
         words = [str(argument) for argument in arguments]
         if verb in ("net", "dup", "drop"):
@@ -279,7 +286,7 @@ class GroupWorld:
     def _sync(self, machine: Machine) -> bool:
         if not machine.ghost:
             issued = self.ledger.synced(machine.name)
-            if not (self.settling and machine.commits):  # nobody crashes any more
+            if self.saves_to_the_end or not (self.settling and machine.commits):
                 machine.save(self.checker.position(machine.me), issued)
             self.observer.synced(machine)
         machine.hold(machine.running.take_outbox())
@@ -504,7 +511,9 @@ class GroupWorld:
 
 _OF_ONE = frozenset({"poll", "stable", "tick", "sync", "send", "reissue"})
 
-GAUGES = frozenset({"sent", "delivered", "stable", "pending", "unstable", "store_bytes"})
+GAUGES = frozenset(
+    {"sent", "delivered", "stable", "pending", "unstable", "store_bytes", "pending_bytes"}
+)
 
 
 def _totals(engine: GroupEngine) -> dict[str, int]:

@@ -19,7 +19,8 @@ FORMAT = 1
 class Schedule:
     """One run: the members' names, how their journals work, the actions, and which engine (None: the real one).
 
-    In a group whose members come and go (`dynamic`) the members are those that found it, some as witnesses.
+    In a group whose members come and go (`dynamic`) the members are those that found it, some as witnesses, and one of
+    them may be hostile.
     """
 
     members: tuple[str, ...]
@@ -29,6 +30,7 @@ class Schedule:
     engine: str | None = None
     dynamic: bool = False
     witnesses: tuple[str, ...] = ()
+    hostile: str | None = None
 
     def with_actions(self, actions: Sequence[Action]) -> "Schedule":
         """The same run with other actions."""
@@ -44,6 +46,7 @@ class Schedule:
             "durability": self.durability.value,
             "dynamic": self.dynamic,
             "witnesses": list(self.witnesses),
+            "hostile": self.hostile,
             "failure": failure,
         }
         lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
@@ -67,6 +70,7 @@ class Schedule:
                 engine=document["engine"],
                 dynamic=document.get("dynamic", False),
                 witnesses=tuple(document.get("witnesses", ())),
+                hostile=document.get("hostile"),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UnusableInputError(f"{path} is no schedule: {error}") from error

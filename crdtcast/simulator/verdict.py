@@ -21,19 +21,26 @@ SILENT_ROUNDS = 40
 
 def drain_and_judge(world: "GroupWorld") -> None:
     """Let everything settle, then judge. Raises Failure."""
-    drain = Drain(world)
+    drain = world.drain_type(world)
     drain.run()
     living = world.living()
+    _no_two_groups(living)
     if not any(m.active and not m.witness for m in living):
-        return  # the group has ended: nobody is left who could be asked
+        if world.may_end:
+            return  # nobody is left who could be asked
+        raise Failure("all-ended", "no member is left that holds data")
     _everybody_is_where_it_should_be(world, drain, living)
     _one_group(living)
     findings = world.checker.finish([m.me for m in living])
     if findings:
         raise Failure(findings[0].kind.value, _all(findings))
+    _one_past(living)
     _applications(world, living)
     _levels(living)
     _ghosts(world, drain)
+    living = world.living()
+    _everybody_is_where_it_should_be(world, drain, living)
+    _one_group(living)
     for machine in living:
         _shrunk(world, machine)
     _silence(world, drain)
@@ -68,6 +75,15 @@ def _everybody_is_where_it_should_be(
             raise Failure("reissue-stuck", f"{machine.me} still holds {machine.parked}")
 
 
+def _no_two_groups(living: list[Machine]) -> None:
+    """Whatever else is open: the network is whole, and an operator has done what operators do."""
+    active = [machine for machine in living if machine.active]
+    for place, machine in enumerate(active):
+        for other in active[place + 1 :]:
+            if machine.me not in other.running.members and other.me not in machine.running.members:
+                raise Failure("split", f"{machine.me} and {other.me} are members of two groups")
+
+
 def _one_group(living: list[Machine]) -> None:
     names = {m.me for m in living}
     for machine in living:
@@ -77,6 +93,15 @@ def _one_group(living: list[Machine]) -> None:
                 "split",
                 f"{machine.me}: strangers {sorted(members - names)}, missing {sorted(names - members)}",
             )
+
+
+def _one_past(living: list[Machine]) -> None:
+    """All have delivered the same."""
+    first = living[0]
+    for machine in living:
+        vector, other = first.running.vector, machine.running.vector
+        if vector != other:
+            raise Failure("vectors", f"{first.me} has {vector}, and {machine.me} {other}")
 
 
 def _applications(world: "GroupWorld", living: list[Machine]) -> None:

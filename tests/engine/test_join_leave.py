@@ -159,8 +159,12 @@ def test_a_ghost_that_dials_in_hundreds_of_changes_later_is_told_so() -> None:
     assert ghost is not None
     town.engines["a"].evict(ghost.me)
     town.run()
-    town.engines["a"].settle(ghost.me)
+    town.join("x", "a")
     town.run()
+    town.engines["x"].settle(ghost.me)
+    town.engines["x"].leave()
+    town.run()
+    town.take_down("x")
     town.join("n0", "a")
     for k in range(1, 450):
         town.run(12)

@@ -121,14 +121,29 @@ ROLLED_BACK = {
 
 
 @pytest.mark.parametrize("proof", ROLLED_BACK.values(), ids=ROLLED_BACK.keys())
-def test_a_peer_that_remembers_more_of_us_than_we_do_proves_a_rollback(proof):
+def test_a_peer_that_remembers_more_of_us_than_our_journal_proves_a_rollback(proof):
+    group = Group("abc")
+    group["a"].send(b"")
+    group.pump()
+    a = group.restart("a", group["a"].state(), same=True)
+    for other in "bc":
+        group.link("a", other)
+    before = everything(a)
+    with pytest.raises(RolledBackError, match="new incarnation"):
+        a.receive(incarnation("b"), proof)
+    assert everything(a) == before
+
+
+@pytest.mark.parametrize("claim", ROLLED_BACK.values(), ids=ROLLED_BACK.keys())
+def test_who_did_not_start_from_a_journal_believes_nobody_who_says_so(claim):
     group = Group("abc")
     group["a"].send(b"")
     group.pump()
     before = everything(group["a"])
-    with pytest.raises(RolledBackError, match="new incarnation"):
-        group["a"].receive(incarnation("b"), proof)
+    with pytest.raises(RemoteProtocolError, match=incarnation("b")):
+        group["a"].receive(incarnation("b"), claim)
     assert everything(group["a"]) == before
+    group.settle()
 
 
 def test_a_digest_that_names_our_successor_ends_us():
@@ -327,3 +342,14 @@ def test_memory_of_an_ended_life_is_not_taken_later():
     successor.receive(incarnation("a"), message("a", 1))
     assert not successor.has_deliverable()
     assert successor.counters().stale == 1
+
+
+def test_very_many_lives_that_somebody_makes_up_are_met_in_one_go():
+    """In a digest, and the newest in the name of another member: it counts; the others are only noted."""
+    group = Group("abc")
+    group.pump()
+    a = group["a"]
+    lives = {incarnation("c", life): 1 for life in range(2, 20_000)}
+    a.receive(incarnation("b"), Digest(DigestKind.NEWS, {**a.vector, **lives}))
+    assert a.members["c"] == incarnation("c", 19_999)
+    assert a.counters().superseded == 1

@@ -4,8 +4,10 @@ import logging
 
 import pytest
 
+from crdtcast.engine import Span
 from crdtcast.engine.operations import Raise, encode
 from crdtcast.exceptions import LocalProtocolError, OutdatedError
+from crdtcast.tags import Dot
 from tests.node.group_support import world
 from tests.node.network import eventually, simulated
 
@@ -21,6 +23,8 @@ async def test_outdated_node_takes_no_writes_and_says_so_once(
         with pytest.raises(LocalProtocolError, match="not all members read it"):
             a.raise_level(2)
         kind, payload = encode(Raise(2))
+        for engine in (a.engine, b.engine):  # as b's program said when it was a later one
+            engine._membership.reads(Dot(b.engine.me, 0), Span(1, 2))
         a.engine._send(payload, kind)  # a later program had asked for it while b went back
         a.channel.after()
         await eventually(lambda: b.engine.outdated == 2)

@@ -1,24 +1,27 @@
 """The form of a group's state on the wire: it comes back as it was, and nothing else gets through."""
 
+from dataclasses import fields, replace
+from typing import Any
+
 import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.engine import Cut, GroupState, How, Member
-from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.engine import Cut, GroupEngine, GroupState, How, Member
+from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.group_state import Entry, Happened, pack_entry, pack_state, unpack_entry, unpack_state
-from crdtcast.messages import Message
+from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot, Tag
 
 A, B, C = "a.0001", "b.0002+a.0001+1", "c.0003+b.0002+7"
 FULL = GroupState(
     counter=3,
-    vector={A: 3, B: 9},
+    vector={A: 3, B: 9, C: 4},
     context=(Dot(A, 3), Dot(B, 9)),
-    stable={A: 2},
+    stable={A: 2, B: 8, C: 4},
     unstable=(Message(Dot(A, 3), (Dot(B, 8),), b"payload"), Message(Dot(B, 9), (), b"op", kind=3)),
-    members=(Member(A), Member(B, witness=True)),
+    members=(Member(A), Member(B, witness=True, said_at=5)),
     replaced={"c.0003": B},
     ended={C: Cut(4, How.LEFT)},
     evictions={B: {A: 9}},
@@ -59,6 +62,79 @@ def test_a_state_with_something_else_in_it_is_refused_or_harmless(at: int, value
     except RemoteProtocolError:
         return
     assert unpack_state(msgpack.unpackb(msgpack.packb(pack_state(state)))) == state
+
+
+WRONG = {
+    "a member of whom nothing is known": {"members": (Member(A), Member(B), Member("e.1"))},
+    "a member that has ended": {"ended": {A: Cut(3, How.EVICTED), C: Cut(4, How.LEFT)}},
+    "the end of nobody": {"ended": {C: Cut(4, How.LEFT), "e.1": Cut(4, How.LEFT)}},
+    "a victim that is no member": {"evictions": {C: {A: 4}}},
+    "force against nobody": {"forced": frozenset({C})},
+    "a sweep of a member": {"swept": {A: Dot(A, 2)}},
+    "more stable than delivered": {"stable": {A: 4, B: 8, C: 4}},
+    "a context beyond": {"context": (Dot(A, 7),)},
+    "a message that is not delivered": {"unstable": (Message(Dot(A, 4), (), b""),)},
+    "a gap": {"stable": {A: 0, B: 8, C: 4}},
+    "nothing of the joiner": {"members": (Member(A),), "evictions": {}, "forced": frozenset()},
+}
+
+
+def test_an_admission_has_all_that_is_not_stable() -> None:
+    with pytest.raises(RemoteProtocolError, match="unstable"):
+        unpack_entry(pack_entry(Entry(B, A, replace(FULL, unstable=FULL.unstable[:1]), ())))
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_a_state_that_no_member_can_have_is_refused_before_an_engine_is_made(
+    wrong: dict[str, Any],
+) -> None:
+    state = replace(FULL, **wrong)
+    with pytest.raises(RemoteProtocolError, match="no admission"):
+        unpack_entry(pack_entry(Entry(B, A, state, ())))
+    with pytest.raises(ConfigurationError):
+        GroupEngine(B, state)
+
+
+parts = st.sampled_from([f.name for f in fields(GroupState) if f.name not in ("level", "raised")])
+ids = st.sampled_from([A, B, C, "e.1", f"e.1+{A}+9"])
+few = st.integers(0, 12)
+made_up: dict[str, st.SearchStrategy[Any]] = {
+    "counter": few,
+    "vector": st.dictionaries(ids, few),
+    "context": st.lists(st.builds(Dot, ids, few)).map(tuple),
+    "stable": st.dictionaries(ids, few),
+    "unstable": st.lists(
+        st.builds(Message, st.builds(Dot, ids, few), st.just(()), st.just(b""))
+    ).map(tuple),
+    "members": st.lists(st.builds(Member, ids, said_at=few)).map(tuple),
+    "replaced": st.dictionaries(ids, ids),
+    "ended": st.dictionaries(ids, st.builds(Cut, few, st.sampled_from(How))),
+    "evictions": st.dictionaries(ids, st.dictionaries(ids, few)),
+    "forced": st.frozensets(ids),
+    "swept": st.dictionaries(ids, st.builds(Dot, ids, few)),
+    "tombs": st.dictionaries(ids, st.builds(Cut, few, st.sampled_from(How))),
+    "dropped": few,
+}
+
+
+@given(st.data(), st.sets(parts, min_size=1, max_size=3))
+def test_whatever_a_contact_makes_up_is_refused_or_an_engine_that_runs(
+    data: st.DataObject, wrong: set[str]
+) -> None:
+    state = replace(FULL, **{part: data.draw(made_up[part]) for part in sorted(wrong)})
+    try:
+        entry = unpack_entry(pack_entry(Entry(B, A, state, ())))
+    except RemoteProtocolError:
+        return
+    engine = GroupEngine(B, entry.state)
+    for peer in (A, C):
+        engine.connected(peer)
+    for _ in range(12):
+        engine.tick()
+        engine.receive(A, Digest(DigestKind.ASK, {A: 3, B: 9}))
+        while engine.poll() or engine.poll_stable():
+            pass
+        engine.take_outbox()
 
 
 @given(st.binary(max_size=60) | anything.map(msgpack.packb))

@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from crdtcast.engine import Engine
+from crdtcast.engine import Engine, EngineState
 from crdtcast.node import Node, NodeOptions, running
 from crdtcast.tags import Dot
 from crdtcast.wire import FrameKind
@@ -327,7 +327,7 @@ async def test_a_peer_that_remembers_more_ends_the_incarnation() -> None:
         b.send(b"one")
         await eventually(lambda: len(a.delivered) == 1)
         # The same incarnation from a journal that has lost everything.
-        b.node.replace_engine(Engine(b.engine.me, b.names))
+        b.node.replace_engine(Engine(b.engine.me, b.names, state=EngineState()))
         await eventually(lambda: bool(rolled_back))
         await trio.sleep(60)
         assert len(rolled_back) == 1

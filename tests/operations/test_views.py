@@ -22,6 +22,7 @@ from crdtcast.peers import LinkStatus
 from crdtcast.service import top, views
 from crdtcast.service.views import seconds, size
 from crdtcast.status import (
+    BlameStatus,
     ComparisonStatus,
     FormatStatus,
     HolderStatus,
@@ -29,6 +30,7 @@ from crdtcast.status import (
     RepairStatus,
     Status,
     SuspectStatus,
+    WaitingStatus,
     as_json,
 )
 
@@ -43,6 +45,8 @@ STATUS = Status(
     members=(MemberStatus("eu", "eu.1", False, True, False, False, False, (1, 1)),),
     suspects=(SuspectStatus("us", 9.5, 1.0, 14.0),),
     held_back_by=(HolderStatus("us", "us.1", 13.0),),
+    waiting=(WaitingStatus("us", "us.1", 30, 31),),
+    blamed=(BlameStatus("us", "us.1", 32, "us.1 reports on itself"),),
     links={"us": LinkStatus("down", 2.0, "h:1", None, "gone", 10, 20, 0, 3, 4)},
     refused={"secret": 2},
     sent=5,
@@ -132,6 +136,8 @@ def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     assert "901 B on disk, 47 % of the most" in text and "journal path j" in text
     assert "DISPUTED" in text and "`crdtcast surrender`" in text
     assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
+    assert "WAITS us: 30 messages, 31 B, for what is missing" in text
+    assert "REFUSED us: 32 times, the last time: us.1 reports on itself" in text
 
 
 def test_members_without_comparison_or_level_have_no_such_metrics() -> None:

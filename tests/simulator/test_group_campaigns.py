@@ -13,7 +13,7 @@ from crdtcast.simulator.campaigns import CAMPAIGNS, campaign
 from tests.effort import seeds
 
 SEEDS = 50
-FEWER = {"copies": 20, "exodus": 20, "return": 30, "regions": 30}
+FEWER = {"copies": 20, "exodus": 20, "return": 30, "regions": 30, "hostile": 30}
 MEMBERS = range(3, 7)
 SCHEDULES = sorted((Path(__file__).parents[1] / "data" / "schedules").glob("*.json"))
 
@@ -35,6 +35,7 @@ def test_seeds(name: str):
         counts.update(outcome.counts)
     for counter in chosen.happens:
         assert counts[counter] >= len(tried) // 10, (counter, counts)
+    assert counts["void"] <= len(tried) // 10  # runs that are not judged
 
 
 @pytest.mark.parametrize("name", ["one-eviction", "two-evictions", "everything"])

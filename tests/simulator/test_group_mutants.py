@@ -50,6 +50,15 @@ CAUGHT = {
     "follows-blindly": ("levels", 11),
     "goes-back": ("levels", 23),
     "copies-to-any": ("levels", 57),
+    "trusts-cuts": ("hostile", 35),
+    "trusts-reports": ("hostile", 24),
+    "trusts-raises": ("hostile", 33),
+    "trusts-ends": ("hostile", 0),
+    "trusts-memories": ("hostile", 5),
+    "keeps-all": ("hostile", 34),
+    "counts-to-numbers": ("hostile", 82),
+    "lets-errors-through": ("hostile", 1),
+    "blames-nobody": ("hostile", 0),
 }
 
 # Rarer, or long: their runs stand still for a while.

@@ -10,12 +10,14 @@ import sys
 import pytest
 
 from crdtcast.engine.membership import Standing
+from crdtcast.engine.operations import Cut, How
 from crdtcast.simulator import Schedule, run_schedule, shrink
 from crdtcast.simulator.campaign import run_group_seed
 from crdtcast.simulator.campaigns import CAMPAIGNS
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.group_world import GroupWorld
 from crdtcast.simulator.member import Phase
+from crdtcast.simulator.operator_steps import OperatorSteps
 from crdtcast.simulator.verdict import drain_and_judge
 from tests.effort import seeds
 
@@ -479,3 +481,48 @@ def fingerprint(hash_seed: str) -> str:
 @pytest.mark.process
 def test_runs_do_not_depend_on_the_hash_seed():
     assert fingerprint("1") == fingerprint("4242")
+
+
+class TestOperators:
+    """Two groups at the end are a failure; the steps that an operator took to end up with one are counted."""
+
+    @staticmethod
+    def part(world, *others):
+        """a and b are without each other, and without these."""
+        world.apply(("cut", "a", "b"))
+        for mine, other in ("ab", "ba"):
+            engine = world.machines[mine].running
+            for name in (other, *others):
+                engine._membership.end(world.machines[name].me, Cut(0, How.FORCED))
+
+    @pytest.mark.parametrize("after", [1, 2], ids=["run", "ghosts"])
+    def test_two_groups_after_the_last_step_are_a_failure(self, monkeypatch, after):
+        world = GroupWorld(("a", "b"))
+        turns = itertools.count(1)
+
+        def settles_nothing(drain):
+            if next(turns) == after:
+                self.part(drain.world)
+
+        monkeypatch.setattr("crdtcast.simulator.group_drain.Drain.run", settles_nothing)
+        with pytest.raises(Failure, match=r"members of two groups|missing") as caught:
+            drain_and_judge(world)
+        assert caught.value.kind == "split"
+
+    def test_two_groups_of_which_nobody_holds_data_are_a_failure(self, monkeypatch):
+        world = GroupWorld(("a", "b", "c", "d"), ("a", "b"))
+        world.apply(("die", "c"))
+        world.apply(("die", "d"))
+        self.part(world, "c", "d")
+        monkeypatch.setattr("crdtcast.simulator.group_drain.Drain.run", lambda drain: None)
+        with pytest.raises(Failure, match=r"a.* and b.* are members of two groups"):
+            drain_and_judge(world)
+
+    def test_the_steps_that_an_operator_takes_in_the_end_are_counted(self):
+        one = play("ab", "evict a b")
+        assert OperatorSteps.of(one.counts) == (1, 0, 1)
+        two = play("ab", "evict a b / evict b a")
+        assert OperatorSteps.of(two.counts) == (2, 1, 0)
+        assert str(OperatorSteps.of(two.counts)).endswith("1 second steps (1 forced, 0 replaced)")
+        chosen = play("ab", "force a b")
+        assert OperatorSteps.of(chosen.counts).second == 0

@@ -17,7 +17,7 @@ SEEDS = {
     "eager-adoption": 11,
     "ended-forgotten": 142,
     "no-asking": 8,
-    "no-context": 1,
+    "no-context": 11,
     "no-repair": 0,
     "selfish-repair": 5,
     "tells-unsynced": 214,

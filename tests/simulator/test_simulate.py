@@ -27,6 +27,19 @@ def test_a_campaign_by_name():
     assert totals["stable"] > 0
 
 
+def test_what_operators_had_to_do_is_told():
+    arguments = ["--campaign", "one-eviction", "--seeds", "0:9"]
+    totals = last(simulate(*arguments, "--json"))
+    assert totals["evict_asked"] > 0
+    assert totals["second_steps"] == totals["second_forced"] + totals["second_replaced"] > 0
+    said = simulate(*arguments).stdout.splitlines()[-1]
+    assert said == (
+        f"10 runs, 0 failures; {totals['evict_asked']} evictions asked, {totals['second_steps']} second steps"
+        f" ({totals['second_forced']} forced, {totals['second_replaced']} replaced)"
+    )
+    assert "second_steps" not in last(simulate("--seeds", "0:1", "--json"))  # nobody to evict
+
+
 @pytest.mark.parametrize("engine", BASELINES)
 def test_a_published_engine(engine, tmp_path):
     plan = Plan(engine=engine)

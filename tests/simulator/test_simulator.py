@@ -16,6 +16,7 @@ from tests.effort import seeds
 from .traces import Trace, load, replay
 
 ALL = Faults.named(("loss", "duplicate", "reorder", "partition", "restart"))
+REORDER = Faults.named(("reorder",))
 
 
 @pytest.mark.parametrize("seed", seeds(6))
@@ -27,7 +28,8 @@ def test_the_actions_of_a_run_replay_it(seed):
 
 
 def test_a_failure_is_shrunk_to_what_matters_and_survives_a_file(tmp_path):
-    outcome = next(o for s in range(100) if (o := run_seed(s, 3, ALL, engine="no-context")).kind)
+    engine = "no-context"
+    outcome = next(o for s in range(100) if (o := run_seed(s, 3, REORDER, engine=engine)).kind)
     shrunk = shrink(outcome)
     assert shrunk.kind == outcome.kind
     assert len(shrunk.schedule.actions) < 12 < len(outcome.schedule.actions)
@@ -98,7 +100,7 @@ class TestCommandLine:
         assert last["delivered"] > 0
 
     def test_a_failure_is_shrunk_written_and_replayed(self, capsys, tmp_path):
-        arguments = ["--seeds", "0:9", "--faults", "reorder", "--engine", "no-context"]
+        arguments = ["--seeds", "10:19", "--faults", "reorder", "--engine", "no-context"]
         assert main([*arguments, "--write", str(tmp_path), "--json"]) == 1
         output = capsys.readouterr().out
         assert json.loads(output.splitlines()[-1])["failures"] > 0

@@ -1,0 +1,62 @@
+"""Who has said what cannot be: the sender's name and the newest reason, for log and status. Plain state.
+
+A refusal is raised where the sender's link is at hand (`receive`). What turns out later, when a message that had to
+wait is delivered, is noted here only; the runtime takes it from here, and closes the link with whoever it was.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
+
+from crdtcast.exceptions import RemoteProtocolError
+
+MOST_BLAMED = 1000
+"""Of so many members the newest blame is kept; more are only counted with the last one."""
+
+
+class Blame(NamedTuple):
+    """What was wrong with the last thing that was refused, and how much was refused in all."""
+
+    times: int
+    text: str
+
+
+class Blames:
+    """Of one engine. by_sender: incarnation id -> blame."""
+
+    __slots__ = ("_late", "by_sender")
+
+    def __init__(self) -> None:
+        self.by_sender: dict[str, Blame] = {}
+        self._late: dict[str, str] = {}
+
+    def note(self, sender: str, text: str) -> None:
+        """Something of this sender was refused."""
+        known = self.by_sender.pop(sender, None)
+        if len(self.by_sender) >= MOST_BLAMED:
+            del self.by_sender[next(iter(self.by_sender))]
+        self.by_sender[sender] = Blame(1 if known is None else known.times + 1, text)
+
+    def refuse(self, sender: str, error: RemoteProtocolError) -> NoReturn:
+        """Note what was wrong with something that is being received, and raise it with the sender's name in it."""
+        text = str(error)
+        if sender in text:
+            self.note(sender, text)
+            raise error
+        text = f"{sender} sent what cannot be: {text}"
+        self.note(sender, text)
+        raise RemoteProtocolError(text) from error
+
+    def note_late(self, sender: str, text: str) -> None:
+        """The same, while nothing of it is being received."""
+        self.note(sender, text)
+        self._late[sender] = text
+
+    @property
+    def is_late(self) -> bool:
+        """Whether `take_late` would return something."""
+        return bool(self._late)
+
+    def take_late(self) -> Mapping[str, str]:
+        """Whose links are to be closed, and why: what was noted late since the last call."""
+        late, self._late = self._late, {}
+        return late

@@ -1,0 +1,81 @@
+"""What a frame may be like by its kind: looked at before anything of it is built.
+
+A frame is short, or its kind says how long it may be, and how many lists and maps are in it. So a frame costs its
+receiver no more than a small multiple of its bytes, whatever it is made of.
+"""
+
+from typing import Any, NamedTuple
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.msgpack_limits import unpacked_within
+from crdtcast.sections import SECTION_BYTES
+from crdtcast.wire_groups import MAX_REPLACED, PART_BYTES
+from crdtcast.wire_questions import MAX_QUESTION, PIECE_BYTES
+from crdtcast.wire_values import MAX_IDENTIFIER, FrameKind
+
+SHORT = 8192
+"""Bytes of a body that any frame may have, and whose elements cost nothing worth a look."""
+_MARGIN = 256
+"""Bytes for what is beside the one long thing in a frame."""
+
+
+class Shape(NamedTuple):
+    """The most that a kind of frame may be: bytes of its body (None: what a frame may have), lists and maps."""
+
+    bytes: int | None = SHORT
+    containers: int = 4
+
+
+_SHAPES: dict[int, Shape] = {
+    FrameKind.MESSAGE: Shape(None, 1),
+    FrameKind.DIGEST: Shape(None, 3),
+    FrameKind.KNOWN: Shape(None, 2),
+    FrameKind.NAMED: Shape(None, 1),
+    FrameKind.SECTION: Shape(SECTION_BYTES + _MARGIN, 1),
+    FrameKind.ASK: Shape(MAX_QUESTION + _MARGIN, 1),
+    FrameKind.ANSWER: Shape(PIECE_BYTES + _MARGIN, 1),
+}
+_INSIDE: dict[int, Shape] = {
+    FrameKind.MESSAGE: _SHAPES[FrameKind.MESSAGE],
+    FrameKind.DIGEST: _SHAPES[FrameKind.DIGEST],
+    FrameKind.ASK: _SHAPES[FrameKind.ASK],
+    FrameKind.ANSWER: _SHAPES[FrameKind.ANSWER],
+    FrameKind.ADMIT: Shape(MAX_REPLACED * (MAX_IDENTIFIER + 3) + _MARGIN, 3),
+    FrameKind.PART: Shape(PART_BYTES + _MARGIN, 1),
+}
+"""Of what is inside a grouped frame."""
+_OTHER = Shape()
+
+
+def unpacked_frame(body: bytes, **options: Any) -> Any:
+    """What a long body says, if it has the shape of its kind. RemoteProtocolError if not; what msgpack raises."""
+    kind, shape = _shape_of(body)
+    if shape.bytes is not None and len(body) > shape.bytes:
+        raise RemoteProtocolError(
+            f"a frame of kind {kind} of {len(body):,} bytes, where {shape.bytes:,} are allowed"
+        )
+    return unpacked_within(body, shape.containers, **options)
+
+
+def _shape_of(body: bytes) -> tuple[int, Shape]:
+    first = body[0]
+    at = 1 if 0x90 <= first <= 0x9F else {0xDC: 3, 0xDD: 5}.get(first, 0)
+    if not at:
+        raise RemoteProtocolError("a frame's body is not a list that begins with a kind")
+    kind, at = _integer(body, at)
+    if kind == FrameKind.GROUPED:
+        _, at = _integer(body, at)
+        kind, _ = _integer(body, at)
+        return kind, _INSIDE.get(kind, _OTHER)
+    return kind, _SHAPES.get(kind, _OTHER)
+
+
+def _integer(body: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number that begins there, and where it ends."""
+    first = body[at]
+    if first < 0x80:
+        return first, at + 1
+    size = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}.get(first, 0)
+    if not size:
+        raise RemoteProtocolError("a frame whose kind is no number")
+    return int.from_bytes(body[at + 1 : at + 1 + size], "big"), at + 1 + size

@@ -1,0 +1,43 @@
+"""The oracle of a group with a hostile member, which is nobody's witness."""
+
+from collections.abc import Iterable
+
+from crdtcast.checker import Checker, Kind
+from crdtcast.tags import Dot, Tag
+
+
+class HonestChecker(Checker):
+    """Judges honest members in full. Of others' messages it knows only what honest members were given: they are taken
+    once, alike everywhere, before what comes after them, and become stable. A lie has no true past.
+    """
+
+    def delivered(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
+        """See `Checker`."""
+        if dot.origin in self._views:
+            super().delivered(member, dot, tag)
+            return
+        view = self._views[member]
+        if dot not in self._index:
+            self._index[dot] = len(self._dots)
+            self._dots.append(dot)
+            self._sender.append(dot.origin)
+            self._past.append(0)
+            self._past_vector.append({} if tag is None else dict(tag.past))
+        index = self._index[dot]
+        if view.known >> index & 1:
+            self._find(Kind.DUPLICATE, member, dot)
+            return
+        view.add(index, dot)
+
+    def stable(self, member: str, dot: Dot, members: Iterable[str] = ()) -> None:
+        """See `Checker`."""
+        if dot.origin in self._views:
+            super().stable(member, dot, members)
+            return
+        view, index = self._views[member], self._index.get(dot)
+        if index is None or not view.known >> index & 1:
+            self._find(Kind.STABLE_UNDELIVERED, member, dot)
+        elif view.stable >> index & 1:
+            self._find(Kind.STABLE_TWICE, member, dot)
+        else:
+            view.add_stable(index, dot)

@@ -1,0 +1,480 @@
+"""A simulated group with one hostile member: what it tells the others is mutated, and the others are judged.
+
+Its process is a real engine that takes part, so that it knows what there is to lie about; what it says besides comes
+from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides those of `group_world`:
+
+    issue X n        X sends a message of its own to everybody, with a mutated operation, payload or context
+    frame X Y n      X sends a made-up frame to Y: a digest, an end, a message of nobody, a joiner's request, …
+    twist X Y p n    packet p in flight from X to Y is changed: mutated if it is a digest, else said again later
+    flood X Y n      X sends very many frames to Y
+    letter X n       somebody outside is let in by X, and told lies: it must not fail otherwise than by a refusal
+
+n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
+grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
+were given different payloads under one dot of the hostile member, or a message in another member's name, in which it
+sends more after its leave, or makes all of them believe that they have ended: it is *void*. So it is if two have cut
+somebody off at different places, since what it sent behind a message that nobody can deliver vouched for more at one.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from crdtcast import wire
+from crdtcast.checker import Kind as Wrong
+from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.membership import Member
+from crdtcast.engine.operations import Evict, Join, Leave, decode
+from crdtcast.exceptions import (
+    ConfigurationError,
+    CrdtcastError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RolledBackError,
+)
+from crdtcast.group_state import Entry, pack_entry, unpack_entry
+from crdtcast.incarnation import joined_id
+from crdtcast.messages import Digest, Ended, Message
+from crdtcast.simulator import returning
+from crdtcast.simulator.engine_size import MOST_HELD, elements
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.group_world import GroupWorld
+from crdtcast.simulator.honest_checker import HonestChecker
+from crdtcast.simulator.hostile_drain import HostileDrain
+from crdtcast.simulator.lying_engine import LyingEngine
+from crdtcast.simulator.member import Machine, Phase
+from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.simulator.observer import Observer
+from crdtcast.simulator.schedule import Action
+from crdtcast.simulator.step_limit import limited
+from crdtcast.simulator.verdict import drain_and_judge
+from crdtcast.simulator.wires import Parcel
+from crdtcast.tags import Dot, Tag
+from crdtcast.wire_groups import Admit, Grouped
+
+VERBS = frozenset({"issue", "frame", "twist", "flood", "letter"})
+
+STRANGER = "stranger.00000000000010000"
+FLOOD = 2 * Inbox.most_bytes // 2**20
+"""Messages of a megabyte: twice of what is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """The body of a frame, as a hostile member sends it."""
+
+    body: bytes
+
+
+class HostileWorld(GroupWorld):
+    """A group one founder of which is hostile. engine_type is the honest members'."""
+
+    drain_type = HostileDrain
+    may_end = False
+    saves_to_the_end = True
+
+    def __init__(
+        self,
+        founders: tuple[str, ...],
+        hostile: str,
+        engine_type: type[GroupEngine] = GroupEngine,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(founders, (), engine_type, observer)
+        self.hostile = hostile
+        self.void = False
+        """Whether what no check can tell has happened: see the head of this file."""
+        self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
+        self._lied = False  # one message of its own, at least, may never be delivered
+        # Machine -> its last process that was started from a journal.
+        self._from_journal: dict[str, int] = {}
+        liar = self.liar
+        self.observer.stopped(liar, cleanly=True)
+        liar.ghost = True  # nothing of it is judged, nobody asks it to be let in
+        self.checker = HonestChecker(m.me for m in self.living())
+        self.disconnect_all(liar)
+        bases = [m.me for m in self.machines.values()]
+        liar.start(LyingEngine.found(liar.me, bases), liar.application)
+        self.connect_all(hostile)
+
+    @property
+    def liar(self) -> Machine:
+        """The hostile machine."""
+        return self.machines[self.hostile]
+
+    def is_honest(self, incarnation: str) -> bool:
+        """Whether an honest machine has ever been this incarnation."""
+        return incarnation in self.checker.members
+
+    # Actions
+
+    def apply(self, action: Action) -> bool:
+        """See `GroupWorld`; after a void message only what nothing excuses is a failure."""
+        if self.void:
+            self.checker.findings.clear()
+        try:
+            return super().apply(action)
+        except Failure as failure:
+            if self.excuses(failure):
+                self.checker.findings.clear()
+                return True
+            raise
+
+    def excuses(self, failure: Failure) -> bool:
+        """Whether a failure may come of what no check can tell."""
+        if failure.kind in _OF_A_CUT and self.counts["liar_vouched"] and self._cuts_differ():
+            self.become_void()
+        if failure.kind == "all-ended" and self.counts["believed_ends"]:
+            self.become_void()
+        return self.void and failure.kind in _OF_THE_ORACLE
+
+    def _cuts_differ(self) -> bool:
+        """Whether honest members have cut off somebody at different places."""
+        agreed: dict[str, int] = {}
+        living = self.living()
+        cuts = [cut for m in living for cut in (*m.running.ended.items(), *m.running.tombs.items())]
+        return any(agreed.setdefault(who, cut.counter) != cut.counter for who, cut in cuts)
+
+    def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
+        if verb in VERBS:
+            return self._lie(verb, arguments)
+        if arguments and arguments[0] == self.hostile and verb not in ("net", "dup", "drop"):
+            return self.of_the_liar(lambda: super(HostileWorld, self)._do(verb, arguments))
+        done = super()._do(verb, arguments)
+        if done and verb in ("crash", "revive"):
+            machine = self.machines[str(arguments[0])]
+            self._from_journal[machine.name] = machine.number
+        return done
+
+    def of_the_liar(self, act: Callable[[], object]) -> bool:
+        """What happens to a liar in its own process is its own affair."""
+        try:
+            return act() is not False
+        except Failure:
+            raise
+        except Exception:
+            if self.liar.up:
+                self.disconnect_all(self.liar)
+                self.liar.stop(Phase.LEFT)
+                self.counts["liar_failed"] += 1
+            return True
+
+    def _own(self, verb: str, machine: Machine, victim: str) -> bool:
+        if machine.ghost:
+            return super()._own(verb, machine, victim)
+        with limited(f"{verb} at {machine.me}"):
+            return super()._own(verb, machine, victim)
+
+    def _send(self, machine: Machine) -> bool:
+        if machine is not self.liar:
+            return super()._send(machine)
+        if not machine.active:
+            return False
+        self.counts["liar_vouched"] += self._lied
+        machine.running.send(b"from the liar:%d" % self.counts["liar_sent"])
+        self.counts["liar_sent"] += 1
+        return True
+
+    def after(self, machine: Machine) -> None:
+        """See `GroupWorld`. What turned out to be a lie when it was delivered closes the link, too."""
+        super().after(machine)
+        if machine.ghost:
+            return
+        if machine.running.outdated is not None:
+            raise Failure(
+                "outdated", f"{machine.running.outdated_text()}: nobody upgrades anything here"
+            )
+        for blamed, text in machine.running.blames.take_late().items():
+            if self.is_honest(blamed):
+                raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
+            if blamed == self.liar.me:
+                self._refused(machine, text)
+
+    def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
+        """Of others' operations an application notes that it has them: they mean nothing."""
+        if self.is_honest(tag.dot.origin):
+            super().deliver(machine, payload, tag)
+            return
+        name = f"~{tag.dot.origin}:{tag.dot.counter}".encode() + payload.hex().encode()
+        if not machine.application.apply(name, tag.dot):
+            machine.doubles.append(f"{name.decode()} at {machine.me}")
+
+    # What an honest member takes from the hostile one
+
+    def _packet(self, verb: str, sender: str, receiver: str, place: int) -> bool:
+        if receiver == self.hostile:
+            flight = self.wires.flights.get((sender, receiver), [])
+            if (
+                place < len(flight)
+                and isinstance(flight[place].content, Ended)
+                and not self.settling
+            ):
+                verb = "drop"  # it does not want to know
+            return self.of_the_liar(
+                lambda: super(HostileWorld, self)._packet(verb, sender, receiver, place)
+            )
+        if sender != self.hostile or verb == "drop":
+            return super()._packet(verb, sender, receiver, place)
+        parcel = self.wires.take(sender, receiver, place, keep=verb == "dup")
+        if parcel is None:
+            return False
+        self.counts["doubled"] += verb == "dup"
+        self.counts["reordered"] += verb == "net" and place > 0
+        machine = self.machines[receiver]
+        if parcel.process == machine.number and machine.up:
+            self._hear(machine, parcel)
+        return True
+
+    def _hear(self, machine: Machine, parcel: Parcel) -> None:
+        content = parcel.content
+        self.counts["heard"] += 1
+        try:
+            if isinstance(content, Bytes):
+                content = self._decoded(content.body)
+            if content is not None:
+                with limited(f"{machine.me} takes a {type(content).__name__}"):
+                    self._take(machine, parcel.sender, content)
+        except RemoteProtocolError as error:
+            self._refused(machine, str(error))
+        except RolledBackError:
+            # It may have lost something: it goes on as a new one, which sends again what it has.
+            if self._from_journal.get(machine.name) != machine.number:
+                raise
+            returning.torn(self, machine, 0)
+            self.counts["rolled_back"] += 1
+        if machine.up:
+            self.after(machine)
+            self._bounded(machine)
+
+    def _decoded(self, body: bytes) -> object:
+        """What is in the bytes; None if the codec refuses them, as the link does, which names the peer itself."""
+        try:
+            frame = wire.decode(body)
+        except RemoteProtocolError:
+            self.counts["undecodable"] += 1
+            return None
+        return frame.frame if isinstance(frame, Grouped) else None
+
+    def _take(self, machine: Machine, sender: str, content: Any) -> None:
+        engine = machine.running
+        if isinstance(content, Admit):
+            try:
+                engine.admit(
+                    content.base,
+                    replaces=content.replaces,
+                    witness=content.witness,
+                    reads=content.reads,
+                )
+                self.counts["strangers_let_in"] += 1
+                self.counts["replaced_by_liar"] += bool(content.replaces)
+            except (LocalProtocolError, RemoteProtocolError):
+                self.counts["not_admitted"] += 1
+        elif isinstance(content, Message | Digest | Ended):
+            if isinstance(content, Message):
+                self._note(content)
+            stopped = machine.stopped
+            engine.receive(sender, content)
+            believed = isinstance(content, Ended) and machine.stopped and not stopped
+            self.counts["believed_ends"] += believed
+
+    def _note(self, message: Message) -> None:
+        """Two variants of a message in its name, or a message in another's: what comes of that is not judged."""
+        if self.is_honest(message.dot.origin):
+            return
+        if self._heard.setdefault(message.dot, message) != message:
+            self.become_void()
+
+    def become_void(self) -> None:
+        """The rest of this run is not judged, but for crashes, hangs and memory."""
+        if not self.void:
+            self.void = True
+            self.counts["void"] += 1
+
+    def _refused(self, machine: Machine, text: str) -> None:
+        """The text says who is to blame, and the link with that one is closed."""
+        if self.liar.me not in text:
+            raise Failure("unnamed", f"{machine.me} refuses, and does not say whom: {text}")
+        self.counts["refused_frames"] += 1
+        self.disconnect(machine.name, self.hostile)
+
+    def _bounded(self, machine: Machine) -> None:
+        """What a member holds does not grow with what the hostile one sends."""
+        engine = machine.running
+        for origin, waiting in engine.waiting.items():
+            if waiting.bytes > Inbox.most_bytes + 2**21:
+                raise Failure("memory", f"{machine.me} keeps {waiting} of {origin}")
+        if self.counts["heard"] % 50 == 0:
+            held = elements(engine)
+            if held > MOST_HELD:
+                raise Failure("memory", f"{machine.me} holds {held:,} elements")
+
+    # What the hostile one says
+
+    def _lie(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
+        liar = self.machines.get(str(arguments[0]))
+        if liar is not self.liar or not liar.up:
+            return False
+        mutation = Mutation(random.Random(int(arguments[-1])), Lore.of(liar.running))
+        if verb == "issue":
+            return self.of_the_liar(lambda: self._issue(liar, mutation, int(arguments[-1])))
+        if verb == "letter":
+            return self._letter(liar, mutation)
+        receiver = self.machines.get(str(arguments[1]))
+        if receiver is None or receiver is liar or not receiver.up:
+            return False
+        if verb == "twist":
+            return self._twist(liar, receiver, int(arguments[2]), mutation, int(arguments[-1]))
+        if not self.wires.connected(liar.name, receiver.name):
+            return False
+        if verb == "flood":
+            return self._flood(liar, receiver, mutation)
+        if int(arguments[-1]) % 1500 == 0:
+            self.become_void()
+            self.counts["stolen"] += 1
+            self._say(liar, receiver, mutation.body(mutation.stolen()))
+        else:
+            self._say(liar, receiver, mutation.body(mutation.frame(receiver.me)))
+        return True
+
+    def _say(self, liar: Machine, receiver: Machine, body: bytes) -> None:
+        self.counts["lies"] += 1
+        self.wires.post(liar.name, receiver.name, Parcel(liar.me, receiver.number, Bytes(body)))
+
+    def _issue(self, liar: Machine, mutation: Mutation, seed: int) -> bool:
+        """A message to everybody, like any other but for what it says. Half of the evictions it means itself."""
+        engine = liar.running
+        assert isinstance(engine, LyingEngine)
+        if not liar.active:
+            return False
+        kind, payload = mutation.payload()
+        context = mutation.context() if seed % 4 == 0 else None
+        self._overrules(kind, payload)
+        self.counts["lies"] += 1
+        self.counts["liar_vouched"] += self._lied
+        self._lied = True
+        operation = None
+        with suppress(CrdtcastError):
+            operation = decode(kind, payload)
+        if seed % 2 and context is None and isinstance(operation, Evict):
+            with suppress(LocalProtocolError):
+                engine.evict(operation.incarnation, force=operation.force)
+        else:
+            engine.lie(kind, payload, context)
+            if isinstance(operation, Leave) and seed % 40:
+                engine.mean_the_leave()
+            elif isinstance(operation, Leave):
+                self.become_void()  # of what follows some may be known to one member, and nothing counts
+        self.after(liar)
+        return True
+
+    def _overrules(self, kind: int, payload: bytes) -> None:
+        """In the name of its operator it may part those who are honest: what is lost by force is not judged."""
+        try:
+            operation = decode(kind, payload)
+        except CrdtcastError:
+            return
+        self.counts["forced_by_liar"] += isinstance(operation, Evict) and operation.force
+        self.counts["replaced_by_liar"] += isinstance(operation, Join) and bool(operation.replaces)
+
+    def _twist(
+        self, liar: Machine, receiver: Machine, place: int, mutation: Mutation, seed: int
+    ) -> bool:
+        flight = self.wires.flights.get((liar.name, receiver.name), [])
+        if not 0 <= place < len(flight):
+            return False
+        parcel = flight[place]
+        content = parcel.content
+        self.counts["twisted"] += 1
+        if isinstance(content, Digest):
+            body = mutation.body(mutation.digest(content))
+            flight[place] = replace(parcel, content=Bytes(body))
+        elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 600 == 0:
+            flight[place] = replace(parcel, content=replace(content, payload=b"two faces"))
+        else:
+            flight.append(parcel)
+        return True
+
+    def _flood(self, liar: Machine, receiver: Machine, mutation: Mutation) -> bool:
+        """They are taken at once; what is held of them is counted."""
+        self.counts["floods"] += 1
+        for number in range(FLOOD):
+            parcel = Parcel(liar.me, receiver.number, mutation.big(number))
+            self._hear(receiver, parcel)
+            if not receiver.up or not self.wires.connected(liar.name, receiver.name):
+                break
+        return True
+
+    def _letter(self, liar: Machine, mutation: Mutation) -> bool:
+        """An admission that lies is refused, or makes an engine; neither fails otherwise."""
+        state = liar.running.state()
+        incarnation = joined_id(mutation.fake(), liar.me, max(state.counter, 1))
+        joined = replace(
+            state,
+            members=(*state.members, Member(incarnation)),
+            vector={**state.vector, incarnation: 0},
+        )
+        honest = Entry(incarnation, liar.me, joined, ())
+        self.counts["letters"] += 1
+        with limited("a joiner"):
+            try:
+                entry = unpack_entry(mutation.entry(honest) or pack_entry(honest))
+                engine = self.engine_type(entry.incarnation, entry.state)
+                for _ in range(3):
+                    engine.tick()
+                    while engine.poll() is not None:
+                        pass
+                    engine.poll_stable()
+                    engine.take_outbox()
+            except (RemoteProtocolError, ConfigurationError):
+                self.counts["letters_refused"] += 1
+        return True
+
+    # The end
+
+    @property
+    def by_word(self) -> bool:
+        """Whether an operator has overruled the members' majority, or somebody in an operator's name."""
+        forged = self.counts["forced_by_liar"] or self.counts["replaced_by_liar"]
+        return bool(forged) or super().by_word
+
+    def judge(self) -> None:
+        """Let everything settle, then judge. Raises Failure."""
+        if self.counts["forced_by_liar"]:
+            for issued in self.ledger.issued.values():
+                self.ledger.loose.update(issued)
+        try:
+            drain_and_judge(self)
+            self._hear_a_stranger()
+        except Failure as failure:
+            if not self.excuses(failure):
+                raise
+
+    def _hear_a_stranger(self) -> None:
+        """Nobody stops by the word of one that was never known."""
+        living = self.living()
+        if len(living) == 1:
+            return  # nobody is left who could say otherwise
+        for machine in living:
+            for cut in (None, 0):
+                with suppress(RemoteProtocolError):
+                    machine.running.receive(STRANGER, Ended(machine.me, cut))
+            if machine.stopped:
+                raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
+
+
+_OF_A_CUT = frozenset({"cut", "blamed", "RemoteProtocolError"})
+"""Kinds that come of different cuts of one victim."""
+_OF_THE_ORACLE = frozenset(
+    {
+        *(kind.value for kind in Wrong),
+        *("payload-loss", "payload-differs", "payload-ghost", "payload-twice", "removal", "split"),
+        *("join-stuck", "leave-hang", "evict-stuck", "return-stuck", "reissue-stuck", "disputed"),
+        *("unrest", "each-other", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
+        *("copy-differs", "restart", "all-ended", "vectors"),
+        *("RolledBackError", "RemoteProtocolError", "blamed"),
+    }
+)
+"""Kinds of failures that say something about what members agree on."""

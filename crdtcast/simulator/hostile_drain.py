@@ -1,0 +1,55 @@
+"""How a group with a hostile member settles: what its operators do."""
+
+from typing import TYPE_CHECKING
+
+from crdtcast.engine.membership import Standing
+from crdtcast.incarnation import base_of
+from crdtcast.simulator.group_drain import Drain
+from crdtcast.simulator.member import Machine
+from crdtcast.simulator.operator_steps import FORCED
+
+if TYPE_CHECKING:
+    from crdtcast.simulator.hostile import HostileWorld
+
+
+class HostileDrain(Drain):
+    """An operator who knows that the hostile member, and all whom no machine runs for, are to go."""
+
+    world: "HostileWorld"
+
+    def _bury(self, active: list[Machine]) -> None:
+        world = self.world
+        holders = [m for m in active if not m.witness]
+        known = [m for m in holders if m.me in m.running.established] or holders
+        first = next((m for m in known if m.me not in m.running.victims), known[0])
+        for member in self._strange(first):
+            if member not in first.running.victims:
+                world.apply(("evict", first.name, member))
+
+    def _take(self, machine: Machine) -> None:
+        if machine is not self.world.liar:
+            super()._take(machine)
+        else:
+            self.world.of_the_liar(lambda: super(HostileDrain, self)._take(machine))
+
+    def _strange(self, machine: Machine) -> list[str]:
+        """The members that are no honest machine which runs or is about to come back."""
+        world = self.world
+        honest = {m.me for m in world.living()}
+        back = {m.base for m in world.machines.values() if self.wants_in(m)}
+        members = sorted(machine.running.members)
+        return [x for x in members if x not in honest and base_of(x) not in back]
+
+    def _decide(self, active: list[Machine]) -> None:
+        """First those go by force who are no honest machine; if there are none, as in any run."""
+        victims = set().union(*(m.running.victims for m in active))
+        able = [m for m in active if m.me not in victims] or active
+        first = able[0]
+        due = first.running.victims - first.running.outline().forced
+        strange = [x for x in self._strange(first) if x in due]
+        disputed = any(m.running.standing is Standing.DISPUTED for m in active)
+        if disputed or not strange:
+            super()._decide(active)
+            return
+        for member in strange:
+            self.world.counts[FORCED] += self.world.apply(("force", first.name, member))

@@ -1,0 +1,76 @@
+"""Chooses the actions of a run with a hostile member: those of any run, and what the hostile one says besides."""
+
+import random
+from collections.abc import Iterator
+
+from crdtcast.simulator.campaigns import Campaign
+from crdtcast.simulator.group_scheduler import GroupScheduler
+from crdtcast.simulator.hostile import HostileWorld
+from crdtcast.simulator.schedule import Action
+
+SEEDS = 10**6
+"""Of mutations."""
+
+
+class HostileScheduler(GroupScheduler):
+    """The choices of one run. The honest machines are chosen for whatever they do in any run."""
+
+    world: HostileWorld
+
+    def __init__(self, chance: random.Random, world: HostileWorld, campaign: Campaign) -> None:
+        super().__init__(chance, world, campaign)
+        self._eager = chance.choice((15, 50, 150))
+        self._floods = chance.random() < 0.1
+        self._accused = False
+
+    def _options(self) -> dict[str, int]:
+        options = super()._options()
+        world = self.world
+        if not world.liar.up:
+            return options
+        flies = any(pair[0] == world.hostile for pair in world.wires.busy)
+        return options | {
+            "liar": 80,
+            "issue": self._eager // 3 + 1,
+            "frame": self._eager,
+            "twist": self._eager if flies else 0,
+            "letter": 2,
+            "flood": 2 if self._floods and not world.counts["floods"] else 0,
+            "accuse": 0 if self._accused else 1,
+        }
+
+    def _liar(self, verb: str) -> Iterator[Action]:
+        """It goes on as a member."""
+        own = self.chance.choices(("send", "poll", "stable", "tick", "sync"), (2, 6, 1, 3, 5))[0]
+        yield (own, self.world.hostile)
+
+    def _issue(self, verb: str) -> Iterator[Action]:
+        yield (verb, self.world.hostile, self._seed())
+
+    _letter = _issue
+
+    def _frame(self, verb: str) -> Iterator[Action]:
+        yield (verb, self.world.hostile, self._receiver(), self._seed())
+
+    _flood = _frame
+
+    def _twist(self, verb: str) -> Iterator[Action]:
+        world = self.world
+        pairs = [pair for pair in world.wires.busy if pair[0] == world.hostile]
+        if pairs:
+            pair = self.chance.choice(pairs)
+            place = self.chance.randrange(len(world.wires.flights[pair]))
+            yield (verb, *pair, place, self._seed())
+
+    def _accuse(self, verb: str) -> Iterator[Action]:
+        """An operator evicts it in the middle of the run; it goes on as if it had not heard of that."""
+        names = [m.name for m in self.world.living() if m.active]
+        if names:
+            self._accused = True
+            yield ("evict", self.chance.choice(names), self.world.hostile)
+
+    def _receiver(self) -> str:
+        return self.chance.choice([m.name for m in self.world.machines.values() if not m.ghost])
+
+    def _seed(self) -> int:
+        return self.chance.randrange(SEEDS)

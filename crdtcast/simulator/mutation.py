@@ -1,0 +1,364 @@
+"""What a hostile member says: structured mutations of every kind of frame, from a seed and what the member knows.
+
+Values are wrong in their meaning (numbers too big or small, names that nobody bears, kinds that do not fit) or in
+their shape (a field of another type, one too many, one too few). Everything goes through the codec of the wire, as
+bytes: what that cannot carry is not said.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgpack
+
+from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.level import Span
+from crdtcast.engine.operations import (
+    Cut,
+    Evict,
+    Frozen,
+    How,
+    Join,
+    Kind,
+    Leave,
+    Operation,
+    Raise,
+    Reads,
+    Settled,
+    Sweep,
+    encode,
+)
+from crdtcast.group_state import Entry, pack_entry
+from crdtcast.incarnation import base_of, new_incarnation
+from crdtcast.messages import Digest, DigestKind, Ended, Message
+from crdtcast.tags import Dot, Vector
+from crdtcast.wire_groups import Admit, Copy, Grouped, InGroup, grouped_fields
+
+T = TypeVar("T")
+
+HUGE = (2**31, 2**63 - 2, 2**63 - 1, 2**64 - 1, 10**18)
+JUNK: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    1.5,
+    "",
+    "nobody",
+    "a.1+",
+    b"\xff",
+    [],
+    {},
+    [[]],
+    2**64 - 1,
+)
+_LONG = bytes(2**20)
+FAKES = 5
+"""How many names a hostile member makes up in a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lore:
+    """What a hostile member knows: who there is and was, itself included, who is to go, and how much of each it has."""
+
+    me: str
+    vector: Vector
+    members: Sequence[str]
+    victims: Sequence[str]
+    ended: Mapping[str, Cut]
+
+    @classmethod
+    def of(cls, engine: GroupEngine) -> "Lore":
+        """What its engine knows at this instant."""
+        members, victims = sorted(engine.members), sorted(engine.victims)
+        return cls(engine.me, dict(engine.vector), members, victims, engine.ended)
+
+
+class Mutation:
+    """One lie, chosen by `chance` alone: the same seed and the same lore give the same lie."""
+
+    def __init__(self, chance: random.Random, lore: Lore) -> None:
+        self._chance = chance
+        self._lore = lore
+
+    # Names and numbers
+
+    def somebody(self) -> str:
+        """A member, the liar included, or one that has ended, was never there, or is still to come."""
+        lore, chance = self._lore, self._chance
+        if lore.victims and chance.random() < 0.3:
+            return chance.choice(lore.victims)
+        if chance.random() < 0.6:
+            return chance.choice(lore.members or [lore.me])
+        contact = chance.choice([*lore.members, lore.me])
+        at = chance.choice((1, lore.vector.get(contact, 0) or 1, lore.vector.get(contact, 0) + 3))
+        return chance.choice(
+            [*lore.ended, *lore.vector, self.fake(), f"{self.fake()}+{base_of(contact)}+{at}"]
+        )
+
+    def fake(self) -> str:
+        """The base of somebody who never was, sometimes under the name of one who is."""
+        lore, chance = self._lore, self._chance
+        name = "q" if chance.random() < 0.7 else chance.choice([*lore.members, lore.me])[0]
+        return new_incarnation(name, 2**20 + chance.randrange(FAKES), 0)
+
+    def number(self, about: int = 0) -> int:
+        """Near the truth, or far away."""
+        chance = self._chance
+        if chance.random() < 0.15:
+            return chance.choice(HUGE)
+        return max(chance.choice((0, 1, about - 1, about, about + 1, about + 2, 5000)), 0)
+
+    def count(self, who: str) -> int:
+        """How much there is of somebody, in truth or not."""
+        true = self._lore.vector.get(who, 0)
+        return true if self._chance.random() < 0.5 else self.number(true)
+
+    def vector(self) -> dict[str, int]:
+        """The liar's vector with some entries changed, left out or made up."""
+        chance, told = self._chance, dict(self._lore.vector)
+        for _ in range(chance.randrange(4)):
+            who = self.somebody()
+            if chance.random() < 0.3:
+                told.pop(who, None)
+            else:
+                told[who] = self.number(told.get(who, 0))
+        return told
+
+    def context(self) -> tuple[Dot, ...]:
+        """What a message may claim to depend on."""
+        chosen = [self.somebody() for _ in range(self._chance.randrange(3))]
+        return tuple(Dot(who, max(self.count(who), 1)) for who in chosen)
+
+    # Membership operations
+
+    def operation(self) -> Operation:
+        """Well-typed, of any kind."""
+        return self._chance.choice(self._operations())()
+
+    def _operations(self) -> list[Callable[[], Operation]]:
+        return [
+            self._join,
+            lambda: Leave(self._cuts(3)),
+            self._evict,
+            self._frozen,
+            self._frozen,
+            lambda: Sweep(self._cuts(3)),
+            lambda: Sweep(self._cuts(2)),
+            self._settled,
+            lambda: Raise(self._chance.choice((1, 1, 2, 1000, *HUGE))),
+            lambda: Reads(self._span()),
+        ]
+
+    def _join(self) -> Join:
+        some = [base_of(self.somebody()) for _ in range(self._chance.choice((0, 0, 0, 1, 2)))]
+        witness = self._chance.random() < 0.2
+        base = self.fake() if self._chance.random() < 0.8 else base_of(self.somebody())
+        return Join(base, tuple(some), witness, self.vector(), self._span())
+
+    def _evict(self) -> Evict:
+        return Evict(self.somebody(), self._chance.random() < 0.1)
+
+    def _frozen(self) -> Frozen:
+        who = self.somebody()
+        return Frozen(who, self.count(who))
+
+    def _settled(self) -> Settled:
+        who = self.somebody()
+        return Settled(who, self.count(who))
+
+    def _cuts(self, most: int) -> tuple[tuple[str, Cut], ...]:
+        named = [self.somebody() for _ in range(self._chance.randrange(most))]
+        return tuple((who, Cut(self.count(who), self._chance.choice(list(How)))) for who in named)
+
+    def _span(self) -> Span:
+        if self._chance.random() < 0.8:
+            return Span(1, 1)
+        lowest = self._chance.choice((1, 2, 1000))
+        return Span(lowest, lowest + self._chance.choice((0, 1, 10**6)))
+
+    def instead_of(self, operation: Operation) -> Operation:
+        """What is said in the place of an operation, half of the time: of its kind, with other numbers."""
+        if self._chance.random() < 0.5:
+            return operation
+        match operation:
+            case Frozen(who, counter):
+                return Frozen(who, self.number(counter))
+            case Sweep(ended):
+                return Sweep(self._changed(ended))
+            case Leave(ended):
+                return Leave(self._changed(ended))
+            case Settled(who, counter):
+                return Settled(who, self.number(counter))
+            case Join():
+                return replace(operation, vector=self.vector())
+            case _:
+                return operation
+
+    def _changed(self, ended: tuple[tuple[str, Cut], ...]) -> tuple[tuple[str, Cut], ...]:
+        return tuple((who, replace(cut, counter=self.number(cut.counter))) for who, cut in ended)
+
+    def payload(self) -> tuple[int, bytes]:
+        """The kind and the payload of a message: an operation, whole or damaged, of an unknown kind, or an
+        application's.
+        """
+        chance = self._chance
+        way = chance.random()
+        if way < 0.1:
+            return Kind.APPLICATION, b"lie:%d" % chance.randrange(1000)
+        if way < 0.15:
+            return chance.choice((9, 77, 255)), bytes(chance.randrange(40))
+        kind, packed = encode(self.operation())
+        if way < 0.8:
+            return kind, packed
+        if way < 0.9:
+            return chance.choice(list(Kind)), packed
+        return kind, self.damaged_bytes(packed)
+
+    # Frames
+
+    def digest(self, digest: Digest) -> Digest:
+        """A digest with something changed in it."""
+        chance = self._chance
+        ended = dict(digest.ended)
+        if chance.random() < 0.3:
+            who = self.somebody()
+            ended[who] = None if chance.random() < 0.3 else self.count(who)
+        dropped = digest.dropped if chance.random() < 0.8 else self.number(digest.dropped)
+        vector = self.vector()
+        if chance.random() < 0.05:
+            vector |= {new_incarnation("q", 2**21 + n, 0): n for n in range(300)}
+        return Digest(
+            chance.choice(list(DigestKind)), vector, ended, dropped, chance.random() < 0.97
+        )
+
+    def frame(self, receiver: str) -> InGroup:
+        """A made-up frame to one member, other than the liar's own next message."""
+        digest = Digest(DigestKind.NEWS, self._lore.vector)
+        makers: list[Callable[[], InGroup]] = [
+            lambda: self.digest(digest),
+            lambda: self.digest(digest),
+            lambda: self._more_than_all(receiver),
+            lambda: self._ended(receiver),
+            self._far,
+            self._nobodys,
+            self._admit,
+            Copy,
+        ]
+        return self._chance.choice(makers)()
+
+    def _more_than_all(self, receiver: str) -> Digest:
+        """Says to have more of its receiver than that one has sent."""
+        count = self._lore.vector.get(receiver, 0) + self._chance.choice((1, 3, 5000))
+        return Digest(DigestKind.NEWS, {**self._lore.vector, receiver: count})
+
+    def _ended(self, receiver: str) -> Ended:
+        who = receiver if self._chance.random() < 0.2 else self.somebody()
+        return Ended(who, None if self._chance.random() < 0.3 else self.count(who))
+
+    def far(self, ahead: int) -> Message:
+        """A message of the liar's own, far ahead: the same one whenever it is made, and one that it never sends."""
+        counter = self._lore.vector.get(self._lore.me, 0) // 1000 * 1000 + 10_000 + ahead
+        return Message(Dot(self._lore.me, counter), (), b"far %d" % counter)
+
+    def big(self, number: int) -> Message:
+        """One of many long messages of the liar's own, which do not come one behind the other."""
+        return Message(Dot(self._lore.me, 10**9 + 2 * number), (), _LONG)
+
+    def _far(self) -> Message:
+        return self.far(self._chance.choice((0, 1, 2, 2**31, 2**62)))
+
+    def _nobodys(self) -> Message:
+        """Of one that no member has let in, and that nobody can let in any more, or ever will."""
+        contact = self._chance.choice([*self._lore.members, self._lore.me])
+        at = self._chance.choice((10**6, 2**62))
+        origin = f"{new_incarnation('q', 2**22, 0)}+{base_of(contact)}+{at}"
+        return Message(Dot(origin, self._chance.choice((1, 2, 2**62))), (), b"nobody's")
+
+    def _admit(self) -> Admit:
+        replaces = [self.somebody() for _ in range(self._chance.choice((0, 0, 1)))]
+        return Admit(self.fake(), tuple(replaces), self._chance.random() < 0.2, self._span())
+
+    def stolen(self) -> Message:
+        """A message in the name of another member: nothing but that one's own word could tell."""
+        others = [who for who in self._lore.members if who != self._lore.me] or [self._lore.me]
+        origin = self._chance.choice(others)
+        return Message(Dot(origin, self._lore.vector.get(origin, 0) + 1), (), b"stolen")
+
+    def entry(self, entry: Entry) -> bytes:
+        """What a joiner gets of this contact."""
+        state = entry.state
+        changes: list[dict[str, Any]] = [
+            {},
+            {"counter": self.number(state.counter)},
+            {"vector": self.vector()},
+            {"stable": self.vector()},
+            {"context": self.context()},
+            {"members": state.members[1:]},
+            {"members": (*state.members, *state.members[:1])},
+            {"ended": {self.somebody(): Cut(self.number(), How.EVICTED)}},
+            {"tombs": {self.somebody(): Cut(self.number(), How.FORCED)}},
+            {"evictions": {self.somebody(): {self.somebody(): self.number()}}},
+            {"forced": frozenset({self.somebody()})},
+            {"swept": {self.somebody(): Dot(self.somebody(), max(self.number(), 1))}},
+            {"replaced": {base_of(self.somebody()): self.somebody()}},
+            {"dropped": self.number(state.dropped)},
+            {"level": self.number(state.level)},
+            {"unstable": state.unstable[1:]},
+            {"unstable": state.unstable[::-1]},
+        ]
+        told = replace(entry, state=replace(state, **self._chance.choice(changes)))
+        try:
+            packed = pack_entry(told)
+        except (ValueError, OverflowError):
+            return b""  # no number of msgpack
+        return packed if self._chance.random() < 0.7 else self.damaged_bytes(packed)
+
+    # Shapes
+
+    def body(self, frame: InGroup) -> bytes:
+        """The bytes of a frame, a part of them with a field of another shape. Empty for what the wire cannot carry."""
+        fields = grouped_fields(Grouped(1, frame))
+        if self._chance.random() < 0.15:
+            fields = self._damaged(fields)
+        try:
+            packed: bytes = msgpack.packb(fields)
+        except (ValueError, OverflowError, TypeError):
+            return b""
+        return packed
+
+    def damaged_bytes(self, packed: bytes) -> bytes:
+        """The same document with one value changed, or the same bytes with one changed, or cut off."""
+        chance = self._chance
+        if not packed or chance.random() < 0.3:
+            place = chance.randrange(len(packed) + 1)
+            return packed[:place] + bytes([chance.randrange(256)]) + packed[place + 1 :]
+        if chance.random() < 0.1:
+            return packed[: chance.randrange(len(packed))]
+        document = msgpack.unpackb(packed, strict_map_key=False)
+        try:
+            changed: bytes = msgpack.packb(self._damaged(document))
+        except (ValueError, OverflowError, TypeError):
+            return b"\xc1"
+        return changed
+
+    def _damaged(self, value: Any) -> Any:
+        """One place in a document is something else."""
+        chance = self._chance
+        if isinstance(value, list | tuple) and value and chance.random() < 0.8:
+            some = list(value)
+            place = chance.randrange(len(some))
+            way = chance.random()
+            if way < 0.1:
+                del some[place]
+            elif way < 0.2:
+                some.insert(place, chance.choice(JUNK))
+            else:
+                some[place] = self._damaged(some[place])
+            return some
+        if isinstance(value, dict) and value and chance.random() < 0.8:
+            key = chance.choice(list(value))
+            if chance.random() < 0.3:
+                return {**value, chance.choice(("", "nobody", 5)): value[key]}
+            return {**value, key: self._damaged(value[key])}
+        return chance.choice((*JUNK, *HUGE))

@@ -1,0 +1,48 @@
+"""A bound on the work of one call, in lines of the engine that it runs, so that a loop without end is found anywhere.
+
+The wall clock would find it on some machines, and other things as well.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import crdtcast.engine
+from crdtcast.simulator import trusting_engines
+from crdtcast.simulator.failure import Failure
+
+LINES = 100_000
+"""Of one call. An honest step of a small group runs some hundreds, seldom some thousands."""
+_WATCHED = (str(Path(crdtcast.engine.__file__).parent), trusting_engines.__file__)
+"""Files of engines; those of mutants, too."""
+
+
+class _TooLong(BaseException):
+    """Not an Exception, so that nothing on its way takes it for a refusal."""
+
+
+@contextmanager
+def limited(what: str, lines: int = LINES) -> Iterator[None]:
+    """Raises Failure, of the kind `hang`, in the middle of a call in which the engine runs more lines."""
+    left = lines
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if event == "call":
+            return count if frame.f_code.co_filename.startswith(_WATCHED) else None
+        left -= 1
+        if left < 0:
+            raise _TooLong(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}")
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        yield
+    except _TooLong as place:
+        raise Failure("hang", f"{what} runs {lines:,} lines, at {place} last") from None
+    finally:
+        sys.settrace(before)

@@ -1,0 +1,157 @@
+"""What waits for something that is missing is bounded, for each origin by itself, and named."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.operations import Evict, encode
+from crdtcast.incarnation import new_incarnation
+from crdtcast.messages import Message
+from crdtcast.spilling import SpillingEngine
+from crdtcast.tags import Dot
+from tests.engine.town import Town
+
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Small limits, so that they are reached soon."""
+    monkeypatch.setattr(Inbox, "most_waiting", 50)
+    return 50
+
+
+def test_many_far_dots_are_a_few_and_their_origin_is_named() -> None:
+    town = Town("abc")
+    a, c = town.engines["a"], town.engines["c"]
+    tracemalloc.start()
+    for n in range(20_000):
+        a.receive(c.me, Message(Dot(c.me, 10**9 + n), (), b"x" * 10))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 10 * MEGABYTE
+    counters = a.counters()
+    assert counters.pending == Inbox.most_waiting == a.waiting[c.me].messages
+    assert counters.crowded_out == 20_000 - Inbox.most_waiting
+    assert a.held_back_by() == [c.me]
+
+
+def test_large_messages_with_gaps_are_a_few() -> None:
+    town = Town("abc")
+    c = town.engines["c"]
+    a = SpillingEngine(town.id("a"), town.engines["a"].state())
+    payload = bytes(MEGABYTE)
+    for n in range(400):
+        a.receive(c.me, Message(Dot(c.me, 2 * n + 2), (), payload))
+    assert a.waiting[c.me].bytes <= Inbox.most_bytes
+    assert a.held_bytes == a.waiting[c.me].bytes  # it counts where the limits are
+    assert a.held_back_by() == [c.me]
+
+
+def test_one_message_waits_however_long_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inbox, "most_bytes", 1000)
+    town = Town("ab")
+    a, b = town.engines["a"], town.engines["b"]
+    a.receive(b.me, Message(Dot(b.me, 2), (), bytes(5000)))
+    a.receive(b.me, Message(Dot(b.me, 3), (), b"x"))
+    assert a.counters().pending == 1
+    a.receive(b.me, Message(Dot(b.me, 1), (), b"x"))
+    assert [a.poll() is not None for _ in range(3)] == [True, True, False]
+    assert a.waiting == {}
+
+
+@pytest.mark.usefixtures("few")
+def test_a_flood_takes_no_room_of_others() -> None:
+    town = Town("abc")
+    a, b, c = (town.engines[name] for name in "abc")
+    for n in range(200):
+        a.receive(c.me, Message(Dot(c.me, 10**6 + n), (), b"x"))
+    a.receive(b.me, Message(Dot(b.me, 2), (), b"x"))
+    assert a.waiting.keys() == {b.me, c.me}
+    assert a.held_back_by() == [c.me]
+
+
+@pytest.mark.usefixtures("few")
+def test_what_a_member_makes_up_counts_for_itself() -> None:
+    """Ids of members whose joins are to come: any number of them."""
+    town = Town("abc")
+    a, c = town.engines["a"], town.engines["c"]
+    for n in range(300):
+        guest = f"{new_incarnation('q', n, 0)}+{c.me}+{10**6 + n}"
+        a.receive(c.me, Message(Dot(guest, 2), (), b"x"))
+    assert a.waiting.keys() == {c.me}
+    assert a.counters().pending == 50
+
+
+@pytest.mark.usefixtures("few")
+def test_what_was_crowded_out_comes_again_by_repair() -> None:
+    town = Town("abc")
+    town.cut("a", "c")
+    for n in range(300):
+        town.send("a", b"a%d" % n)  # b has them all
+    town.run(3)
+    c = town.engines["c"]
+    later = [tag.dot for tag in town.send("a", *(b"more %d" % n for n in range(200)))]
+    for message in town.engines["a"].messages(later):
+        c.receive(town.id("b"), message)
+    assert c.counters().crowded_out == 150
+    assert c.held_back_by() == [town.id("a")]
+    town.heal()
+    town.run(80)
+    town.assert_one_group("a", "b", "c")
+    assert len(town.log["c"]) == 500
+
+
+@pytest.mark.usefixtures("few")
+def test_what_only_the_application_has_not_taken_yet_is_not_crowded_out() -> None:
+    town = Town("ab")
+    town.send("b", *(b"%d" % n for n in range(300)))
+    a, b = town.engines["a"], town.engines["b"]
+    for _, message in b.take_outbox():
+        a.receive(b.me, message)
+    assert a.counters().crowded_out == 0
+    assert sum(a.poll() is not None for _ in range(301)) == 300
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_said_to_be_of_a_victim_is_not_kept_twice() -> None:
+    town = Town("abcd")
+    a, b, c = (town.engines[name] for name in "abc")
+    kind, payload = encode(Evict(b.me, force=False))
+    a.receive(c.me, Message(Dot(c.me, 1), (), payload, kind))
+    assert a.poll() is not None
+    for n in range(200):
+        a.receive(c.me, Message(Dot(b.me, 1000 + n), (), b"x"))
+    assert sum(map(len, a._vouching._received.values())) == 50
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 3), st.integers(0, 2)), max_size=60),
+    st.sampled_from([3, 100]),
+)
+def test_accounts_are_right_whatever_comes_and_goes(
+    arrivals: list[tuple[int, int, int]], most: int
+) -> None:
+    """Messages with counters, a dependency, and the origin that they are of; then all that can be taken is."""
+    origins = ["a", "b", "q"]
+    vector = {"a": 0, "b": 0}
+    inbox = Inbox(vector)
+    before, Inbox.most_waiting = Inbox.most_waiting, most
+    try:
+        for counter, depends, which in arrivals:
+            context = (Dot("b", depends),) if depends else ()
+            inbox.add(Message(Dot(origins[which], counter), context, b"x"), "b")
+            taken = inbox.take() if counter % 3 == 0 else None
+            if taken is not None:
+                vector[taken.dot.origin] = taken.dot.counter
+                inbox.delivered(taken.dot)
+        inbox.purge("a", above=5)
+        accounts = inbox.waiting_by_origin().values()
+        assert sum(held.messages for held in accounts) == len(inbox._pending)
+        assert sum(held.bytes for held in accounts) == inbox.bytes
+        assert all(held.messages for held in accounts)
+    finally:
+        Inbox.most_waiting = before

@@ -1,0 +1,127 @@
+"""A member that sends what no member may send: its link ends, the others say who it was, and go on."""
+
+import logging
+
+import pytest
+import trio
+
+from crdtcast.engine.operations import Frozen, encode
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.status import as_json, status
+from crdtcast.tags import Dot
+from crdtcast.wire_groups import MAX_KNOWN, Here, Known
+from tests.node.group_support import World, world
+from tests.node.network import eventually, simulated
+
+
+async def talking(group: World) -> None:
+    for host in group.hosts.values():
+        await host.up.wait_established()
+        host.up.tcbroadcast(host.name.encode())
+    for host in group.hosts.values():
+        await host.ledger.has(b"a", b"b", b"c")
+        await host.ledger.settled()
+
+
+async def assert_only_its_link_ends(group: World) -> None:
+    a, b = group.hosts["a"], group.hosts["b"]
+    await eventually(lambda: bool(status(a.up.channel).blamed))
+    (blame,) = as_json(status(a.up.channel))["blamed"]
+    assert blame["name"] == "c" and blame["times"] >= 1
+    assert blame["incarnation"] in blame["text"]
+    a.up.tcbroadcast(b"still here")
+    await b.ledger.has(b"still here")
+    assert "b" in a.node.links().up
+    assert not status(b.up.channel).blamed
+
+
+@simulated
+async def test_what_cannot_be_ends_the_link_of_its_sender_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].up, group.hosts["c"].up
+        before = a.channel.shared.links().up["c"]
+        c.channel.send_to(["a"], Digest(DigestKind.NEWS, {a.incarnation: 99}))
+        await eventually(lambda: before.closed is not None)
+        assert before.objection and "tells of" in str(before.closed)
+        await assert_only_its_link_ends(group)
+        # Both ends say why, once each, however often it happens.
+        for _ in range(5):
+            await eventually(lambda: "c" in a.channel.here)
+            c.channel.send_to(["a"], Digest(DigestKind.NEWS, {a.incarnation: 99}))
+            await trio.sleep(40)
+        lines = [r.message for r in caplog.records if "tells of" in r.message]
+        assert 1 <= len(lines) <= 3, lines
+        assert status(a.channel).blamed[0].times > 2
+
+
+@simulated
+async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixture) -> None:
+    """A report on a that is false, and that waits for a message of b."""
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, b, c = (group.hosts[name].up for name in "abc")
+        kind, payload = encode(Frozen(b.incarnation, 10**9))
+        me = c.incarnation
+        dot = Dot(me, a.engine.vector[me] + 1)
+        waits = Dot(b.incarnation, a.engine.vector[b.incarnation] + 1)
+        c.channel.send_to(["a"], Message(dot, (waits,), payload, int(kind)))
+        await eventually(lambda: me in a.engine.waiting)
+        assert [who.name for who in status(a.channel).waiting] == ["c"]
+        link = a.channel.shared.links().up["c"]
+        b.tcbroadcast(b"what it waits for")
+        await eventually(lambda: link.closed is not None)
+        assert "reports 1,000,000,000 messages" in str(link.closed)
+        assert a.engine.blamed.keys() == {me}
+
+
+@simulated
+async def test_names_that_a_peer_makes_up_take_no_place_of_those_who_are_there() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].node, group.hosts["c"].node
+        for some in range(3):
+            names = {f"x{some}-{n}": "nowhere:1" for n in range(MAX_KNOWN)}
+            c.tell(c.links().up["a"], Known(names))
+        await eventually(lambda: len(a.known) == MAX_KNOWN)
+        await trio.sleep(1)
+        assert {"b", "c"} <= a.known.keys()
+        assert len(a.known) == MAX_KNOWN
+        # What it tells others is still a frame.
+        a.links().up["b"].close("so that it begins anew")
+        await eventually(lambda: "b" in a.links().up)
+        group.hosts["b"].up.tcbroadcast(b"again")
+        await group.hosts["a"].ledger.has(b"again")
+
+
+@simulated
+async def test_a_peer_is_in_so_many_groups_at_most() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].node, group.hosts["c"].node
+        link, incarnation = a.links().up["c"], group.hosts["c"].up.incarnation
+        for number in range(10, 20_000):
+            c.tell(c.links().up["a"], Here(number, f"g{number}", incarnation))
+            if number % 500 == 0:
+                await trio.sleep(0.01)
+            if link.closed is not None:
+                break
+        assert "more than 10,000 groups" in str(link.closed)
+
+
+@simulated
+async def test_groups_that_are_over_count_no_more() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"].node, group.hosts["c"].node
+        link = a.links().up["c"]
+        for number in range(10, 12_000):
+            c.tell(c.links().up["a"], Here(number, f"g{number}", None))
+            if number % 500 == 0:
+                await trio.sleep(0.01)
+        group.hosts["c"].up.tcbroadcast(b"still here")
+        await group.hosts["a"].ledger.has(b"still here")
+        assert link.closed is None

@@ -1,0 +1,253 @@
+"""The campaign with a hostile member: what is said, what is judged, what is void, and that it replays."""
+
+import random
+import sys
+
+import pytest
+
+from crdtcast import wire
+from crdtcast.checker import Kind
+from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.operations import Evict, Raise, Settled, decode, encode
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.messages import Digest, Ended, Message
+from crdtcast.simulator import Schedule, run_schedule, shrink
+from crdtcast.simulator.campaign import run_group_seed
+from crdtcast.simulator.campaigns import CAMPAIGNS
+from crdtcast.simulator.engine_size import elements
+from crdtcast.simulator.failure import Failure
+from crdtcast.simulator.honest_checker import HonestChecker
+from crdtcast.simulator.hostile import HostileWorld
+from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.simulator.step_limit import limited
+from crdtcast.simulator.trusting_engines import CountsToNumbers
+from crdtcast.tags import Dot, Tag
+from tests.effort import seeds
+
+from .written import actions
+
+HOSTILE = CAMPAIGNS["hostile"]
+A, B, C = (f"{name}.00000000000010000" for name in "abc")
+
+
+def lies(make, count=300):
+    """What `make` makes of so many seeds, at a founder of three that has sent something."""
+    engine = GroupEngine.found(C, (A, B, C))
+    engine.send(b"x")
+    engine.evict(B)
+    return [make(Mutation(random.Random(seed), Lore.of(engine))) for seed in range(count)]
+
+
+def world_after(text, hostile="c", engine_type=GroupEngine):
+    world = HostileWorld(("a", "b", "c"), hostile, engine_type)
+    for action in actions(text):
+        assert world.apply(action), action
+    return world
+
+
+def seed_of(wanted, make=lambda mutation: mutation.frame(A)):
+    """The first seed that makes such a lie."""
+    return next(n for n, lie in enumerate(lies(make), 0) if n and wanted(lie))
+
+
+class TestMutation:
+    def test_the_same_seed_tells_the_same_lie(self):
+        assert lies(lambda m: m.body(m.frame(A))) == lies(lambda m: m.body(m.frame(A)))
+
+    def test_every_kind_of_operation_and_of_frame_is_told(self):
+        assert len({type(lie) for lie in lies(Mutation.operation)}) == 8
+        told = {type(lie).__name__ for lie in lies(lambda m: m.frame(A))}
+        assert told == {"Digest", "Ended", "Message", "Admit", "Copy"}
+        assert {kind for kind, _ in lies(Mutation.payload)} >= {*range(9), 77}
+
+    def test_the_codec_refuses_what_is_no_frame_and_nothing_else_happens(self):
+        refused = 0
+        for body in lies(lambda m: m.body(m.frame(A)), 1000):
+            try:
+                wire.decode(body)
+            except RemoteProtocolError:
+                refused += 1
+        assert 20 < refused < 300
+
+    def test_damaged_operations_are_refused_and_nothing_else_happens(self):
+        refused = 0
+        for kind, payload in lies(Mutation.payload, 1000):
+            try:
+                decode(kind, payload)
+            except RemoteProtocolError:
+                refused += 1
+        assert 50 < refused < 500
+
+    def test_instead_of_an_operation_another_of_its_kind_is_said(self):
+        told = lies(lambda m: m.instead_of(Evict(B, False)))
+        assert set(told) == {Evict(B, False)}
+        ends = lies(lambda m: m.digest(Digest(0, {A: 1})))
+        assert any(digest.ended for digest in ends)
+
+
+class TestSteps:
+    def test_a_loop_that_a_peer_bounds_is_found(self):
+        engine = CountsToNumbers.found(A, (A, B, C))
+        engine.evict(B)
+        before = sys.gettrace()
+        said = "report runs 1,000 lines, at trusting_engines"
+        with pytest.raises(Failure, match=said) as caught, limited("report", 1000):
+            engine._vouching.report(B, 10**18)
+        assert caught.value.kind == "hang"
+        assert sys.gettrace() is before
+
+    def test_what_ends_in_time_is_let_be(self):
+        engine = GroupEngine.found(A, (A, B, C))
+        with limited("report", 1000):
+            engine.evict(B)
+            engine._vouching.report(B, 10**18)
+
+    def test_elements_are_counted_once_and_up_to_a_limit(self):
+        engine = GroupEngine.found(A, (A, B, C))
+        few = elements(engine)
+        engine._strangers.update({f"q{n}": None for n in range(500)})
+        assert 500 <= elements(engine) - few <= 1000
+        assert elements([list(range(1000)), [], []]) == 1003
+        assert elements([[[[1]]]], most=2) == 2
+
+
+class TestChecker:
+    """Of a hostile member's messages it is only judged that honest ones have the same."""
+
+    def checker(self):
+        return HonestChecker([A, B])
+
+    def test_what_one_has_the_other_must_have(self):
+        checker = self.checker()
+        checker.delivered(A, Dot(C, 1), Tag(Dot(C, 1), (), {}))
+        assert Kind.LOSS in [finding.kind for finding in checker.finish()]
+
+    def test_nothing_comes_twice_and_nothing_before_what_it_depends_on(self):
+        checker = self.checker()
+        checker.delivered(A, Dot(C, 1))
+        checker.sent(A, Dot(A, 1), Tag(Dot(A, 1), (), {C: 1}))
+        checker.delivered(B, Dot(A, 1))
+        checker.delivered(A, Dot(C, 1))
+        assert [f.kind for f in checker.findings] == [Kind.CAUSAL, Kind.DUPLICATE]
+
+    def test_it_becomes_stable_once_where_it_is_delivered(self):
+        checker = self.checker()
+        checker.stable(A, Dot(C, 1))
+        checker.delivered(A, Dot(C, 1))
+        checker.stable(A, Dot(C, 1))
+        checker.stable(A, Dot(C, 1))
+        assert [f.kind for f in checker.findings] == [Kind.STABLE_UNDELIVERED, Kind.STABLE_TWICE]
+
+
+class TestRuns:
+    @pytest.mark.parametrize("seed", seeds(4))
+    def test_the_actions_of_a_run_replay_it(self, seed, tmp_path):
+        outcome = run_group_seed(seed, HOSTILE, range(3, 7))
+        path = tmp_path / "run.json"
+        path.write_text(outcome.schedule.to_json(), encoding="utf-8")
+        again = run_schedule(Schedule.load(path), logs=tmp_path / "logs")
+        assert outcome.schedule.hostile in outcome.schedule.members
+        for counts in (again.counts, outcome.counts):
+            counts["not_ready"] = 0  # of joiners who ask in vain, which is no action of a schedule
+        assert (again.counts, again.schedule) == (outcome.counts, outcome.schedule)
+
+    def test_a_failure_is_shrunk_to_the_lie(self):
+        runs = (run_group_seed(s, HOSTILE, range(3, 7), engine="blames-nobody") for s in range(50))
+        outcome = next(outcome for outcome in runs if outcome.kind)
+        shrunk = shrink(outcome, runs=100)
+        assert shrunk.kind == outcome.kind == "unnamed"
+        assert len(shrunk.schedule.actions) < 8
+
+    def test_two_payloads_under_one_dot_and_stolen_names_are_void(self):
+        lied = world_after(
+            "send c / sync c / twist c a 1 600 / net c a 1 / poll a / sync a / net c b 1"
+        )
+        assert lied.void and lied.counts["void"] == 1
+        stolen = world_after("frame c a 1500")
+        assert stolen.void and stolen.counts["stolen"] == 1
+
+    def test_an_error_that_is_none_of_ours_is_a_failure_in_a_void_run_too(self):
+        class Fragile(GroupEngine):
+            def receive(self, sender, message):
+                raise KeyError(sender)
+
+        world = world_after("frame c a 3000", engine_type=Fragile)
+        with pytest.raises(Failure) as caught:
+            while ("c", "a") in world.wires.flights:
+                world.apply(("net", "c", "a", 0))
+        assert caught.value.kind == "KeyError"
+
+
+class TestWhatIsJudged:
+    def test_a_refusal_closes_the_link_and_honest_members_go_on(self):
+        far = seed_of(lambda lie: isinstance(lie, Digest) and lie.vector.get(A, 0) > 1)
+        world = world_after(f"frame c a {far}")
+        while ("c", "a") in world.wires.flights:
+            world.apply(("net", "c", "a", 0))
+        assert world.counts["refused_frames"] == 1
+        assert not world.wires.connected("a", "c")
+        assert world.apply(("send", "a"))
+        world.judge()
+        assert sorted(m.name for m in world.living()) == ["a", "b"]
+        assert len(world.machines["b"].application.applied) == 1
+
+    def test_who_is_told_an_end_that_can_be_comes_back(self):
+        end = seed_of(lambda lie: lie == Ended(A, None))
+        world = world_after(f"send a / sync a / frame c a {end}")
+        while ("c", "a") in world.wires.flights:
+            world.apply(("net", "c", "a", 0))
+        assert world.machines["a"].stopped
+        world.judge()
+        assert not world.void
+        assert {len(m.running.members) for m in world.living()} == {2}
+
+    def test_nobody_is_left_if_all_believe_that_they_have_ended(self):
+        ends = [
+            seed_of(lambda lie, who=who: lie == Ended(who, None), lambda m, who=who: m.frame(who))
+            for who in (A, B)
+        ]
+        world = world_after(f"frame c a {ends[0]} / frame c b {ends[1]}")
+        world.judge()
+        assert world.void
+
+    def test_what_a_leaver_hands_on_and_never_can_be_goes_with_it(self):
+        world = world_after("send a / sync a")
+        world.liar.running.leave()
+        world.apply(("sync", "c"))
+        for _ in range(4):
+            world.apply(("net", "c", "a", 0))
+            world.apply(("poll", "a"))
+        nobodys = Message(Dot(f"q.00000000000010000+{B}+999", 7), (), b"nobody's")
+        machine = world.machines["a"]
+        machine.running.receive(C, nobodys)
+        assert machine.running.counters().pending == 1
+        world.judge()
+        assert machine.running.counters().pending == 0
+
+    def test_a_raise_that_a_victim_cannot_read_counts_for_nobody(self):
+        engine = GroupEngine.found(A, (A, B, C))
+        told = [encode(operation) for operation in (Evict(A, False), Evict(B, False), Raise(1000))]
+        *evictions, raising = [
+            Message(Dot(C, n), (), payload, kind) for n, (kind, payload) in enumerate(told, 1)
+        ]
+        for eviction in evictions:
+            engine.receive(C, eviction)
+            engine.poll()
+        assert engine.victims == {A, B}
+        with pytest.raises(RemoteProtocolError, match=f"{C} raises the format level"):
+            engine.receive(C, raising)
+
+    def test_nobody_settles_for_another_node(self):
+        world = world_after("send a / sync a / evict b a")
+        kind, payload = encode(Settled(A, 0))
+        world.liar.running.lie(kind, payload, None)
+        world.judge()
+        assert world.counts["refused_frames"] >= 1
+        assert b"a:0" in world.machines["b"].application.applied
+
+    def test_a_flood_is_crowded_out(self):
+        world = world_after("flood c a 1")
+        engine = world.machines["a"].running
+        assert engine.counters().crowded_out > 0
+        assert isinstance(Mutation(random.Random(1), Lore.of(engine)).big(3), Message)
+        world.judge()

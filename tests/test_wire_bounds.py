@@ -1,0 +1,201 @@
+"""What a frame may cost its receiver: its kind is looked at first, and elements are bounded, not only bytes."""
+
+import contextlib
+import tracemalloc
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crdtcast import compression
+from crdtcast.decoder import FrameDecoder
+from crdtcast.encoder import Encoder, Form
+from crdtcast.engine import Kind
+from crdtcast.engine.operations import decode as decode_operation
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.frame_shapes import SHORT
+from crdtcast.group_state import unpack_entry
+from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.msgpack_limits import TooManyError, unpacked
+from crdtcast.sections import SECTION_BYTES
+from crdtcast.tags import Dot
+from crdtcast.wire import MAX_FRAME, decode, framed
+from crdtcast.wire_groups import Admit, Grouped, InGroup, Known
+from crdtcast.wire_values import FrameKind, Named
+from tests.effort import examples
+
+MEGABYTE = 2**20
+ID = "a.00000000000010000"
+
+
+def lists(number: int) -> bytes:
+    """A list of so many empty lists."""
+    return b"\xdd" + number.to_bytes(4, "big") + b"\x90" * number
+
+
+def taken_by(work: Any, *arguments: object) -> int:
+    """Bytes of memory at most, while a protocol error is raised."""
+    tracemalloc.start()
+    with pytest.raises(RemoteProtocolError):
+        work(*arguments)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+def fed(body: bytes, limit: int = MAX_FRAME) -> None:
+    decoder = FrameDecoder(limit)
+    decoder.zstd = decoder.numbered = True
+    decoder.feed(framed(body))
+
+
+@pytest.mark.parametrize("kind", [*FrameKind, 77, 127])
+def test_a_long_frame_of_empty_lists_costs_little_whatever_kind_it_says(kind: int) -> None:
+    inside = [bytes([k]) for k in FrameKind] if kind == FrameKind.GROUPED else [b""]
+    for inner in inside:
+        body = b"\xdc\x00\x20" + bytes([kind]) + (b"\x01" + inner if inner else b"")
+        body += b"".join(lists(131_000) for _ in range(2))
+        assert taken_by(fed, body) < 3 * len(body) + MEGABYTE
+
+
+def test_sixteen_megabytes_of_empty_lists_are_refused_at_the_first() -> None:
+    body = b"\x9f\x04" + lists(131_072) * 127
+    assert taken_by(fed, body) < 2.5 * len(body)
+
+
+@pytest.mark.parametrize("fill", [b"\x90", b"\x80", b"\x91\x90", b"\x81\xa0\x90", b"\xc0", b"\x00"])
+def test_some_bytes_of_zstd_become_no_more_than_a_section(fill: bytes) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    for size in (MEGABYTE, SECTION_BYTES):
+        number = size // len(fill)
+        raw = b"\x92\x04\xdd" + number.to_bytes(4, "big") + fill * number
+        bomb = zstandard.ZstdCompressor(level=3).compress(raw)
+        assert len(bomb) < 200
+        assert taken_by(fed, bomb) < 4 * MEGABYTE
+
+
+def test_what_a_compressed_frame_claims_is_believed_up_to_a_section() -> None:
+    zstandard = pytest.importorskip("zstandard")
+    body = zstandard.ZstdCompressor().compress(bytes(compression.MOST + 1))
+    with pytest.raises(RemoteProtocolError, match="where 262,400 are allowed"):
+        fed(body)
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+@pytest.mark.parametrize("size", [SECTION_BYTES - 100, SECTION_BYTES, 3 * SECTION_BYTES, MEGABYTE])
+def test_what_an_encoder_makes_is_within_the_bounds(size: int, numbered: bool) -> None:
+    zstd = compression.available()
+    message = Message(Dot(ID, 1), (), bytes(size))
+    encoder = Encoder()
+    decoder = FrameDecoder()
+    decoder.numbered, decoder.zstd = numbered, zstd
+    got = []
+    for piece in encoder.pieces([message], Form(numbered=numbered, zstd=zstd)):
+        for named in encoder.numbering.names(0):
+            decoder.feed(framed(msgpack.packb([18, named.oldest, named.first, *named.ids])))
+        parts = (
+            [piece.stream]
+            if isinstance(piece.stream, bytes)
+            else [piece.stream.section(n) for n in range(piece.stream.sections)]
+        )
+        for part in parts:
+            got += decoder.feed(part)
+    assert got == [message]
+
+
+LARGE: list[InGroup | Known] = [
+    Message(Dot(ID, 1), tuple(Dot(f"{ID}+{ID}+{n}", n) for n in range(1, 5000)), b"x" * 9000, 3),
+    Digest(
+        DigestKind.REPLY,
+        {f"{ID}+{ID}+{n}": n for n in range(1, 5000)},
+        {f"{ID}+{ID}+{n}": None for n in range(1, 900)},
+        5,
+    ),
+    Admit(ID, tuple(f"{ID}+{ID}+{n}" for n in range(1, 1000)), False),
+    Known({f"n{n}": "host.of.a.node:12345" for n in range(4096)}),
+]
+
+
+@pytest.mark.parametrize("frame", LARGE, ids=lambda frame: type(frame).__name__)
+def test_large_frames_of_honest_members_fit(frame: InGroup | Known) -> None:
+    """All kinds that may be long, as they are made."""
+    whole = frame if isinstance(frame, Known) else Grouped(2**40, frame)
+    encoder = Encoder()
+    for numbered in (False, True):
+        decoder = FrameDecoder()
+        decoder.numbered = numbered
+        (piece,) = encoder.pieces([whole], Form(numbered=numbered))
+        for named in encoder.numbering.names(0) if numbered else ():
+            decoder.feed(framed(msgpack.packb([18, named.oldest, named.first, *named.ids])))
+        stream = piece.stream
+        parts = (
+            [stream]
+            if isinstance(stream, bytes)
+            else [stream.section(n) for n in range(stream.sections)]
+        )
+        assert [frame for part in parts for frame in decoder.feed(part)] == [whole]
+        assert piece.longest > SHORT
+
+
+shapes = st.recursive(
+    st.none() | st.integers(-5, 2**64 - 1) | st.binary(max_size=9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=60,
+)
+
+
+@settings(max_examples=examples(60))
+@given(st.sampled_from(list(FrameKind)), st.lists(shapes, max_size=8), st.integers(0, 2))
+def test_a_long_frame_of_any_fields_is_a_frame_or_a_protocol_error(
+    kind: int, fields: list[Any], where: int
+) -> None:
+    fields.insert(where, b"\x00" * (SHORT + 1))
+    with contextlib.suppress(RemoteProtocolError):
+        decode(msgpack.packb([kind, *fields]))
+
+
+@pytest.mark.parametrize("kind", [k for k in Kind if k])
+def test_a_membership_operation_of_empty_lists_costs_little(kind: Kind) -> None:
+    payload = b"\x9f" + lists(200_000) * 15
+    assert taken_by(decode_operation, kind, payload) < 16 * MEGABYTE
+
+
+def test_an_admission_of_empty_lists_costs_little() -> None:
+    packed = b"\x94" + lists(100_000) * 4
+    assert taken_by(unpack_entry, packed) < 12 * len(packed)
+
+
+@settings(max_examples=examples(60))
+@given(shapes)
+def test_what_is_ordinary_is_unpacked_as_ever(value: Any) -> None:
+    assert unpacked(msgpack.packb(value)) == value
+
+
+def test_the_count_is_of_lists_and_maps() -> None:
+    with pytest.raises(TooManyError):
+        unpacked(lists(1000))
+    assert unpacked(msgpack.packb([[b"x" * 20]] * 1000)) == [[b"x" * 20]] * 1000
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 5)), max_size=20))
+def test_numbers_for_ids_only_rise_and_are_forgotten_in_order(
+    told: list[tuple[int, int, int]],
+) -> None:
+    decoder = FrameDecoder()
+    decoder.numbered = True
+    known: dict[int, str] = {}
+    following = 0
+    for oldest, first, many in told:
+        oldest = min(oldest, first)
+        named = Named(oldest, first, (ID,) * many)
+        frame = framed(msgpack.packb([18, oldest, first, *named.ids]))
+        if first < following:
+            with pytest.raises(RemoteProtocolError, match="number"):
+                decoder.feed(frame)
+            return
+        decoder.feed(frame)
+        following = first + many
+        known = {n: ID for n in known if n >= oldest} | {first + n: ID for n in range(many)}
+        assert decoder._names == known
