@@ -7,14 +7,15 @@ the last messages (`engine.pasts`); the rows of digests are looked into only for
 """
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
+from functools import partial, reduce
 from itertools import repeat
 from operator import and_, le
 
 from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import HOLD_MIN, Peer
-from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.store import Run, Store, Stored
 from crdtcast.tags import Dot, Tag, Vector
 
 
@@ -247,6 +248,9 @@ class Stability:
             if not least:
                 self.holder = peer
                 return None
+        least = self._closed(least, by_origin)
+        if not least:
+            return None
         risen = {o: range(stable[o] + 1, n + 1) for o, n in least.items()}
         for origin, counters in risen.items():
             for counter in reversed(counters):
@@ -258,6 +262,32 @@ class Stability:
         # Merged as it is taken: it may be very much at once.
         runs = [map(by_origin[o].at, counters) for o, counters in risen.items()]
         return sum(map(len, risen.values())), heapq.merge(*runs)
+
+    def _closed(self, least: dict[str, int], by_origin: Mapping[str, Run]) -> dict[str, int]:
+        """Lowered until none of these messages comes after one that is neither among them nor stable.
+
+        Nothing is lowered where digests are honest, see `Pasts.closed`. The past of a message has all that its origin
+        has sent before, so the last one of each origin speaks for them.
+        """
+        stable = self.stable
+
+        def is_open(origin: str, counter: int) -> bool:
+            past = by_origin[origin].at(counter).tag.past
+            return any(n > max(stable.get(o, n), least.get(o, 0)) for o, n in past.items())
+
+        lowered = True
+        while lowered:
+            lowered = False
+            for origin, last in list(least.items()):
+                if is_open(origin, last):
+                    lowered = True
+                    risen = range(stable[origin] + 1, last)
+                    closed = bisect_left(risen, True, key=partial(is_open, origin))
+                    if closed:
+                        least[origin] = risen[closed - 1]
+                    else:
+                        del least[origin]
+        return least
 
     def holders(self) -> list[str]:
         """The members whose row (or absence) holds back what is delivered here."""

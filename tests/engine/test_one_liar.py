@@ -2,7 +2,7 @@
 
 import pytest
 
-from crdtcast.engine import Cut, GroupEngine, How, Span, Standing
+from crdtcast.engine import Cut, GroupEngine, How, Span, Standing, pasts
 from crdtcast.engine.operations import (
     Evict,
     Frozen,
@@ -348,3 +348,22 @@ def test_the_liar_of_the_tests_is_caught_often() -> None:
         street.step()
     assert street.counts["lies"] > 500
     assert street.counts["refused"] > 20
+
+
+@pytest.mark.parametrize("far", [0, 3, pasts.FAR])
+def test_a_liar_who_says_to_have_what_is_still_to_come_breaks_no_order(monkeypatch, far) -> None:
+    """It has everything of b, it says, and nothing more of a, which b's messages come after; wherever the bits end."""
+    monkeypatch.setattr(pasts, "FAR", far)
+    monkeypatch.setattr(pasts, "SLACK", 1)
+    town = talking()
+    a, b, c = (town.engines[name] for name in "abc")
+    town.take_down("c")
+    a.receive(c.me, Digest(DigestKind.NEWS, {**a.vector, b.me: 5000}))
+    for _ in range(6):
+        for name in "ab":
+            town.send(name, b"more of " + name.encode())
+            town.run(2)
+    assert a.stable[a.me] == a.stable[b.me] == 1
+    a.receive(c.me, Digest(DigestKind.NEWS, {c.me: 1, a.me: 4, b.me: 5000}))
+    town.run(4)
+    assert (a.stable[a.me], a.stable[b.me]) == (4, 4)  # b's fifth comes after a's fifth

@@ -149,6 +149,9 @@ BATCH = Batch(
     context=(Dot(A, 3),),
     life=Life(True, (A,), {"b": "10.0.0.2:7001"}),
 )
+ADMISSION = GroupEngine.found(A, [B]).admit(
+    "c.0123456789abcdef0", covered={A: 0, B: 0}, copied_from=A, reads=Span(1, 1)
+)
 SAVED = Saved("shop", "a", A, A, False, STATE, b"application", None, Life())
 
 
@@ -168,7 +171,16 @@ def wire() -> Recorded:
             f"operation {name}": encode_operation(operation)[1]
             for name, operation in OPERATIONS.items()
         }
-        | {"admission": pack_entry(Entry(C, A, STATE, (Happened(Tag(Dot(A, 3), (), {}), b"x"),)))},
+        | {
+            "admission": pack_entry(
+                Entry(
+                    ADMISSION.incarnation,
+                    A,
+                    ADMISSION.state,
+                    (Happened(Tag(Dot(A, 3), (), {}), b"x"),),
+                )
+            )
+        },
     )
 
 
