@@ -30,6 +30,8 @@ class Conversation:
         self.stream = stream
         self.decoder = FrameDecoder(MAX_HANDSHAKE_FRAME)
         self.trusted = not secrets
+        self.name = ""
+        """What the other end calls itself, once it has said so."""
         self._secrets = secrets
         self._dialled = dialled
         self._tls: Tls | None = None
@@ -63,7 +65,7 @@ class Conversation:
             self._heard = True
             self.decoder.push(piece)
         if isinstance(frame, Refusal):
-            raise Refused(frame, by_peer=True, trusted=self.trusted)
+            raise Refused(frame, by_peer=True, trusted=self.trusted, name=self.name)
         return frame
 
     async def hear_a(self, kind: type[_F]) -> _F:
@@ -78,7 +80,7 @@ class Conversation:
     async def refuse(self, refusal: Refusal) -> NoReturn:
         """Tell the other end why it is refused, and give up."""
         await self.say(refusal)
-        raise Refused(refusal, by_peer=False)
+        raise Refused(refusal, by_peer=False, name=self.name)
 
     async def check_certificate(self, peer: Hello) -> None:
         """Refuse a peer whose certificate does not name it."""

@@ -75,6 +75,7 @@ class Greeting(PeerTable):
         if dialled is not None:
             await talk.say(own)
         peer = await talk.hear_a(Hello)
+        talk.name = peer.name
         expected = dialled.name if dialled is not None else None
         await talk.check_certificate(peer)
         if refusal := self._judge(own, peer, expected, trusted=talk.trusted):

@@ -36,14 +36,18 @@ class Reason(enum.StrEnum):
 class Refused(Exception):
     """A handshake that ended in a refusal, by one of the two sides.
 
-    trusted: whoever refuses has shown who it is, as far as this node demands that.
+    trusted: whoever refuses has shown who it is, as far as this node demands that. name: what the other end calls
+        itself, as far as it has come.
     """
 
-    def __init__(self, refusal: Refusal, *, by_peer: bool, trusted: bool = True) -> None:
+    def __init__(
+        self, refusal: Refusal, *, by_peer: bool, trusted: bool = True, name: str = ""
+    ) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
         self.by_peer = by_peer
         self.trusted = trusted
+        self.name = name
 
 
 class Patience(enum.Enum):

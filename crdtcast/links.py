@@ -278,12 +278,13 @@ class Links(Greeting):
         else:
             level = logging.INFO if verdict is Patience.RETRY else logging.ERROR
         text, now = f"{by}: {refusal.text}", trio.current_time()
-        if dialled is None and not refused.trusted:
+        name = (dialled.name if dialled is not None else None) or refused.name
+        if dialled is None and name not in self._peers:
             # A stranger chooses its words, and its port; its host and the reason are ours.
             room, key = self._strangers_rarely, (_host(label), refusal.reason)
         else:
-            # The sentence is the key: the same trouble on another port is the same trouble.
-            room, key = self._rarely, (refusal.text, refusal.reason)
+            # The same trouble with a peer is the same whoever dials, and on another port.
+            room, key = self._rarely, (name or refusal.text, refusal.reason)
         room.log(now, key, level, text, reason=refusal.reason)
         return verdict
 

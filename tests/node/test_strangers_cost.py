@@ -17,24 +17,35 @@ HELLO = Hello(group="default", name="b", incarnation=incarnation("b"), process=b
 
 
 @simulated
-@pytest.mark.parametrize("says", ["hello", "nonsense"])
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("says", ["hello", "another group's hello", "nonsense"])
 async def test_a_thousand_strangers_silence_no_line_about_peers(
-    says: str, caplog: pytest.LogCaptureFixture
+    says: str, waits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with group("a", "b", node={"a": {"logger": logging.getLogger("a")}}) as (_, members):
+    async with group("a", "b", node={"a": {"logger": logging.getLogger("a")}}) as (
+        network,
+        members,
+    ):
         a = members["a"]
         await eventually(lambda: a.linked() == {"b"})
         caplog.clear()
         for number in range(1100):
             name = f"zz{number}"
             hello = replace(HELLO, name=name, incarnation=incarnation(name))
+            if says.startswith("another"):
+                hello = replace(hello, shared=True, group=f"group{number}")
             near, far = trio.testing.memory_stream_pair()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(a.node.links().accept, far)
-                await near.send_all(encode(hello) if says == "hello" else b"GET /%d" % number)
+                await near.send_all(b"GET /%d" % number if says == "nonsense" else encode(hello))
+                if waits:
+                    while await near.receive_some():
+                        pass
                 await near.aclose()
         assert len([r for r in caplog.records if r.name == "a"]) <= 2
-        a.node.cut("b")
+        network.members.clear()  # nobody can be dialled any more
+        a.node.links().restart("the test says so")
+        await eventually(lambda: any("cannot reach b" in line for line in caplog.messages))
         assert any("link with b is down" in line for line in caplog.messages)
 
 
