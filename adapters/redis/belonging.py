@@ -34,6 +34,7 @@ from crdtcast.fresh import fresh_incarnation
 from crdtcast.incarnation import member_named, name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
+from crdtcast.service.administered import departed
 from crdtcast.tags import Dot, Tag
 from crdtcast.turnover import turnover
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
@@ -488,6 +489,6 @@ class Belonging:
             self.leave()
             await self.left.wait()
         if patience.cancelled_caught:
-            self._log.error(
-                "not everybody has everything after %s s: stopped without having left", seconds
-            )
+            departure = departed(self.engine, self._gateway.endpoint.links().up)
+            if (warning := departure.warning(seconds)) is not None:
+                self._log.warning("%s", warning)

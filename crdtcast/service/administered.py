@@ -40,6 +40,16 @@ class Departure(NamedTuple):
     done: bool
     silent: tuple[str, ...] = ()
 
+    def warning(self, seconds: float) -> str | None:
+        """What a log should say of a leave that had so many seconds; None if all is well."""
+        if self.silent:
+            return f"left; {', '.join(self.silent)} did not acknowledge it, being out of reach"
+        if not self.done:
+            return (
+                f"not left within {seconds:g} s: the others take this node for dead, evict it there"
+            )
+        return None
+
 
 def departed(engine: GroupEngine, linked: Container[str]) -> Departure:
     """How a leave has ended that has waited for long enough. linked: names of those that can be reached."""

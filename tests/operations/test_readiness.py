@@ -71,6 +71,21 @@ async def test_a_leave_that_a_live_member_has_not_acknowledged_is_not_done() -> 
         assert departed(b.up.engine, {"c"}) == Departure(False)  # one may still say so
 
 
+@pytest.mark.parametrize(
+    ("departure", "said"),
+    [
+        (Departure(True), None),
+        (Departure(True, ("c", "d")), "left; c, d did not acknowledge it, being out of reach"),
+        (
+            Departure(False),
+            "not left within 1.5 s: the others take this node for dead, evict it there",
+        ),
+    ],
+)
+def test_what_the_log_says_of_a_leave_at_a_signal(departure: Departure, said: str | None) -> None:
+    assert departure.warning(1.5) == said
+
+
 def test_a_node_that_refuses_every_write_is_not_ready(tmp_path: Path) -> None:
     async def main() -> None:
         eu = node(tmp_path, "eu", found=True, store_memory_bytes=1000, store_most_bytes=20_000)
