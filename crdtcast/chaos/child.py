@@ -1,13 +1,22 @@
-"""`crdtcast node` with a wall clock that is wrong: `python -m crdtcast.chaos.child SKEW_MS JSON`, its settings."""
+"""`crdtcast node` with a wall clock that is wrong and a disk that may fail.
 
+`python -m crdtcast.chaos.child SKEW_MS FLAG LIES JSON`, which are its settings. FLAG: as long as there is a file
+of that name, no sync of the journal succeeds. LIES: the seed of those that it tells; 0 for an honest node.
+"""
+
+import errno
 import json
+import os
 import sys
+from pathlib import Path
 
 import trio
 
+from crdtcast.chaos.liar import lie
 from crdtcast.configuration import load
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.fresh import wall_clock_ms
+from crdtcast.journal.directory import RealDirectory, RealFile
 from crdtcast.jsonlog import log_to_stderr
 from crdtcast.service.run import NodeProcess
 from crdtcast.service.settings import NodeSettings
@@ -15,17 +24,55 @@ from crdtcast.service.settings import NodeSettings
 
 def main() -> int:
     """Its exit code."""
-    skew = int(sys.argv[1])
-    settings = load(NodeSettings, None, given=json.loads(sys.argv[2])).get()
+    skew, flag, lies = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    settings = load(NodeSettings, None, given=json.loads(sys.argv[4])).get()
     log_to_stderr(settings.name, settings.log_level, as_json=settings.log_json)
     wrong: list[BaseException] = []
     try:
-        trio.run(NodeProcess(settings, clock_ms=lambda: wall_clock_ms() + skew).run)
+        process = NodeProcess(
+            settings,
+            clock_ms=lambda: wall_clock_ms() + skew,
+            directory=lambda path: _Failing(path, flag),
+        )
+        trio.run(_life, process, lies)
     except* CrdtcastError as errors:
         wrong = list(errors.exceptions)
     for error in wrong:
         print(f"crdtcast: {error}", file=sys.stderr)
     return 2 if wrong else 0
+
+
+async def _life(process: NodeProcess, lies: int) -> None:
+    async with trio.open_nursery() as nursery:
+        if lies:
+            nursery.start_soon(lie, process, lies)
+        await process.run()
+        nursery.cancel_scope.cancel()
+
+
+class _FailingFile(RealFile):
+    """What is written may be on the disk or not: its sync says that it failed."""
+
+    def __init__(self, path: Path, flags: int, flag: Path) -> None:
+        super().__init__(path, flags)
+        self._flag = flag
+
+    def sync(self) -> None:
+        if self._flag.exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync()
+
+
+class _Failing(RealDirectory):
+    def __init__(self, path: Path, flag: Path) -> None:
+        super().__init__(path)
+        self._flag = flag
+
+    def create(self, name: str) -> RealFile:
+        return _FailingFile(self._path / name, os.O_TRUNC, self._flag)
+
+    def open(self, name: str) -> RealFile:
+        return _FailingFile(self._path / name, 0, self._flag)
 
 
 if __name__ == "__main__":

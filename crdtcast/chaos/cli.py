@@ -15,6 +15,9 @@ from crdtcast.chaos import disks, spaces
 from crdtcast.chaos import plan as plans
 from crdtcast.chaos.course import Course, Outcome
 
+TOO_SLOW = 2
+"""The exit code where the machine was, so that nothing can be said."""
+
 
 @click.command()
 @click.option("--nodes", type=click.IntRange(3, 7), default=3, show_default=True)
@@ -61,9 +64,9 @@ def chaos(
     as_json: bool,
 ) -> None:
     """Start a group of real nodes with journals, write to all of them, and do to them what the world does: SIGKILL,
-    pauses, cuts, one-way cuts, delays, losses, black holes, torn connections, full and lost disks, wrong clocks,
-    restarts of all at once and one by one, evictions, joins, leaves. Then compare what was acknowledged with what is
-    there.
+    pauses, cuts, one-way cuts, delays, losses, black holes, torn connections, full, failing and lost disks,
+    restored and copied journals, wrong clocks, restarts of all at once and one by one, two dead at once, evictions,
+    joins, joins that are killed, leaves. Then compare what was acknowledged with what is there.
     """
     kinds = [kind for kind in faults.split(",") if kind]
     if unknown := [kind for kind in kinds if kind not in plans.KINDS]:
@@ -103,7 +106,7 @@ def chaos(
         "full_disks": disks.TMPFS if small_disks else disks.LIMIT,
     }
     _report(outcome, as_json, seed=seed, **how, planned=len(plan.episodes))
-    sys.exit(1 if failed else 0)
+    sys.exit(TOO_SLOW if outcome.too_slow else int(failed))
 
 
 def _go_apart(*, required: bool) -> bool:
@@ -135,7 +138,20 @@ def _have_small_disks(scratch: Path) -> bool:
 
 def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
     found = outcome.found
-    for line in [*outcome.wrong, *found.lost[:10], *found.doubled[:10], *found.diverged[:10]]:
+    if outcome.too_slow:
+        click.echo(
+            f"machine too slow: this process waited for its turn {outcome.lateness.share:.0%} of the time, "
+            f"once {outcome.lateness.worst:.1f} s; nothing but time is wrong. Try again with less beside it, "
+            "or a lower --rate",
+            err=True,
+        )
+    for line in [
+        *outcome.wrong,
+        *outcome.late,
+        *found.lost[:10],
+        *found.doubled[:10],
+        *found.diverged[:10],
+    ]:
         click.echo(f"wrong: {line}", err=True)
     figures = {
         "ok": outcome.ok,
@@ -147,7 +163,10 @@ def _report(outcome: Outcome, as_json: bool, **told: object) -> None:
         "diverged": len(found.diverged),
         "metadata_left": outcome.metadata_left,
         "settled_seconds": round(outcome.settled, 1),
-        "wrong": len(outcome.wrong),
+        "wrong": len(outcome.wrong) + len(outcome.late),
+        "too_slow": outcome.too_slow,
+        "late_share": round(outcome.lateness.share, 3),
+        "late_worst": round(outcome.lateness.worst, 1),
         "starts": outcome.starts,
         "ended_full": outcome.refusals,
         "reissued": outcome.reissued,

@@ -18,8 +18,9 @@ import trio
 from crdtcast.chaos import plan as plans
 from crdtcast.chaos import spaces
 from crdtcast.chaos.disks import Disk, SmallDisk
+from crdtcast.chaos.lateness import Lateness
 from crdtcast.chaos.load import Client, Found, Promised, compare
-from crdtcast.chaos.nodes import NODE, Host, MisbehavedError
+from crdtcast.chaos.nodes import NODE, REFUSED, Host, LateError, MisbehavedError
 from crdtcast.chaos.plan import Episode, Plan
 from crdtcast.chaos.proxy import Network
 from crdtcast.chaos.spaces import Space
@@ -29,8 +30,11 @@ from crdtcast.logcheck.check import check_logs
 SETTLE_SECONDS = 180.0
 """How long the group has, once everything is healed, to become equal and quiet."""
 
+EVICTION_SECONDS = 120.0
+"""How long an eviction may take, with other faults beside it."""
+
 START_SECONDS = 20.0
-"""How long a node has to find out that its disk is full."""
+"""How long a node has to find out that its disk is full, or fails."""
 
 
 @dataclass(slots=True)
@@ -52,13 +56,23 @@ class Outcome:
     episodes: Counter[str] = field(default_factory=Counter)
     found: Found = field(default_factory=Found)
     wrong: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """What took too long."""
+    lateness: Lateness = field(default_factory=Lateness)
 
     @property
     def ok(self) -> bool:
         """Nothing was lost, doubled or different, and nothing is left."""
         found = self.found
-        clean = not (found.lost or found.doubled or found.diverged or self.wrong)
+        clean = not (found.lost or found.doubled or found.diverged or self.wrong or self.late)
         return clean and not self.metadata_left and self.acknowledged > 0
+
+    @property
+    def too_slow(self) -> bool:
+        """Whether nothing is wrong but that something took too long, on a machine that was late itself."""
+        found = self.found
+        harmed = found.lost or found.doubled or found.diverged or self.wrong
+        return not self.ok and not harmed and self.lateness.too_slow
 
 
 class Course:
@@ -95,6 +109,7 @@ class Course:
         """The outcome. Every process has ended by then."""
         try:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.outcome.lateness.measure)
                 for name in self.plan.founders:
                     host = await self._new_host(name, nursery)
                     host.start(self._others(host))
@@ -108,6 +123,8 @@ class Course:
                 await self._compare()
                 nursery.cancel_scope.cancel()
             self._check_logs()
+        except* LateError as errors:
+            self.outcome.late += _lines(errors)
         except* MisbehavedError as errors:
             self.outcome.wrong += _lines(errors)
         finally:
@@ -117,7 +134,8 @@ class Course:
                 host.disk.close()
         outcome = self.outcome
         for host in self.hosts.values():
-            outcome.wrong += host.crashes + host.tracebacks()
+            if not host.lies:
+                outcome.wrong += host.crashes + host.tracebacks()
         outcome.starts = sum(host.starts for host in self.hosts.values())
         outcome.refusals = sum(host.refusals for host in self.hosts.values())
         outcome.acknowledged = sum(client.acknowledged for client in self.clients.values())
@@ -166,7 +184,7 @@ class Course:
                 before = [latest[name] for name in episode.concerns(latest) if name in latest]
                 over = trio.Event()
                 latest |= dict.fromkeys(episode.concerns(latest), over)
-                if episode.kind in plans.ALONE:
+                if episode.kind in plans.WHOLE:
                     await self._in_turn(episode, before, over, nursery)
                     late = max(late, trio.current_time() - self._begun - episode.at - episode.lasts)
                 else:
@@ -185,6 +203,8 @@ class Course:
     ) -> None:
         for event in before:
             await event.wait()
+        if episode.kind in plans.MEMBERSHIP:
+            await self._whole()
         self.outcome.episodes[episode.kind] += 1
         self._say(str(episode))
         await self._episode(episode, nursery)
@@ -193,6 +213,8 @@ class Course:
     async def _episode(self, episode: Episode, nursery: trio.Nursery) -> None:
         network, kind = self._network, episode.kind
         if kind in plans.PAIRS:
+            if not self.hosts.keys() >= {episode.node, episode.other}:
+                return  # one of them is late to join
             there, back = network.both(episode.node, episode.other)
             match kind:
                 case plans.CUT:
@@ -207,8 +229,9 @@ class Course:
             await trio.sleep(episode.lasts)
             there.cut = back.cut = there.deaf = back.deaf = False
             there.delay = back.delay = 0.0
-        elif kind == plans.STOP_ALL:
-            hosts = [host for host in self.hosts.values() if host.present]
+        elif kind in (plans.STOP_ALL, plans.TWO_DEAD):
+            names = self.hosts if kind == plans.STOP_ALL else (episode.node, episode.other)
+            hosts = [self.hosts[name] for name in names if self.hosts[name].present]
             for host in hosts:
                 host.signal(signal.SIGKILL)
             for host in hosts:
@@ -222,13 +245,34 @@ class Course:
                 await host.ended()
                 self._restart(host)
                 await host.wait_member()
-        elif kind == plans.JOIN:
+        elif kind == plans.HOSTILE:
+            await self._endure(episode, nursery)
+        elif kind in plans.NEWCOMERS:
             host = await self._new_host(episode.node, nursery)
             self._restart(host)
+            if kind == plans.JOIN_KILLED:
+                await trio.sleep(episode.amount / 1000)
+                await host.kill()
+                await trio.sleep(episode.lasts)
+                self._restart(host)
             await host.wait_member()
             self._write_at(host, nursery)
         else:
             await self._at(self.hosts[episode.node], episode)
+
+    async def _endure(self, episode: Episode, nursery: trio.Nursery) -> None:
+        """A member that lies, until it is put out. It holds nothing that anybody was promised, and what its log
+        tells is not worth looking at.
+        """
+        host = await self._new_host(episode.node, nursery)
+        host.lies = len(self.hosts)
+        self._restart(host)
+        with suppress(MisbehavedError):
+            await host.wait_member()
+        await trio.sleep(episode.lasts)
+        host.present = False
+        await host.kill()
+        await self._evict(host)
 
     async def _at(self, host: Host, episode: Episode) -> None:
         match episode.kind:
@@ -259,6 +303,8 @@ class Course:
                 host.skew_ms = 0
                 await host.kill()
                 self._restart(host)
+            case plans.SYNC:
+                await self._fail_syncs(host, episode.lasts)
             case plans.WIPE:
                 await self._come_to_rest(host)
                 await host.kill()
@@ -266,6 +312,15 @@ class Course:
                 self._restart(host, replace=True)
                 await host.wait_member()
                 self.clients[host.name].resting = False
+            case plans.RESTORED:
+                await self._restore(host, episode.lasts)
+            case plans.COPIED:
+                await host.wait_member()
+                await host.kill()
+                host.save()
+                host.restore()
+                self._restart(host)
+                await host.wait_member()
             case plans.EVICT:
                 await self._write_alone(host, episode.lasts)
                 await self._evict(host)
@@ -294,6 +349,44 @@ class Course:
         after = await self._incarnation(host)
         if after != before:
             self.outcome.wrong.append(f"after a full disk {before} goes on as {after}")
+
+    async def _fail_syncs(self, host: Host, seconds: float) -> None:
+        """It ends at the next sync, and goes on as who it was when the disk is mended: nothing has left that was not
+        synced.
+        """
+        before = await self._incarnation(host)
+        host.fail_syncs()
+        with trio.move_on_after(START_SECONDS):
+            await host.ended()
+        await host.kill()
+        self._restart(host)
+        host.may_end(REFUSED)
+        await trio.sleep(seconds)
+        await host.kill()
+        host.mend()
+        self._restart(host)
+        after = await self._incarnation(host)
+        if after != before:
+            self.outcome.wrong.append(f"after failed syncs {before} goes on as {after}")
+
+    async def _restore(self, host: Host, seconds: float) -> None:
+        """Its journal is put back to what it was before the last seconds: it joins again as somebody new. What this
+        disk alone had would be lost, so it comes to rest before.
+        """
+        await host.wait_member()
+        await host.kill()
+        host.save()
+        self._restart(host)
+        before = await self._incarnation(host)
+        await trio.sleep(seconds)
+        await self._come_to_rest(host)
+        await host.kill()
+        host.restore()
+        self._restart(host)
+        after = await self._incarnation(host)
+        if after == before:
+            self.outcome.wrong.append(f"{before} goes on with a journal of an older time")
+        self.clients[host.name].resting = False
 
     async def _incarnation(self, host: Host) -> str:
         await host.wait_member()
@@ -332,21 +425,45 @@ class Course:
                 weather.cut = False
 
     async def _evict(self, victim: Host) -> None:
-        """By whoever can say so; a majority is up, or will be. It may not have come back from its last eviction."""
+        """By whoever can say so: something may be wrong with the others, too, but a majority will be up. It may not
+        have come back from its last eviction.
+        """
         others = [host for host in self.hosts.values() if host is not victim and host.present]
-        for host in others:
-            await host.wait_member()
-        members = await self._ask(others[0], "members")
-        if any(member["name"] == victim.name for member in members):
-            await self._ask(others[0], "evict", member=victim.name, seconds=60)
+        with trio.move_on_after(EVICTION_SECONDS):
+            while True:
+                for host in others:
+                    with suppress(MisbehavedError):
+                        members = await self._ask(host, "members")
+                        if all(member["name"] != victim.name for member in members):
+                            return
+                        await self._ask(host, "evict", member=victim.name, seconds=10)
+                await trio.sleep(0.2)
+        raise LateError(f"{victim.name} is not evicted in {EVICTION_SECONDS:g} s")
+
+    async def _whole(self) -> None:
+        """Until all who are meant to be are members whom all know. Somebody who is about to come back counts for
+        nobody: if one of two others died meanwhile, nobody could put it out without force.
+        """
+        present = [host for host in self.hosts.values() if host.present]
+        with trio.move_on_after(EVICTION_SECONDS):
+            while True:
+                for host in present:
+                    with suppress(MisbehavedError):
+                        members = await self._ask(host, "members")
+                        known = {member["name"] for member in members if member["established"]}
+                        if known == {host.name for host in present} and len(known) == len(members):
+                            return
+                await trio.sleep(0.2)
 
     async def _ask(self, host: Host, do: str, **more: Any) -> Any:
         try:
             with trio.fail_after(100):
                 async with host.operator() as asked:
                     return await asked.ask(do, **more)
-        except (CrdtcastError, trio.TooSlowError) as error:
-            raise MisbehavedError(f"{host.name}, asked to {do}: {error or 'no answer'}") from error
+        except trio.TooSlowError as error:
+            raise LateError(f"{host.name}, asked to {do}: no answer") from error
+        except CrdtcastError as error:
+            raise MisbehavedError(f"{host.name}, asked to {do}: {error}") from error
 
     # The end
 
@@ -376,7 +493,7 @@ class Course:
         for host in self.hosts.values():
             host.end()
         self._tell("all is compared; the event logs are checked")
-        checked = check_logs(host.events for host in self.hosts.values())
+        checked = check_logs(host.events for host in self.hosts.values() if not host.lies)
         self.outcome.events = checked.counts["events"]
         self.outcome.reissued = checked.counts["reissues"]
         self.outcome.wrong += [
@@ -410,7 +527,8 @@ class Course:
                 replicas[host.name] = {
                     name: (await asked.ask("get", name=name))["value"] for name in names
                 }
-        compare(self.clients.values(), replicas, outcome.found)
+        yielded = [line for host in self.hosts.values() for line in host.yielded()]
+        compare(self.clients.values(), replicas, outcome.found, yielded)
 
 
 def _over() -> trio.Event:

@@ -1,37 +1,122 @@
 """Clients of the nodes, and what was promised to them.
 
-A client adds to a counter and to a set, each its own, and writes a register that all write. What a node has answered is
+A client writes objects of all types that only it writes, and a few that all write. What a node has answered is
 *acknowledged*; what broke off, or was refused, is *uncertain*: it may have been done or not.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
 from crdtcast.chaos.nodes import Host
 from crdtcast.exceptions import CrdtcastError
 
-CHUNK = 500
-"""Operations on one object; then the client takes a fresh one."""
-
-REGISTER = "last"
-
+CHUNK = 2000
+"""Operations of a client on one object of each type; then it takes fresh ones."""
+REMOVE_EVERY = 3
+"""One of so many operations on an object from which something can be taken away does so."""
 PATIENCE = 20.0
 """Seconds for an answer."""
+
+Call = tuple[str, list[Any]]
+"""Name and arguments of an operation."""
 
 
 @dataclass(slots=True)
 class Promised:
-    """Of one counter or set: how many of its operations were acknowledged, and which are uncertain."""
+    """Of one object: how many of its operations were acknowledged, and which are uncertain.
+
+    elements: those whose addition was acknowledged. tried: all that may be in it. removed: those whose removal was
+    acknowledged; removing: all that somebody has tried to remove.
+    """
 
     acknowledged: int = 0
     uncertain: int = 0
     elements: set[str] = field(default_factory=set)
-    """Of a set: those acknowledged."""
     tried: set[str] = field(default_factory=set)
-    """What may be in the set, or in the register."""
+    removed: set[str] = field(default_factory=set)
+    removing: set[str] = field(default_factory=set)
+
+
+class Marks(NamedTuple):
+    """A type whose objects show which marks were put into them. There, and gone, is judged mark by mark.
+
+    remove: None where nothing is taken away by its own name.
+    """
+
+    type: str
+    add: Callable[[str], Call]
+    shown: Callable[[Any], Collection[str]]
+    remove: Callable[[str], Call] | None = None
+
+
+class Sums(NamedTuple):
+    """A type whose objects show how often something was added."""
+
+    type: str
+    add: Call
+    shown: Callable[[Any], int]
+
+
+class Shared(NamedTuple):
+    """A type of which there is one object that all write. It shows something that was tried."""
+
+    type: str
+    calls: Callable[[str], Sequence[Call]]
+    shown: Callable[[Any], Collection[str]] = lambda value: ()
+
+
+_ONE: Call = ("increment", [1])
+
+
+def _keys(value: Mapping[str, Any] | None) -> Collection[str]:
+    # A key is shown with the type that it holds: ('0000001', 'counter_pn').
+    return [key.split("'")[1] for key in value or {}]
+
+
+def _update(mark: str) -> Call:
+    return "update", [mark, "counter_pn", list(_ONE)]
+
+
+_COUNT = Sums("counter_pn", _ONE, lambda value: value or 0)
+KINDS: Mapping[str, Marks | Sums | Shared] = {
+    "set": Marks("set_aw", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])),
+    "count": _COUNT,
+    "last": Shared("register_lww", lambda m: [("assign", [m])], lambda v: [v] if v else ()),
+    "rwset": Marks("set_rw", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])),
+    "goset": Marks("set_go", lambda m: ("add", [m]), lambda v: v or ()),
+    "twoset": Marks("set_2p", lambda m: ("add", [m]), lambda v: v or (), lambda m: ("remove", [m])),
+    "map": Marks("map_aw", _update, _keys, lambda m: ("remove", [m, "counter_pn"])),
+    "gomap": Marks("map_go", _update, _keys),
+    "scores": Marks(
+        "map_sorted",
+        lambda m: ("set", [m, 1]),
+        lambda v: [key for key, _ in v or ()],
+        lambda m: ("remove", [m]),
+    ),
+    "list": Marks("sequence", lambda m: ("insert", [0, m]), lambda v: v or ()),
+    "text": Marks("text", lambda m: ("insert", [0, m + " "]), lambda v: (v or "").split()),
+    "gocount": Sums("counter_go", _ONE, lambda value: value or 0),
+    "recount": Sums("counter_resettable", _ONE, lambda value: value or 0),
+    "bounded": Sums("counter_b", _ONE, lambda value: (value or {"total": 0})["total"]),
+    "number": Sums("number", _ONE, lambda value: int(value or 0)),
+    "several": Shared("register_mv", lambda m: [("assign", [m])], lambda v: v or ()),
+    "flag": Shared("flag_ew", lambda m: [("enable", []), ("disable", [])]),
+    "warning": Shared("flag_dw", lambda m: [("enable", []), ("disable", [])]),
+    "edits": Shared(
+        "sequence",
+        lambda m: [("insert", [0, m]), ("insert", [0, m]), ("delete", [0])],
+        lambda v: v or (),
+    ),
+}
+"""By what the names of their objects begin with."""
+
+
+def kind_of(name: str) -> Marks | Sums | Shared:
+    """What was written to the object of that name."""
+    return KINDS[name.partition("-")[0]]
 
 
 class Client:
@@ -77,33 +162,48 @@ class Client:
     async def _write(self, asked: Any) -> None:
         number = self._number
         self._number += 1
-        name = f"{self.host.name}-{number // CHUNK:04}"
-        element = text = ""
-        args: list[Any]
-        match number % 3:
-            case 0:
-                element = text = f"{number:07}"
-                object_, type_, operation, args = "set-" + name, "set_aw", "add", [text]
-            case 1:
-                object_, type_, operation, args = "count-" + name, "counter_pn", "increment", [1]
-            case _:
-                text = f"{name} {number}"
-                object_, type_, operation, args = REGISTER, "register_lww", "assign", [text]
-        promised = self.promised.setdefault(object_, Promised())
+        prefix = list(KINDS)[number % len(KINDS)]
+        turn = number // len(KINDS)
+        kind = KINDS[prefix]
+        mark = f"{self.host.name}.{number:07}"
+        if isinstance(kind, Shared):
+            calls = kind.calls(mark)
+            await self._perform(asked, prefix, kind.type, calls[turn % len(calls)], mark)
+            return
+        name = f"{prefix}-{self.host.name}-{number // CHUNK:04}"
+        if isinstance(kind, Sums):
+            await self._perform(asked, name, kind.type, kind.add, "")
+            return
+        gone = self._removable(name) if kind.remove and turn % REMOVE_EVERY == 2 else ""
+        if gone and kind.remove:
+            self.promised[name].removing.add(gone)
+            await self._perform(asked, name, kind.type, kind.remove(gone), "")
+            self.promised[name].removed.add(gone)
+        else:
+            await self._perform(asked, name, kind.type, kind.add(mark), mark)
+            self.promised[name].elements.add(mark)
+
+    def _removable(self, name: str) -> str:
+        """What was put into it first and is still there; empty if there is nothing."""
+        promised = self.promised.get(name, Promised())
+        return min(promised.elements - promised.removing, default="")
+
+    async def _perform(self, asked: Any, name: str, type_: str, call: Call, mark: str) -> None:
+        operation, args = call
+        promised = self.promised.setdefault(name, Promised())
         promised.uncertain += 1
-        if text:
-            promised.tried.add(text)
-        await asked.ask("perform", name=object_, type=type_, operation=operation, args=args)
+        if mark:
+            promised.tried.add(mark)
+        await asked.ask("perform", name=name, type=type_, operation=operation, args=args)
         promised.uncertain -= 1
         promised.acknowledged += 1
-        if element:
-            promised.elements.add(element)
 
 
 @dataclass(slots=True)
 class Found:
-    """Over all replicas: acknowledged operations that are missing somewhere, those that count more than once, and
-    objects that are not the same everywhere."""
+    """Over all replicas: acknowledged operations that are missing somewhere, those that count more than once or were
+    taken back, and objects that are not the same everywhere.
+    """
 
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -111,15 +211,23 @@ class Found:
 
 
 def compare(
-    clients: Iterable[Client], replicas: Mapping[str, Mapping[str, Any]], found: Found
+    clients: Iterable[Client],
+    replicas: Mapping[str, Mapping[str, Any]],
+    found: Found,
+    yielded: Iterable[str] = (),
 ) -> None:
-    """Compare what was promised with the values of all objects at each replica, by its name."""
+    """Compare what was promised with the values of all objects at each replica, by its name.
+
+    yielded: lines of logs about operations that were not sent again after an eviction: a removal that would take what
+    it has not seen. What it was to remove may be there.
+    """
+    lines = list(yielded)
     promised: dict[str, Promised] = {}
     for client in clients:
         for name, own in client.promised.items():
-            # The register is everybody's, and shows one value of all that were tried.
+            # An object that all write shows what somebody has tried.
             promised.setdefault(name, Promised()).tried.update(own.tried)
-            if name != REGISTER:
+            if not isinstance(kind_of(name), Shared):
                 promised[name] = own
     found.doubled += [
         f"{name} at {replica}, which nobody has written"
@@ -127,21 +235,37 @@ def compare(
         for name in sorted(objects.keys() - promised.keys())
     ]
     for name in sorted(promised):
-        each = promised[name]
         values = {replica: objects.get(name) for replica, objects in replicas.items()}
         if len({repr(value) for value in values.values()}) > 1:
             found.diverged.append(f"{name}: {values}")
         for replica, value in values.items():
-            if name.startswith("set-"):
-                here = set(value or ())
-                found.lost += [f"{name} {e} at {replica}" for e in sorted(each.elements - here)]
-                found.doubled += [f"{name} {e} at {replica}" for e in sorted(here - each.tried)]
-            elif name.startswith("count-"):
-                least, most = each.acknowledged, each.acknowledged + each.uncertain
-                what = f"{name} is {value or 0} at {replica}, and should be {least} to {most}"
-                if (value or 0) < least:
-                    found.lost.append(what)
-                elif (value or 0) > most:
-                    found.doubled.append(what)
-            elif value is not None and value not in each.tried:
-                found.doubled.append(f"{name} is {value!r} at {replica}, which nobody has written")
+            _judge(name, value, f"at {replica}", promised[name], found, lines)
+
+
+def _judge(
+    name: str, value: Any, where: str, promised: Promised, found: Found, yielded: Sequence[str]
+) -> None:
+    kind = kind_of(name)
+    if isinstance(kind, Sums):
+        here, least = kind.shown(value), promised.acknowledged
+        what = f"{name} is {here} {where}, and should be {least} to {least + promised.uncertain}"
+        if here < least:
+            found.lost.append(what)
+        elif here > least + promised.uncertain:
+            found.doubled.append(what)
+        return
+    marks = set(kind.shown(value))
+    found.doubled += [
+        f"{name} has {m} {where}, from nowhere" for m in sorted(marks - promised.tried)
+    ]
+    if isinstance(kind, Shared):
+        return
+    missing = promised.elements - promised.removing - marks
+    found.lost += [f"{name} lacks {mark} {where}" for mark in sorted(missing)]
+    if len(marks) < len(kind.shown(value)):
+        found.doubled.append(f"{name} has something twice {where}")
+    found.lost += [
+        f"{name} has {mark} {where}, which was removed"
+        for mark in sorted(promised.removed & marks)
+        if not any(name in line and mark in line for line in yielded)
+    ]

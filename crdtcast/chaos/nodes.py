@@ -30,7 +30,11 @@ _CAT = "/bin/cat"
 
 
 class MisbehavedError(CrdtcastError):
-    """A node has not done in time what it should."""
+    """A node has not done what it should."""
+
+
+class LateError(MisbehavedError):
+    """A node has not done in time what it should: it, or the machine, is too slow."""
 
 
 class Host:
@@ -55,14 +59,18 @@ class Host:
         self.events = disk.path / "events"
         self.admin = f"{disk.path}.sock"
         self.log = Path(f"{disk.path}.log")
+        self._flag = f"{disk.path}.fails"
         self.present = True
         self.skew_ms = 0
+        self.lies = 0
+        """The seed of the lies that it tells; 0: none."""
         self.starts = 0
         self.crashes: list[str] = []
         """Ends of the process that nobody had asked for."""
         self.refusals = 0
         """Ends with a line that says what is to be done, when that was to be expected."""
         self._program = program
+        self._saved = Path()
         self._may_end: set[int] = set()
         self._process: Popen[bytes] | None = None
         self._scribe: Popen[bytes] | None = None
@@ -87,7 +95,14 @@ class Host:
             **({"join": list(join)} if join else {"found": True}),
             **({"replaces": self.name} if replace else {}),
         }
-        words = [*self.place.words, sys.executable, *self._program, str(self.skew_ms)]
+        words = [
+            *self.place.words,
+            sys.executable,
+            *self._program,
+            str(self.skew_ms),
+            self._flag,
+            str(self.lies),
+        ]
         # The log goes through a pipe and `cat`, so that a full disk of the node's own leaves its last words.
         self._process = process = Popen(
             tied([*words, json.dumps(settings)]),
@@ -133,14 +148,14 @@ class Host:
         await self.ended()
 
     async def ended(self, seconds: float = 90.0) -> None:
-        """Wait until the process has ended. MisbehavedError: it does not."""
+        """Wait until the process has ended. LateError: it does not."""
         if self._process is None:
             return
         with trio.move_on_after(seconds) as scope:
             while self._process.poll() is None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
         if scope.cancelled_caught:
-            raise MisbehavedError(f"{self.name} does not end: see {self.log}")
+            raise LateError(f"{self.name} does not end: see {self.log}")
 
     def wipe(self) -> None:
         """The disk is lost."""
@@ -153,6 +168,33 @@ class Host:
             self.may_end(REFUSED)
             self.disk.fill(self._process.pid)
 
+    def fail_syncs(self) -> None:
+        """No sync of its journal succeeds any more: it ends at the next one, and does not start."""
+        self.may_end(REFUSED)
+        Path(self._flag).touch()
+
+    def mend(self) -> None:
+        """Undo `fail_syncs`."""
+        Path(self._flag).unlink()
+
+    def save(self) -> None:
+        """Keep a copy of its journal. Nothing runs here."""
+        self._saved = Path(f"{self.disk.path}.kept")
+        shutil.rmtree(self._saved, ignore_errors=True)
+        shutil.copytree(self.journal, self._saved)
+
+    def restore(self) -> None:
+        """The copy in the place of the journal: the same bytes in other files. Nothing runs here."""
+        shutil.rmtree(self.journal)
+        shutil.copytree(self._saved, self.journal)
+
+    def yielded(self) -> list[str]:
+        """Lines of its log about operations that were not sent again after an eviction."""
+        with suppress(FileNotFoundError):
+            text = self.log.read_text(errors="replace")
+            return [line for line in text.splitlines() if "it yields" in line]
+        return []
+
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:
         """A connection to its admin socket."""
@@ -160,9 +202,11 @@ class Host:
             yield asked
 
     async def wait_member(self, seconds: float = READY_SECONDS) -> None:
-        """Wait until it is a member again and has caught up. MisbehavedError: it is not, in time."""
+        """Wait until it is a member again and has caught up. MisbehavedError: it has ended; LateError: it is not, in
+        time.
+        """
         last = "it has not answered yet"
-        with trio.move_on_after(seconds):
+        with trio.move_on_after(seconds) as scope:
             while True:
                 try:
                     async with self.operator() as asked:
@@ -175,7 +219,8 @@ class Host:
                 if not self.alive:
                     break
                 await trio.sleep(0.05)
-        raise MisbehavedError(f"{self.name} is no member yet ({last}): see {self.log}")
+        kind = LateError if scope.cancelled_caught else MisbehavedError
+        raise kind(f"{self.name} is no member yet ({last}): see {self.log}")
 
     def end(self) -> None:
         """Kill whatever runs here."""

@@ -1,7 +1,8 @@
 """What happens to a group of processes, and when: drawn from a seed, decided before anything starts. Pure.
 
 A plan is a list of *episodes*. Each does something to one node, to a pair, or to all, lasts for a while, and is undone
-before the next one of the same node begins. Up to two are under way at once, so that faults meet.
+before the next one of the same node begins. Up to two are under way at once, so that faults meet: members join, leave
+and are evicted while something else is wrong.
 """
 
 import random
@@ -10,25 +11,40 @@ from dataclasses import dataclass
 
 KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET = "kill", "pause", "cut", "one-way", "delay", "reset"
 LOSS, HOLE = "loss", "black-hole"
-STOP_ALL, ROLLING, WIPE, FULL = "stop-all", "rolling", "wipe", "disk-full"
-EVICT, JOIN, LEAVE, SKEW = "evict", "join", "leave", "skew"
+STOP_ALL, ROLLING, TWO_DEAD = "stop-all", "rolling", "two-dead"
+FULL, SYNC, RESTORED, COPIED, WIPE = "disk-full", "sync-error", "restored", "copied", "wipe"
+EVICT, JOIN, JOIN_KILLED, LEAVE, SKEW = "evict", "join", "join-killed", "leave", "skew"
+HOSTILE = "hostile"
 
 PAIRS = frozenset({CUT, ONE_WAY, DELAY, RESET})
-WHOLE = frozenset({STOP_ALL, ROLLING})
-MEMBERSHIP = frozenset({WIPE, EVICT, JOIN, LEAVE})
-ALONE = WHOLE | MEMBERSHIP
+WHOLE = frozenset({STOP_ALL, ROLLING, TWO_DEAD})
 """While one of these is under way nothing else is done."""
+NEWCOMERS = frozenset({JOIN, JOIN_KILLED, HOSTILE})
+MEMBERSHIP = frozenset({WIPE, RESTORED, COPIED, EVICT, LEAVE}) | NEWCOMERS
+"""One of these at a time, beside whatever else there is: a majority has to be able to agree to each."""
 KINDS = (
-    *(KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET, LOSS, HOLE),
-    *(STOP_ALL, ROLLING, WIPE, FULL, EVICT, JOIN, LEAVE, SKEW),
+    *(KILL, PAUSE, CUT, ONE_WAY, DELAY, RESET, LOSS, HOLE, STOP_ALL, ROLLING, TWO_DEAD),
+    *(FULL, SYNC, RESTORED, COPIED, WIPE, EVICT, JOIN, JOIN_KILLED, LEAVE, SKEW, HOSTILE),
 )
 """All of them, in the order in which a plan goes through them."""
+GROUP = "*"
+"""Stands for who is a member, among those whom an episode concerns."""
+
+_AMOUNTS = {
+    DELAY: (20, 100, 400),
+    LOSS: (3, 10, 30),
+    SKEW: (-600_000, -2_000, 2_000, 3_600_000),
+    JOIN_KILLED: (50, 400, 800, 1_200),
+}
+_NEWCOMERS_MOST = 2
+_REST = 1.0
+"""Seconds between two episodes of one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
     """at: seconds from the start. lasts: seconds until it is undone. node, other: whom it concerns; names of nodes,
-    "" if nobody in particular. amount: milliseconds, for delays and skews; percent, for losses.
+    "" if nobody in particular. amount: milliseconds, for delays, skews and joins that are killed; percent, for losses.
     """
 
     at: float
@@ -48,7 +64,9 @@ class Episode:
         """Those to whom nothing else may be done meanwhile; `names` are all that there have been."""
         if self.kind in PAIRS:
             return set()
-        return {*names, self.node} - {""} if self.kind in ALONE else {self.node}
+        if self.kind in WHOLE:
+            return {*names, GROUP} - {""}
+        return {self.node, GROUP} if self.kind in MEMBERSHIP else {self.node}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,57 +85,73 @@ def has_small_disk(name: str) -> bool:
 
 def draw(seed: int, nodes: int, seconds: float, kinds: Sequence[str] = KINDS) -> Plan:
     """A plan for `nodes` nodes. Every kind comes once before any comes twice, if there is time."""
-    dice = random.Random(seed)
-    present = [f"n{number}" for number in range(1, nodes + 1)]
-    founders = tuple(present)
-    free = dict.fromkeys(present, 0.0)  # from when on nothing is done to it
-    episodes: list[Episode] = []
-    at, joined, bag = 1.0, nodes, list[str]()
-    alone = 0.0  # until then an episode runs that wants all for itself
+    drawing = _Drawing(random.Random(seed), nodes)
+    bag: list[str] = []
     while True:
         if not bag:
             bag = list(kinds)
-            dice.shuffle(bag)
-        kind = bag.pop()
-        able = [name for name in present if kind != FULL or has_small_disk(name)]
-        if not able:
-            continue
-        lasts = dice.uniform(1.0, 5.0)
-        busy_until = max(free.values())
-        alone_needed = kind in ALONE
-        first = min(free[name] for name in able)
-        at = max(at, alone, first, busy_until if alone_needed else sorted(free.values())[1])
-        if at + lasts > seconds:
-            break
-        idle = [name for name in able if free[name] <= at]
-        node = dice.choice(idle)
-        other, amount = "", 0
-        if kind in PAIRS:
-            other = dice.choice([name for name in present if name != node])
-        if kind == DELAY:
-            amount = dice.choice((20, 100, 400))
-        elif kind == LOSS:
-            amount = dice.choice((3, 10, 30))
-        elif kind == SKEW:
-            amount = dice.choice((-600_000, -2_000, 2_000))
-        elif kind == JOIN:
-            if len(present) >= nodes + 2:
-                continue
-            joined += 1
-            node = f"n{joined}"
-            present.append(node)
-        elif kind == LEAVE:
-            if len(present) <= max(3, nodes - 1):
-                continue
-            present.remove(node)
-            free.pop(node)
+            drawing.dice.shuffle(bag)
+        episode = drawing.next(bag.pop())
+        if episode is not None:
+            if episode.at + episode.lasts > seconds:
+                return Plan(drawing.founders, tuple(drawing.episodes), seconds)
+            drawing.add(episode)
+
+
+class _Drawing:
+    """A plan that is being drawn. free: from when on nothing is done to a node, or to the group."""
+
+    def __init__(self, dice: random.Random, nodes: int) -> None:
+        self.dice = dice
+        self.founders = tuple(f"n{number}" for number in range(1, nodes + 1))
+        self.episodes: list[Episode] = []
+        self._nodes = nodes
+        self._made = nodes
+        self._present = list(self.founders)
+        self._free = dict.fromkeys(self._present, 0.0)
+        self._group_free = 0.0
+        self._at = 1.0
+
+    def next(self, kind: str) -> Episode | None:
+        """One more episode of that kind; None if there may be none now."""
+        able = [name for name in self._present if kind != FULL or has_small_disk(name)]
+        grown = len(self._present) - self._nodes
+        if not able or (kind in NEWCOMERS and grown >= _NEWCOMERS_MOST):
+            return None
+        if kind == LEAVE and len(self._present) <= max(3, self._nodes - 1):
+            return None
+        times = sorted(self._free[name] for name in self._present)
+        # Two nodes at least have nothing done to them, and all but two.
+        quiet = len(times) - 1 if kind in WHOLE else max(1, len(times) - 3)
+        at = max(self._at, times[quiet], min(self._free[name] for name in able))
+        if kind in WHOLE | MEMBERSHIP:
+            at = max(at, self._group_free)
+        node = self.dice.choice([name for name in able if self._free[name] <= at])
+        other = ""
+        if kind in PAIRS or kind == TWO_DEAD:
+            other = self.dice.choice([name for name in self._present if name != node])
+        if kind in NEWCOMERS:
+            node = f"n{self._made + 1}"
         elif kind in (STOP_ALL, ROLLING):
             node = ""
-        episodes.append(Episode(at, kind, node, other, lasts, amount))
-        for concerned in present if alone_needed else [node, other]:
-            if concerned:
-                free[concerned] = max(free.get(concerned, 0.0), at + lasts + 1.0)
-        if alone_needed:
-            alone = at + lasts + 1.0
-        at += dice.uniform(0.5, 2.0)
-    return Plan(founders, tuple(episodes), seconds)
+        amount = self.dice.choice(_AMOUNTS[kind]) if kind in _AMOUNTS else 0
+        return Episode(at, kind, node, other, self.dice.uniform(1.0, 5.0), amount)
+
+    def add(self, episode: Episode) -> None:
+        """It is a part of the plan."""
+        self.episodes.append(episode)
+        if episode.kind in NEWCOMERS:
+            self._made += 1
+            if episode.kind != HOSTILE:
+                self._present.append(episode.node)
+        until = episode.at + episode.lasts + _REST
+        concerned = self._present if episode.kind in WHOLE else [episode.node, episode.other]
+        for name in filter(None, concerned):
+            self._free[name] = max(self._free.get(name, 0.0), until)
+        if episode.kind in WHOLE | MEMBERSHIP:
+            self._group_free = until
+        if episode.kind == LEAVE:
+            self._present.remove(episode.node)
+        self._at = episode.at + self.dice.uniform(0.5, 2.0)
+        if episode.kind in WHOLE:
+            self._at = max(self._at, until)

@@ -3,6 +3,7 @@
 import logging
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import trio
@@ -14,6 +15,7 @@ from crdtcast.fresh import wall_clock_ms
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
 from crdtcast.journal import FileJournal
+from crdtcast.journal.directory import Directory, RealDirectory
 from crdtcast.listening import listen
 from crdtcast.member import GroupMember
 from crdtcast.options import Address, format_address, parse_address
@@ -34,7 +36,8 @@ _LARGE = 2**20
 class NodeProcess:
     """One member, its objects, and whoever asks about them. All of it belongs to the Trio thread.
 
-    replica: None at a witness. copied: bytes of the group's state that are here, and of how many.
+    directory: the file layer of its journal. replica: None at a witness. copied: bytes of the group's state that are
+        here, and of how many.
     """
 
     def __init__(
@@ -43,12 +46,15 @@ class NodeProcess:
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
         logger: logging.Logger | None = None,
+        directory: Callable[[Path], Directory] = RealDirectory,
     ) -> None:
         self.settings = settings
         self.copied = (0, 0)
         self._journal: FileJournal | None = None
         if settings.journal is not None:
-            self._journal = FileJournal(settings.journal, trusted=settings.trust_journal)
+            self._journal = FileJournal(
+                settings.journal, trusted=settings.trust_journal, directory=directory
+            )
         self.metrics: Address | None = None
         """Where /metrics is served."""
         self._logger = logger or logging.getLogger("crdtcast.node")
@@ -227,16 +233,8 @@ class NodeProcess:
             return
         try:
             departure = await self.leave()
-            if departure.silent:
-                self._logger.warning(
-                    "left; %s did not acknowledge it, being out of reach",
-                    ", ".join(departure.silent),
-                )
-            elif not departure.done:
-                self._logger.warning(
-                    "not left within %g s: the others take this node for dead, evict it there",
-                    self.settings.leave_seconds,
-                )
+            if (warning := departure.warning(self.settings.leave_seconds)) is not None:
+                self._logger.warning("%s", warning)
         except EndedError as error:
             self._logger.warning("not left: %s", error)
 

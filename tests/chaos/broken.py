@@ -1,4 +1,4 @@
-"""A node with a defect: `python broken.py WHICH SKEW_MS JSON`, for `tests/chaos/test_broken.py`."""
+"""A node with a defect: `python broken.py WHICH SKEW_MS FLAG LIES JSON`, for `tests/chaos/test_broken.py`."""
 
 import sys
 from dataclasses import replace

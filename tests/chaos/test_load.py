@@ -1,18 +1,33 @@
-"""What counts as lost, doubled and different."""
+"""What counts as lost, doubled and different, and that clients write to objects of every type."""
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import pytest
+import trio
+
+from crdtcast import Replica, open_replica
 from crdtcast.chaos.disks import Disk
-from crdtcast.chaos.load import Client, Found, Promised, compare
+from crdtcast.chaos.load import KINDS, Client, Found, Promised, Sums, compare, kind_of
 from crdtcast.chaos.nodes import Host
 from crdtcast.chaos.proxy import Network
+from crdtcast.datatypes.maps import catalogue
+from crdtcast.exceptions import CrdtcastError
+from crdtcast.service.values import shown
 
 
-def found(value: object, other: object, name: str, promised: Promised) -> tuple[int, int, int]:
-    client = Client(Host("n1", Disk(Path("n1")), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
-    client.promised[name] = promised
+def client() -> Client:
+    return Client(Host("n1", Disk(Path("n1")), Network().place("n1"), ("127.0.0.1", 2)), 1.0)
+
+
+def found(
+    value: object, other: object, name: str, promised: Promised, *yielded: str
+) -> tuple[int, int, int]:
+    writing = client()
+    writing.promised[name] = promised
     result = Found()
-    compare([client], {"n1": {name: value}, "n2": {name: other}}, result)
+    compare([writing], {"n1": {name: value}, "n2": {name: other}}, result, yielded)
     return len(result.lost), len(result.doubled), len(result.diverged)
 
 
@@ -33,6 +48,26 @@ def test_elements_that_were_acknowledged_are_there_and_no_others_come_from_nowhe
     assert found(["a", "b", "z"], ["a", "b", "z"], "set-x", promised) == (0, 2, 0)
 
 
+def test_what_was_removed_is_gone_unless_the_removal_has_yielded() -> None:
+    promised = Promised(
+        elements={"a", "b", "c"}, tried={"a", "b", "c"}, removed={"a"}, removing={"a", "b"}
+    )
+    assert found(["c"], ["c"], "set-x", promised) == (0, 0, 0)
+    assert found(["b", "c"], ["b", "c"], "set-x", promised) == (0, 0, 0)
+    assert found(["a", "c"], ["a", "c"], "set-x", promised) == (2, 0, 0)
+    line = "it yields: ['set-x', 'set_aw', 'remove', 'a']"
+    assert found(["a", "c"], ["a", "c"], "set-x", promised, line) == (0, 0, 0)
+    other = "it yields: ['set-y', 'set_aw', 'remove', 'a']"
+    assert found(["a", "c"], ["a", "c"], "set-x", promised, other) == (2, 0, 0)
+
+
+def test_texts_and_lists_have_each_mark_once() -> None:
+    promised = Promised(elements={"a", "b"}, tried={"a", "b"})
+    assert found("a b ", "a b ", "text-x", promised) == (0, 0, 0)
+    assert found(["a", "b", "a"], ["a", "b", "a"], "list-x", promised) == (0, 2, 0)
+    assert found("b ", "b ", "text-x", promised) == (2, 0, 0)
+
+
 def test_registers_have_to_be_alike_and_show_what_somebody_wrote() -> None:
     promised = Promised(tried={"x", "y"})
     assert found("x", "x", "last", promised) == (0, 0, 0)
@@ -44,3 +79,49 @@ def test_objects_that_nobody_has_written_come_from_nowhere() -> None:
     result = Found()
     compare([], {"n1": {"count-x": 1}, "n2": {}}, result)
     assert len(result.doubled) == 1
+
+
+def test_every_type_is_written() -> None:
+    assert {kind.type for kind in KINDS.values()} == set(catalogue())
+
+
+class Asked:
+    """A node that does what it is asked to, and takes one of so many operations without an answer."""
+
+    def __init__(self, replica: Replica, silent_every: int) -> None:
+        self.replica = replica
+        self._silent_every = silent_every
+        self._number = 0
+
+    async def ask(self, do: str, **more: Any) -> None:
+        self._number += 1
+        self.replica.perform((more["name"], more["type"]), more["operation"], *more["args"])
+        if self._number % self._silent_every == 0:
+            raise CrdtcastError("it was killed")
+
+    def values(self) -> dict[str, Any]:
+        held = self.replica.held
+        keys = {(line.name, line.type) for line in self.replica.objects()}
+        return {name: shown(held.crdt((name, type_)).value) for name, type_ in keys}
+
+
+@pytest.mark.parametrize("silent_every", [7, 10**9])
+def test_what_a_client_was_promised_is_what_it_finds(silent_every: int) -> None:
+    async def write() -> dict[str, Any]:
+        async with open_replica("a", peers={}) as replica:
+            asked = Asked(replica, silent_every)
+            for _ in range(12 * len(KINDS)):
+                with suppress(CrdtcastError):
+                    await writing._write(asked)
+            return asked.values()
+
+    writing = client()
+    result, values = Found(), trio.run(write)
+    compare([writing], {"n1": values, "n2": dict(values)}, result)
+    assert result == Found()
+    assert any(each.removed for each in writing.promised.values())
+    for name in values:
+        if not isinstance(kind_of(name), Sums) and writing.promised[name].elements:
+            damaged = Found()
+            compare([writing], {"n1": {**values, name: None}}, damaged)
+            assert damaged.lost, name

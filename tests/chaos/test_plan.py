@@ -1,10 +1,22 @@
 """What is planned: the same for a seed, every kind, never two things at once to one node."""
 
+import itertools
+
 import pytest
 
 from crdtcast.chaos import plan as plans
 from crdtcast.chaos.plan import draw
 from tests.effort import seeds
+
+
+def test_members_join_leave_and_are_evicted_while_something_else_is_wrong() -> None:
+    beside = set()
+    for seed in seeds(20):
+        episodes = draw(seed, 5, 900).episodes
+        for one, other in itertools.pairwise(episodes):
+            if one.kind in plans.MEMBERSHIP and other.at < one.at + one.lasts:
+                beside.add(one.kind)
+    assert beside == plans.MEMBERSHIP
 
 
 def test_a_seed_decides_everything() -> None:
@@ -28,11 +40,14 @@ def test_nothing_overlaps_at_one_node_and_a_majority_is_never_touched_at_once(no
         busy: dict[str, float] = {}
         members = set(plan.founders)
         for episode in plan.episodes:
-            if episode.kind == plans.JOIN:
+            if episode.kind in plans.NEWCOMERS:
                 members.add(episode.node)
             concerned = {episode.node, episode.other} - {""}
-            if episode.kind in plans.WHOLE | plans.MEMBERSHIP:
+            if episode.kind in plans.WHOLE:
                 concerned = members
+            if episode.kind in plans.WHOLE | plans.MEMBERSHIP:
+                concerned = {*concerned, plans.GROUP}
+                assert busy.get(plans.GROUP, 0) <= episode.at, (seed, episode)
             assert {episode.node, episode.other} - {""} <= members
             if episode.kind == plans.FULL:
                 assert plans.has_small_disk(episode.node)

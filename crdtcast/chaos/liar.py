@@ -1,0 +1,53 @@
+"""A member that lies: beside all that it does as any other, made-up frames to everybody it is linked with, in its own
+name (`crdtcast.simulator.mutation`).
+
+It leaves out what the group would believe, and what no vote could undo: that somebody has ended, or has sent more than
+its journal says, and joiners that it lets in (docs/security.md).
+"""
+
+import random
+
+import trio
+
+from crdtcast.exceptions import NotReadyError
+from crdtcast.member import GroupMember
+from crdtcast.messages import Digest, Ended
+from crdtcast.service.run import NodeProcess
+from crdtcast.simulator.mutation import Lore, Mutation
+from crdtcast.wire import FrameKind, framed
+from crdtcast.wire_groups import Admit, InGroup
+
+PERIOD = 0.05
+"""Seconds between two lies to everybody."""
+
+
+async def lie(process: NodeProcess, seed: int) -> None:
+    """For ever, as long as it is a member."""
+    chance = random.Random(seed)
+    while True:
+        await trio.sleep(PERIOD)
+        try:
+            member = process.member
+        except NotReadyError:
+            continue
+        _lie_to_all(member, chance)
+
+
+def _lie_to_all(member: GroupMember, chance: random.Random) -> None:
+    lore = Lore.of(member.engine)
+    channel = member.channel
+    for incarnation in lore.members:
+        link = channel.shared.links().up.get(incarnation.partition(".")[0])
+        if link is None:
+            continue
+        mutation = Mutation(chance, lore)
+        frame = mutation.frame(incarnation)
+        if not _is_believed(frame, incarnation, lore) and (body := mutation.body(frame)):
+            link.offer(FrameKind.GROUPED, framed(body))
+
+
+def _is_believed(frame: InGroup, receiver: str, lore: Lore) -> bool:
+    if isinstance(frame, Digest):
+        remembers_more = frame.vector.get(receiver, 0) > lore.vector.get(receiver, 0)
+        return remembers_more or bool(frame.ended.keys() - lore.ended.keys())
+    return isinstance(frame, Ended | Admit)
