@@ -52,7 +52,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         module="crdtcast.service.cli",
         attribute="config",
         extra="cli",
-        summary="Check a configuration file of `crdtcast node`.",
+        summary="Check a configuration file of `crdtcast node` or `crdtcast gateway`.",
     ),
     "conformance": Subcommand(
         module="crdtcast.conformance.cli",

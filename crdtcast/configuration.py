@@ -21,6 +21,10 @@ from crdtcast.quantities import seconds, size
 
 PREFIX = "CRDTCAST_"
 """Of the variables in the environment: `CRDTCAST_LISTEN` is `listen`."""
+_ELSEWHERE = {
+    PREFIX + name for name in ("SECRET", "CONFIG", "ADMIN", "EFFORT", "SEED", "RECORD", "DEV_DIR")
+}
+"""Variables of ours that are no options of a member."""
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
 
@@ -171,6 +175,14 @@ def without_passwords(key: str, value: Any) -> Any:
     return re.sub(r"((//[^:@/]*:)[^@/]*(?=@))|([?&]password=)[^&]*", r"\2\3***", value)
 
 
+def keys_in(file: Path) -> set[str]:
+    """What a file sets; nothing if it cannot be read."""
+    try:
+        return set(tomllib.loads(file.read_text()))
+    except (OSError, ValueError):
+        return set()
+
+
 def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
     """What is in the file, and what is wrong with that."""
     try:
@@ -205,7 +217,7 @@ def _unused(environment: Mapping[str, str], options: list[Option]) -> list[str]:
     names = [o.variable for o in options]
     found = []
     for variable in sorted(environment):
-        if variable.startswith(PREFIX) and variable not in names:
+        if variable.startswith(PREFIX) and variable not in names and variable not in _ELSEWHERE:
             near = difflib.get_close_matches(variable, names, 1, 0.8)
             if near:
                 found.append(f"{variable} is set and not used: did you mean {near[0]}?")

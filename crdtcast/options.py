@@ -97,6 +97,8 @@ class NodeOptions:
                     f"node {self.name!r} has its own address {format_address(address)} among its "
                     "peers: name only the other members"
                 )
+        if self.queue_bytes < MIN_FRAME:
+            raise ConfigurationError(f"queue_bytes must be at least {MIN_FRAME:,} bytes")
         if not MIN_FRAME <= self.max_frame < 2**31:
             raise ConfigurationError(f"max_frame must be at least {MIN_FRAME:,} bytes")
         if len({self.certificate is None, self.key is None, self.ca is None}) > 1:
@@ -148,7 +150,7 @@ def check_secrets(secrets: Sequence[bytes], where: str) -> None:
 def parse_address(text: str) -> Address:
     """`host:port` or `[v6 host]:port`; `ConfigurationError` for anything else."""
     host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    if colon and port.isascii() and port.isdigit() and int(port) < 65536:
+    if host and colon and port.isascii() and port.isdigit() and int(port) < 65536:
         return host.removeprefix("[").removesuffix("]"), int(port)
     raise ConfigurationError(f"{text!r} is no address: write host:port, for example 127.0.0.1:7001")
 

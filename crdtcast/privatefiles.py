@@ -14,6 +14,8 @@ def check_private(path: str | os.PathLike[str], what: str) -> None:
     """
     found = os.stat(path)
     name = os.fspath(path)
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
+        raise ConfigurationError(f"{name} is no file: name the one with {what}")
     if found.st_uid not in (os.geteuid(), 0):
         raise ConfigurationError(
             f"{name}, with {what}, belongs to another user, who may read and change it: chown it to the user that "

@@ -115,6 +115,14 @@ def test_a_file_of_root_may_be_read_by_its_group_and_one_of_another_user_by_nobo
         read_secrets(file)
 
 
+def test_what_is_no_file_holds_no_secret(tmp_path: Path) -> None:
+    for place in (tmp_path, Path("/dev/null")):
+        with pytest.raises(
+            ConfigurationError, match="is no file: name the one with the group's secret"
+        ):
+            read_secrets(place)
+
+
 def test_options_neither_show_the_secret_nor_take_a_short_one() -> None:
     options = NodeOptions(name="a", listen=("127.0.0.1", 0), secrets=(SECRET,))
     assert "sixteen" not in repr(options)

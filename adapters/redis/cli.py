@@ -55,13 +55,13 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
                 await nursery.start(run, nursery.cancel_scope)
                 assert runner.node is not None
                 engine = runner.committer.engine
+                supervisor.ready()
                 print(
                     f"ready name={settings.name} listen={format_address(runner.address)} "
                     f"peer={format_address(runner.node.address)} admin={settings.admin_place} "
                     f"incarnation={engine.me if engine is not None else ''}",
                     flush=True,
                 )
-                supervisor.ready()
                 if settings.evict_after is not None:
                     from crdtcast.service.run import evict_the_silent  # with all data types
 

@@ -25,8 +25,8 @@ PROMISES = {
     Durability.ALWAYS: "acknowledged writes survive the loss of this machine's memory",
     Durability.EVERYSEC: "acknowledged writes survive SIGKILL of processes; a machine that loses "
     "power may lose its last second, unless a peer has it",
-    Durability.VOLATILE: "acknowledged writes survive what the other regions hold: this server has "
-    "no append-only file, or is older than 7.2 without `appendfsync always`",
+    Durability.VOLATILE: "what this server loses comes back from the other regions, as far as they have it: it has "
+    "no append-only file (or only one that is not synced, before version 7.2)",
 }
 
 

@@ -148,6 +148,8 @@ class GatewaySettings(MemberSettings):
             lines.append(
                 "format_level is for groups of fixed members: this group agrees on it, see `crdtcast raise`"
             )
+        if self.format_level is not None and self.format_level not in effects.READS:
+            lines.append(f"format_level is {self.format_level}: this program reads {effects.READS}")
         if self.metadata_db < 1:
             lines.append("metadata_db is 0, where the clients' data is: choose another database")
         lines += [

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -65,7 +66,10 @@ class TlsFiles:
         context.sslsocket_class = TlsSocket
         try:
             if self.certificate is not None:
-                check_private(self.key or self.certificate, "a key")
+                if self.key is not None:
+                    check_private(self.key, "a key")
+                elif b"PRIVATE KEY" in Path(self.certificate).read_bytes():
+                    check_private(self.certificate, "a key")
                 context.load_cert_chain(self.certificate, self.key, _no_password)
             if self.ca is not None:
                 context.load_verify_locations(self.ca)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -109,7 +110,7 @@ def print_result(outcome: Outcome, console: Console) -> None:
         f"metadata left, beyond {CONSTANT_BYTES:,} bytes a region: "
         f"{beyond['keys']} keys, {beyond['bytes']} bytes"
     )
-    console.print(f"audit: {outcome.audit}")
+    console.print(f"audit: {escape(str(outcome.audit))}")
     if outcome.figures is not None:
         figures = outcome.figures
         console.print(
@@ -121,7 +122,7 @@ def print_result(outcome: Outcome, console: Console) -> None:
     if outcome.report is not None:
         console.print(f"report: {outcome.report}", soft_wrap=True)
     for line in outcome.differences[:10]:
-        console.print(f"[red]{line}[/]", soft_wrap=True)
+        console.print(f"[red]{escape(line)}[/]", soft_wrap=True)
     if len(outcome.differences) > 10:
         console.print(f"[red]and {len(outcome.differences) - 10:,} more differences[/]")
     verdict = "[bold green]all equal, and right" if outcome.ok else "[bold red]NOT as it should be"

@@ -12,7 +12,16 @@ import trio
 
 from crdtcast.cli import expected_failure
 from crdtcast.collecting import rare_full_collections
-from crdtcast.configuration import Kind, Loaded, Option, load, options_of, without_passwords
+from crdtcast.configuration import (
+    Kind,
+    Loaded,
+    Option,
+    keys_in,
+    load,
+    options_of,
+    without_passwords,
+)
+from crdtcast.exceptions import ConfigurationError
 from crdtcast.jsonlog import log_to_stderr
 from crdtcast.quantities import size_text
 from crdtcast.service.settings import MemberSettings, NodeSettings
@@ -56,6 +65,15 @@ def _with_options(command: F, kind: type[Any]) -> F:
     return click.option(
         "--config", "file", type=_FILE, envvar="CRDTCAST_CONFIG", help="A TOML file of options."
     )(command)
+
+
+def _of_gateways(file: Path) -> str:
+    """Keys in a file that only gateways have; empty if there are none, or it cannot be read."""
+    from crdtcast.adapters.redis.settings import GatewaySettings
+
+    own = {each.key for each in options_of(NodeSettings)}
+    theirs = {each.key for each in options_of(GatewaySettings)} - own
+    return ", ".join(sorted(theirs & keys_in(file)))
 
 
 def _default(each: Option) -> str:
@@ -137,13 +155,19 @@ def config() -> None:
 @click.option("--gateway", is_flag=True, help="It is that of `crdtcast gateway`.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def check(file: Path, gateway: bool, as_json: bool) -> None:
-    """Print what `crdtcast node --config FILE` would use here, and from where; or all that is wrong."""
+    """Print what `crdtcast node --config FILE` would use here, and from where; or all that is wrong. With --gateway,
+    `crdtcast gateway --config FILE`.
+    """
     kind: type[Any] = NodeSettings
     if gateway:
         from crdtcast.adapters.redis.settings import GatewaySettings
 
         kind = GatewaySettings
     found: Loaded[Any] = loaded(kind, file, {})
+    if not gateway and (of_gateways := _of_gateways(file)):
+        raise ConfigurationError(
+            f"{file} is a gateway's, since it has {of_gateways}: add --gateway"
+        )
     keys = [each.key for each in options_of(kind)]
     if as_json:
         click.echo(

@@ -225,8 +225,8 @@ class NodeProcess:
             "metrics": "" if self.metrics is None else format_address(self.metrics),
             "incarnation": member.incarnation,
         }
-        print("ready", *(f"{key}={value}" for key, value in told.items()), flush=True)
         self._supervisor.ready()
+        print("ready", *(f"{key}={value}" for key, value in told.items()), flush=True)
 
     async def _depart(self, member: GroupMember) -> None:
         if not self.settings.leave_on_stop or member.standing is Standing.LEFT:

@@ -82,3 +82,9 @@ def test_a_gateway_s_file_of_a_number_that_it_reads_may_be_damaged(tmp_path: Pat
     (tmp_path / "a.json").write_text(json.dumps({"format": FORMAT, "level": 1}))
     with pytest.raises(ConfigurationError, match="is damaged"):
         LocalFile.read(tmp_path, "a")
+
+
+def test_only_this_user_may_read_what_a_gateway_keeps(tmp_path: Path) -> None:
+    LOCAL_FILE.write(tmp_path / "state")
+    written = tmp_path / "state" / "a.json"
+    assert [path.stat().st_mode & 0o777 for path in (written, written.parent)] == [0o600, 0o700]

@@ -171,6 +171,8 @@ def test_a_file_with_a_password_is_private(line: str, tmp_path: Path) -> None:
 
 def test_a_slip_in_the_environment_is_noted_and_not_an_error() -> None:
     environment = {"CRDTCAST_GRIL": "1", "CRDTCAST_SECRET": "x", "CRDTCAST_NAME": "x"}
+    secret_of_servers = load(GatewaySettings, environment={"CRDTCAST_SECRET": "s" * 32})
+    assert not secret_of_servers.notes
     loaded = load(Oven, environment=environment)
     assert loaded.settings is not None
     assert loaded.notes == ("CRDTCAST_GRIL is set and not used: did you mean CRDTCAST_GRILL?",)
@@ -210,6 +212,8 @@ def test_a_node_needs_a_group_to_found_or_to_join() -> None:
         ({"admin": "socket"}, "or a path with a / or ending in .sock"),
         ({"secret_file": "/no/such/file"}, "cannot read the secret"),
         ({"max_frame": 5}, "max_frame must be at least"),
+        ({"queue_bytes": 0}, "queue_bytes must be at least"),
+        ({"listen": ":7001"}, "':7001' is no address"),
         ({"join": ["127.0.0.1:7001"], "found": False}, "join names only this node itself"),
     ],
 )

@@ -230,6 +230,9 @@ def test_config_check_shows_what_would_be_used_and_from_where(
         "note: CRDTCA",
     ]
     shown = json.loads(CliRunner().invoke(main, ["config", "check", str(file), "--json"]).stdout)
+    (tmp_path / "gateway.toml").write_text('name = "eu"\nstate_dir = "/state"\n')
+    other = CliRunner().invoke(main, ["config", "check", str(tmp_path / "gateway.toml")])
+    assert other.exit_code == 2 and "since it has state_dir: add --gateway" in other.stderr
     assert shown["ok"] is False and len(shown["wrong"]) == 3
     assert shown["options"]["found"] == {"value": True, "from": str(file)}
 

@@ -82,6 +82,7 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
+        ({"format_level": 7}, "format_level is 7: this program reads 1"),
     ],
 )
 def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> None:
