@@ -12,8 +12,9 @@ from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides 
 n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
 grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
 were given different payloads under one dot of the hostile member, or a message in another member's name, in which it
-sends more after its leave, or makes all of them believe that they have ended: it is *void*. So it is if two have cut
-somebody off at different places, since what it sent behind a message that nobody can deliver vouched for more at one.
+sends more after its leave, or makes all of them believe that they have ended or been set back: it is *void*. So it is
+if two have cut somebody off at different places, since what it sent behind a message that nobody can deliver vouched
+for more at one.
 """
 
 import random
@@ -127,7 +128,8 @@ class HostileWorld(GroupWorld):
         """Whether a failure may come of what no check can tell."""
         if failure.kind in _OF_A_CUT and self.counts["liar_vouched"] and self._cuts_differ():
             self.become_void()
-        if failure.kind == "all-ended" and self.counts["believed_ends"]:
+        believed = self.counts["believed_ends"] or self.counts["rolled_back"]
+        if failure.kind == "all-ended" and believed:
             self.become_void()
         return self.void and failure.kind in _OF_THE_ORACLE
 
@@ -143,7 +145,10 @@ class HostileWorld(GroupWorld):
             return self._lie(verb, arguments)
         if arguments and arguments[0] == self.hostile and verb not in ("net", "dup", "drop"):
             return self.of_the_liar(lambda: super(HostileWorld, self)._do(verb, arguments))
-        done = super()._do(verb, arguments)
+        if verb == "calm":  # many actions
+            return super()._do(verb, arguments)
+        with limited(f"{verb} {arguments}"):
+            done = super()._do(verb, arguments)
         if done and verb in ("crash", "revive"):
             machine = self.machines[str(arguments[0])]
             self._from_journal[machine.name] = machine.number
@@ -161,12 +166,6 @@ class HostileWorld(GroupWorld):
                 self.liar.stop(Phase.LEFT)
                 self.counts["liar_failed"] += 1
             return True
-
-    def _own(self, verb: str, machine: Machine, victim: str) -> bool:
-        if machine.ghost:
-            return super()._own(verb, machine, victim)
-        with limited(f"{verb} at {machine.me}"):
-            return super()._own(verb, machine, victim)
 
     def _send(self, machine: Machine) -> bool:
         if machine is not self.liar:

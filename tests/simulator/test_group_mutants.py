@@ -50,15 +50,15 @@ CAUGHT = {
     "follows-blindly": ("levels", 11),
     "goes-back": ("levels", 23),
     "copies-to-any": ("levels", 57),
-    "trusts-cuts": ("hostile", 35),
-    "trusts-reports": ("hostile", 24),
-    "trusts-raises": ("hostile", 33),
+    "trusts-cuts": ("hostile", 63),
+    "trusts-reports": ("hostile", 7),
+    "trusts-raises": ("hostile", 44),
     "trusts-ends": ("hostile", 0),
-    "trusts-memories": ("hostile", 5),
+    "trusts-memories": ("hostile", 1),
     "keeps-all": ("hostile", 34),
-    "counts-to-numbers": ("hostile", 82),
-    "lets-errors-through": ("hostile", 1),
-    "blames-nobody": ("hostile", 0),
+    "counts-to-numbers": ("hostile", 198),
+    "lets-errors-through": ("hostile", 3),
+    "blames-nobody": ("hostile", 1),
 }
 
 # Rarer, or long: their runs stand still for a while.
