@@ -6,7 +6,7 @@ from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.incarnation import name_of
 from crdtcast.peers import LinkStatus
-from crdtcast.status import is_caught_up, lacking
+from crdtcast.status import is_caught_up, lacking, waiting
 from crdtcast.watching import member_names
 
 
@@ -36,7 +36,7 @@ class Readiness:
 
 def _not_caught_up(engine: Core, suspects: Mapping[str, object]) -> str:
     waits = ", ".join(lacking(engine, suspects))
-    pending = engine.counters().pending
+    pending = waiting(engine)
     if not waits and pending:
         return f"{engine.me} has {pending:,} messages that wait for others: `crdtcast status` says whose"
     return f"{engine.me} has not caught up yet with {waits or 'what has come'}"

@@ -248,9 +248,18 @@ def is_caught_up(engine: Core, suspects: Mapping[str, object]) -> bool:
     """See `Status.caught_up`. suspects: by name; nobody waits for those."""
     if not _standing(engine).can_send:
         return False
-    if engine.has_deliverable() or engine.counters().pending:
+    if engine.has_deliverable() or waiting(engine):
         return False
     return not lacking(engine, suspects)
+
+
+def waiting(engine: Core) -> int:
+    """How many messages wait here for others; without those of members that have sent what cannot be: nobody has to
+    wait for what a liar has made up.
+    """
+    held = engine.waiting
+    lies = engine.blamed.keys() & held.keys()
+    return engine.counters().pending - sum(held[who].messages for who in lies)
 
 
 def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:

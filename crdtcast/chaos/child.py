@@ -13,6 +13,7 @@ from pathlib import Path
 import trio
 
 from crdtcast.chaos.liar import lie
+from crdtcast.cli import leaves
 from crdtcast.configuration import load
 from crdtcast.exceptions import CrdtcastError
 from crdtcast.fresh import wall_clock_ms
@@ -36,7 +37,7 @@ def main() -> int:
         )
         trio.run(_life, process, lies)
     except* CrdtcastError as errors:
-        wrong = list(errors.exceptions)
+        wrong = list(leaves(errors))
     for error in wrong:
         print(f"crdtcast: {error}", file=sys.stderr)
     return 2 if wrong else 0

@@ -9,11 +9,14 @@ import trio.lowlevel
 import trio.testing
 
 from crdtcast.engine import Engine, GroupEngine
-from crdtcast.exceptions import NotReadyError, StoreFullError
+from crdtcast.exceptions import NotReadyError, RemoteProtocolError, StoreFullError
+from crdtcast.messages import Message
 from crdtcast.peers import LinkStatus
 from crdtcast.readiness import Readiness
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.probes import Probes
+from crdtcast.status import is_caught_up, waiting
+from crdtcast.tags import Dot
 from tests.node.group_support import world
 from tests.node.network import eventually, simulated
 from tests.operations.test_requests import until_ready
@@ -84,6 +87,18 @@ async def test_a_leave_that_a_live_member_has_not_acknowledged_is_not_done() -> 
 )
 def test_what_the_log_says_of_a_leave_at_a_signal(departure: Departure, said: str | None) -> None:
     assert departure.warning(1.5) == said
+
+
+@simulated
+async def test_nobody_waits_for_what_a_liar_has_made_up() -> None:
+    async with world("a", "b", "c") as present:
+        a, c = (present.hosts[name].up for name in "ac")
+        await eventually(lambda: is_caught_up(a.engine, {}))
+        a.engine.receive(c.incarnation, Message(Dot(c.incarnation, 5000), (), b"far"))
+        assert not is_caught_up(a.engine, {})  # it may be an honest one that runs ahead
+        with pytest.raises(RemoteProtocolError):
+            a.engine.receive(c.incarnation, Message(Dot("nobody", 1), (), b""))
+        assert is_caught_up(a.engine, {}) and waiting(a.engine) == 0
 
 
 def test_a_node_that_refuses_every_write_is_not_ready(tmp_path: Path) -> None:
