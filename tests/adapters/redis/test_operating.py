@@ -8,6 +8,7 @@ import pytest
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.cli import SUBCOMMANDS
 from crdtcast.configuration import load
 from tests.preloaded import crdtcast
 
@@ -32,9 +33,16 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
         socket = cluster.socket_of("a")
         assert socket.stat().st_mode & 0o777 == 0o600
         with RawClient(cluster["a"].gateway.port) as client:
-            for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("CUT", "b")):
+            for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("RAISE",), ("REPAIR",)):
                 refused = client.call("CRDTCAST", *words)
-                assert isinstance(refused, ErrorReply) and "is for operators" in refused.text
+                assert isinstance(refused, ErrorReply)
+                assert f"say `crdtcast {words[0].lower()}` beside" in refused.text
+                assert words[0].lower() in SUBCOMMANDS
+            for words in (("CUT", "b"), ("HEAL", "b"), ("ADVANCE", "5")):
+                refused = client.call("CRDTCAST", *words)
+                assert isinstance(refused, ErrorReply)
+                assert "is for tests: start the gateway with --admin-commands" in refused.text
+                assert words[0].lower() not in SUBCOMMANDS
             assert client.call("INCR", "n") == 1
         told = json.loads(operator(socket, "members", "--json"))
         assert [member["name"] for member in told] == ["a", "b", "c"]
