@@ -6,11 +6,17 @@ can only have come past the gateway. Written out for people by `described`.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 DEADLINES = "deadlines"
+KINDS = ("list", "hash", "zset", "stream", DEADLINES)
+"""What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
 REPLICATED = frozenset({b"string", b"set", b"none"})
 _AT_ONCE = 1000
+
+_OF_MODULE = re.compile("[A-Za-z0-9_-]{9}")
 
 Ask = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
 """Sends reads of database 0 and returns their replies, errors among them as values."""
@@ -60,4 +66,18 @@ def described(found: Mapping[str, int]) -> str:
         f"{number} {'key' if number == 1 else 'keys'} "
         + ("with a deadline" if kind == DEADLINES else f"of type {kind}")
         for kind, number in sorted(found.items())
+    )
+
+
+def not_a_kind(name: str) -> str | None:
+    """What is wrong with a name of what a copy need not have, for a sentence; None if nothing is."""
+    if name in KINDS:
+        return None
+    if near := difflib.get_close_matches(name, KINDS, 1):
+        return f"{name!r}, did you mean {near[0]}?"
+    if _OF_MODULE.fullmatch(name):
+        return None
+    return (
+        f"{name!r}, which is no type that a copy can lack: give {', '.join(KINDS)}, or the type of a module "
+        "(strings and sets are always copied)"
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.belonging import GroupOptions
+from crdtcast.adapters.redis.census import not_a_kind
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
@@ -148,6 +149,9 @@ class GatewaySettings(MemberSettings):
             lines.append(
                 "format_level is for groups of fixed members: this group agrees on it, see `crdtcast raise`"
             )
+        lines += [
+            f"leave_out names {wrong}" for kind in self.leave_out if (wrong := not_a_kind(kind))
+        ]
         if self.metadata_db < 1:
             lines.append("metadata_db is 0, where the clients' data is: choose another database")
         lines += [

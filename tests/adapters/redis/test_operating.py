@@ -13,6 +13,7 @@ from crdtcast.configuration import load
 from tests.preloaded import crdtcast
 
 HERE = {"name": "eu", "state_dir": "/nowhere"}
+JOINS = {"join": ("10.0.0.1:7380",), "advertise": "10.0.0.2:7380"}
 
 
 def operator(place: Path, *words: str, code: int = 0) -> str:
@@ -90,11 +91,20 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
+        ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
+        ({**JOINS, "leave_out": ("deadline",)}, "'deadline', did you mean deadlines?"),
+        ({**JOINS, "leave_out": ("strnig",)}, "'strnig', which is no type that a copy can lack"),
+        ({**JOINS, "leave_out": ("string",)}, "strings and sets are always copied"),
     ],
 )
 def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> None:
     lines = load(GatewaySettings, given={**HERE, **given}, environment={}).wrong
     assert len(lines) == 1 and expected in lines[0], lines
+
+
+def test_types_of_modules_can_be_left_out() -> None:
+    given = {**HERE, **JOINS, "leave_out": ("list", "deadlines", "ReJSON-RL", "vectorset")}
+    assert not load(GatewaySettings, given=given, environment={}).wrong
 
 
 @pytest.mark.process
