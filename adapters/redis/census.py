@@ -1,7 +1,8 @@
-"""What a server holds that is not replicated, by type: what a join would leave out.
+"""What a server holds that is not replicated, by type.
 
 Counted are keys of types that no command of the gateway writes, and keys with a deadline, whatever their type: both
-can only have come past the gateway. Written out for people by `described`.
+can only have come past the gateway. So can strings that are not integers; a join copies these, a comparison counts
+them. Written out for people by `described`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 DEADLINES = "deadlines"
+STRINGS = "string"
+"""Those that are not integers."""
 KINDS = ("list", "hash", "zset", "stream", DEADLINES)
 """What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
 REPLICATED = frozenset({b"string", b"set", b"none"})
@@ -23,7 +26,7 @@ Ask = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
 
 
 async def take_census(ask: Ask) -> dict[str, int]:
-    """Numbers of keys by name of type, and of `DEADLINES`; empty if everything is replicated."""
+    """Numbers of keys by name of type, and of `DEADLINES`, which a join would leave out; empty if there are none."""
     found: dict[str, int] = {}
     with_deadlines = await _has_deadlines(ask)
     cursor = b"0"
@@ -60,11 +63,13 @@ def has_deadlines(info: object) -> bool:
     return False
 
 
+_WORDS = {DEADLINES: "with a deadline", STRINGS: "with text that is not an integer"}
+
+
 def described(found: Mapping[str, int]) -> str:
     """For a sentence: `2 keys of type list, 1 key with a deadline`."""
     return ", ".join(
-        f"{number} {'key' if number == 1 else 'keys'} "
-        + ("with a deadline" if kind == DEADLINES else f"of type {kind}")
+        f"{number} {'key' if number == 1 else 'keys'} " + _WORDS.get(kind, f"of type {kind}")
         for kind, number in sorted(found.items())
     )
 

@@ -72,7 +72,7 @@ def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
         until(lambda: town.status("a")["quiet"] and town.status("b")["quiet"])
         a, b_ = verified(town, "a"), verified(town, "b")
         assert a["digest"] != b_["digest"]
-        assert a["not_replicated"] == {"list": 1, "hash": 2, "zset": 1, "stream": 1}
+        assert a["not_replicated"] == missing
         assert b_["not_replicated"] == {}
 
 

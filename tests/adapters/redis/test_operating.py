@@ -74,9 +74,19 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     assert "NOT put right: n" in operator(socket, "repair", code=1)
     assert "no linked member is called 'x'" in operator(socket, "repair", "--from", "x", code=2)
     assert "say --from NAME" in operator(socket, "repair", "n", code=2)
-    assert "1 keys put right here" in operator(socket, "repair", "n", "--from", "c")
+    assert "1 key put right here" in operator(socket, "repair", "n", "--from", "c")
     found = json.loads(operator(socket, "verify", "--json"))
     assert found["equal"] and found["silent"] == [] and found["members"] == ["a", "c"]
+    with RawClient(cluster["a"].server.port) as server:
+        server.call("SET", "text", "hello")
+        server.call("EXPIRE", "n", "1000")
+    told = "NOT REPLICATED at a, but kept there: deadlines 1, string 1\n"
+    lines = operator(socket, "verify")
+    assert told in lines and lines.endswith("\nequal, as far as keys are replicated\n")
+    assert told in operator(socket, "repair")
+    found = json.loads(operator(cluster.socket_of("c"), "verify", "--json"))
+    assert found["equal"] and found["not_replicated"]["a"] == {"deadlines": 1, "string": 1}
+    assert not found["not_replicated"]["c"]
 
 
 @pytest.mark.parametrize(
