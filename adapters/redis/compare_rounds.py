@@ -297,6 +297,7 @@ class CompareRounds:
             since=None if ended is None else trio.current_time() - ended,
             keys=last.keys - last.left_out,
             left_out=last.left_out,
+            not_replicated=dict(self._not_replicated.kinds),
         )
 
     # At once

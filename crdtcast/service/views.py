@@ -109,7 +109,13 @@ def comparison(found: Answer) -> str:
         line += f"; {found['differing']:,} DIFFER"
     if found["disputed"]:
         line += f"; {found['disputed']:,} DISPUTED: `crdtcast repair KEY --from NAME`"
+    if found["not_replicated"]:
+        line += f"; not replicated: {_by_type(found['not_replicated'])}"
     return line
+
+
+def _by_type(kinds: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {number:,}" for kind, number in sorted(kinds.items()))
 
 
 def format_level(found: Answer) -> str:
@@ -217,8 +223,7 @@ def verification(found: Answer) -> str:
 def _not_replicated(found: Answer) -> list[str]:
     """A line for each member whose server holds what was written past its gateway and stays there alone."""
     return [
-        f"NOT REPLICATED at {name}, but kept there: "
-        + ", ".join(f"{kind} {number:,}" for kind, number in sorted(kinds.items()))
+        f"NOT REPLICATED at {name}, but kept there: {_by_type(kinds)}"
         for name, kinds in found.get("not_replicated", {}).items()
         if kinds
     ]
