@@ -124,6 +124,7 @@ class Entering:
             if source in willing:
                 return present[source]
             if source and source not in refused and trio.current_time() < waits_until:
+                self._look_for_others()
                 with trio.move_on_after(_LOOK_AGAIN):
                     await shared.news()
                 continue

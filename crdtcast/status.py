@@ -4,7 +4,7 @@ Durations are seconds, sizes bytes, everything as of now.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from crdtcast.engine import Engine, GroupEngine, Standing
@@ -109,6 +109,7 @@ class ComparisonStatus:
     """Of a gateway, which compares its keys with other members'. found, put_right: keys that were changed past a
     gateway, since start. differing: keys that differ now. disputed: keys that are refused, since nothing tells who is
     right. rounds: whole ones. since: the end of the last one; keys, left_out: compared in it, and left out of it.
+    not_replicated: what its server holds that stays there, by type.
     """
 
     found: int
@@ -119,6 +120,7 @@ class ComparisonStatus:
     since: float | None
     keys: int
     left_out: int
+    not_replicated: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

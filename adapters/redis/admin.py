@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _LAST_MS = 130 * 365 * 86_400_000
+_FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE"})
+"""There is no command of `crdtcast` for these."""
 _HELP = (
     "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [FORCE], LEAVE, SURRENDER, "
     "RAISE [level], CUT name, HEAL name, ADVANCE milliseconds"
@@ -230,6 +232,11 @@ def _repair_of(words: list[bytes]) -> tuple[bytes | None, str | None] | None:
 
 def _not_for_clients(verb: bytes) -> ReplyError:
     word = verb.decode()
+    if verb in _FOR_TESTS:
+        return ReplyError(
+            f"ERR crdtcast: CRDTCAST {word} is for tests: start the gateway with --admin-commands, so that all "
+            "clients may say it"
+        )
     return ReplyError(
         f"ERR crdtcast: CRDTCAST {word} is for operators: say `crdtcast {word.lower()}` beside the gateway, "
         "or start it with --admin-commands, so that all clients may"

@@ -151,13 +151,23 @@ class Arriving(Joining):
 
     told: called with the keys that are here, and of how many; those that change meanwhile come more than once.
     leave_out: names of types (and `deadlines`) that the copy need not have; None leaves out whatever it must, for a
-    member that comes back.
+    member that comes back. ask_first: a contact that refused an earlier start for what it leaves out, or "".
     """
 
     def __init__(
-        self, channel: Channel, writer: Writer, told: Progress, leave_out: Collection[str] | None
+        self,
+        channel: Channel,
+        writer: Writer,
+        told: Progress,
+        leave_out: Collection[str] | None,
+        ask_first: str = "",
     ) -> None:
         super().__init__(channel, effects.READS)
+        self.source = ask_first
+        self.ask_first = ask_first
+        """Empty as soon as that contact has said what it leaves out."""
+        self.refused_by = ""
+        """The contact that leaves out what the operator has not said."""
         self.ending: Ending | None = None
         """Of the last attempt, if it succeeded."""
         self.left_out: dict[str, int] = {}
@@ -165,6 +175,7 @@ class Arriving(Joining):
         self._leave_out = leave_out
         self._writer = writer
         self._told = told
+        self._contact = ""
         self._process = b""
         self._place = 0
         self._keys = 0
@@ -172,11 +183,12 @@ class Arriving(Joining):
     async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
         """See `Joining.through`; the copy is not returned, it is in the server. ServerError if that fails."""
         self._use(link)
+        self._contact = link.name
         self.ending = None
         if link.peer.process != self._process:  # otherwise it goes on where the link broke
             self._begin_anew()
             self._process = link.peer.process
-        self.source = ""
+        self.source = self.ask_first
         try:
             while not await self._next_slice():
                 pass
@@ -217,13 +229,16 @@ class Arriving(Joining):
         another member, which has nothing of it, must not be tried in silence.
         """
         self.left_out = left_out
+        if self._contact == self.ask_first:
+            self.ask_first = ""
         unsaid = [] if self._leave_out is None else sorted(left_out.keys() - set(self._leave_out))
         if unsaid:
+            self.refused_by = self._contact
             options = " ".join(f"--leave-out {kind}" for kind in unsaid)
             raise ConfigurationError(
-                f"{self._link.name if self._link else 'it'} holds data that is not replicated, which this server "
-                f"would lack: {described(left_out)}. Nothing was changed. Remove it at that server's port, or start "
-                f"this gateway with {options}"
+                f"{self._contact} holds data that is not replicated, which this server would lack: "
+                f"{described(left_out)}. Nothing was changed. Remove it at that server's port, or start this gateway "
+                f"with {options}"
             )
 
 

@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.giving import Giver
 from crdtcast.adapters.redis.grouped import GroupPeers
 from crdtcast.adapters.redis.inspection import Inspection, inspect
+from crdtcast.adapters.redis.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Found, Way, decide_member
@@ -263,12 +264,24 @@ class Belonging:
             former = [self._evicted.me]
             parked = await self._returning.park(connection, self._evicted, is_whole=self._is_whole)
         writer = Writer(connection, gateway.options.metadata_db, former=former, parked=parked)
-        arriving = Arriving(self.peers.channel, writer, self._tell_progress, leave_out)
+        refusal = JoinRefusal(gateway.options.state_dir, node.name)
+        ask_first = "" if leave_out is None else refusal.contact()
+        arriving = Arriving(
+            self.peers.channel, writer, self._tell_progress, leave_out, ask_first=ask_first
+        )
         self._entering = Entering(self.peers.channel, self._log, arriving)
         try:
             _, entry = await self._entering.enter((*replaces, *former), False, copies=True)
         finally:
             self._entering = None
+            if arriving.refused_by:
+                refusal.note(arriving.refused_by)
+        if arriving.ask_first:
+            self._log.warning(
+                "it joined without %s, which had refused an earlier start for keys that are not replicated: "
+                "they stay at that server alone",
+                arriving.ask_first,
+            )
         assert arriving.ending is not None
         ending = arriving.ending
         self.left_out = arriving.left_out
@@ -280,6 +293,7 @@ class Belonging:
         )  # first: it has said nothing yet, should this end in between
         crash_point("join-noted-in-file")
         await writer.finish(ending, state, entry)
+        refusal.forget()
 
     def _tell_progress(self, received: int, total: int) -> None:
         now = trio.current_time()

@@ -1,23 +1,32 @@
-"""What a server holds that is not replicated, by type: what a join would leave out.
+"""What a server holds that is not replicated, by type.
 
 Counted are keys of types that no command of the gateway writes, and keys with a deadline, whatever their type: both
-can only have come past the gateway. Written out for people by `described`.
+can only have come past the gateway. So can strings that are not integers; a join copies these, a comparison counts
+them. Written out for people by `described`.
 """
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 DEADLINES = "deadlines"
+STRINGS = "string"
+"""Those that are not integers."""
+KINDS = ("list", "hash", "zset", "stream", DEADLINES)
+"""What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
 REPLICATED = frozenset({b"string", b"set", b"none"})
 _AT_ONCE = 1000
+
+_OF_MODULE = re.compile("[A-Za-z0-9_-]{9}")
 
 Ask = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
 """Sends reads of database 0 and returns their replies, errors among them as values."""
 
 
 async def take_census(ask: Ask) -> dict[str, int]:
-    """Numbers of keys by name of type, and of `DEADLINES`; empty if everything is replicated."""
+    """Numbers of keys by name of type, and of `DEADLINES`, which a join would leave out; empty if there are none."""
     found: dict[str, int] = {}
     with_deadlines = await _has_deadlines(ask)
     cursor = b"0"
@@ -54,10 +63,26 @@ def has_deadlines(info: object) -> bool:
     return False
 
 
+_WORDS = {DEADLINES: "with a deadline", STRINGS: "with text that is not an integer"}
+
+
 def described(found: Mapping[str, int]) -> str:
     """For a sentence: `2 keys of type list, 1 key with a deadline`."""
     return ", ".join(
-        f"{number} {'key' if number == 1 else 'keys'} "
-        + ("with a deadline" if kind == DEADLINES else f"of type {kind}")
+        f"{number} {'key' if number == 1 else 'keys'} " + _WORDS.get(kind, f"of type {kind}")
         for kind, number in sorted(found.items())
+    )
+
+
+def not_a_kind(name: str) -> str | None:
+    """What is wrong with a name of what a copy need not have, for a sentence; None if nothing is."""
+    if name in KINDS:
+        return None
+    if near := difflib.get_close_matches(name, KINDS, 1):
+        return f"{name!r}, did you mean {near[0]}?"
+    if _OF_MODULE.fullmatch(name):
+        return None
+    return (
+        f"{name!r}, which is no type that a copy can lack: give {', '.join(KINDS)}, or the type of a module "
+        "(strings and sets are always copied)"
     )

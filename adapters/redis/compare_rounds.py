@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import trio
 
-from crdtcast.adapters.redis.census import DEADLINES
+from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.key_comparison import (
     PAGE_KEYS,
     Finding,
@@ -39,27 +39,42 @@ _FRESH_KEYS = 200
 
 
 @dataclass(slots=True)
+class NotReplicated:
+    """What of a server's keys is not replicated: counts by type, and the first keys."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    named: list[bytes] = field(default_factory=list)
+
+    def note(self, looks: Sequence[Look]) -> None:
+        """Count among these."""
+        for look in looks:
+            if kinds := look.not_replicated:
+                self.kinds.update(kinds)
+                if len(self.named) < _NAMED:
+                    self.named.append(look.key)
+
+
+@dataclass(slots=True)
 class Round:
     """How far one round is, or what it has found."""
 
     keys: int = 0
     left_out: int = 0
     """Keys that could not be compared, since peers did not answer."""
-    found: Counter[str] = field(default_factory=Counter)
-    not_replicated: Counter[str] = field(default_factory=Counter)
-    named: list[bytes] = field(default_factory=list)
-    """The first keys that are not replicated."""
+    findings: dict[bytes, Finding] = field(default_factory=dict)
+    """Of the keys that were examined. One that was examined again is equal only if it always was."""
+    not_replicated: NotReplicated = field(default_factory=NotReplicated)
 
-    def note(self, looks: Sequence[Look]) -> None:
-        """Count what is not replicated among these."""
-        self.keys += len(looks)
-        for look in looks:
-            if look.foreign or look.deadline:
-                kinds = [look.foreign] if look.foreign else []
-                kinds += [DEADLINES] if look.deadline else []
-                self.not_replicated.update(kinds)
-                if len(self.named) < _NAMED:
-                    self.named.append(look.key)
+    def note(self, found: Found) -> None:
+        """A key was examined."""
+        if found.finding is Finding.EQUAL:
+            self.findings.setdefault(found.key, found.finding)
+        else:
+            self.findings[found.key] = found.finding
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of keys by finding."""
+        return dict(Counter(finding.value for finding in self.findings.values()))
 
 
 class CompareRounds:
@@ -97,6 +112,8 @@ class CompareRounds:
         """Keys, since start."""
         self._ended_at: float | None = None
         self.current, self.last = Round(), Round()
+        self._not_replicated = NotReplicated()
+        """As of the last time that all own keys were looked at."""
 
     # In the background
 
@@ -126,7 +143,8 @@ class CompareRounds:
             cursor, names = await self._comparison.scan(cursor)
             for some in portions(names):
                 looks = await self._comparison.looks(some, deadlines=deadlines)
-                self.current.note(looks)
+                self.current.keys += len(looks)
+                self.current.not_replicated.note(looks)
                 await self._compare(looks)
             if cursor == b"0":
                 break
@@ -163,12 +181,12 @@ class CompareRounds:
         self.last = self.current
         self.rounds += 1
         self._ended_at = trio.current_time()
-        kinds = ", ".join(f"{n} ({kind})" for kind, n in sorted(self.last.not_replicated.items()))
-        if kinds and self.rounds == 1:
+        self._not_replicated = foreign = self.last.not_replicated
+        if foreign.kinds and self.rounds == 1:
             self._log.warning(
-                "keys that are not replicated, written past the gateway: %s; the first: %s",
-                kinds,
-                _listed(self.last.named),
+                "not replicated, written past the gateway: %s; the first: %s",
+                described(foreign.kinds),
+                _listed(foreign.named),
             )
         if (more := self._told - _NAMED) > 0:
             self._log.error("and %s more keys that were changed past a gateway", f"{more:,}")
@@ -219,7 +237,7 @@ class CompareRounds:
         found = await self._comparison.examine(keys, source=source)
         tell: dict[str, list[bytes]] = {}
         for each in found:
-            self.current.found[each.finding.value] += 1
+            self.current.note(each)
             self._note(each)
             for name in each.tell if not told else ():
                 tell.setdefault(name, []).append(each.key)
@@ -254,16 +272,16 @@ class CompareRounds:
     def status(self) -> dict[str, Any]:
         """For CRDTCAST STATUS."""
         names = list(self._differing)
-        last = self.last
+        last, foreign = self.last, self._not_replicated
         return {
             "differing": {"keys": len(names), "first": _names(names)},
             "put_right": self.put_right,
-            "not_replicated": {"keys": dict(last.not_replicated), "first": _names(last.named)},
+            "not_replicated": {"keys": dict(foreign.kinds), "first": _names(foreign.named)},
             "compared": {
                 "rounds": self.rounds,
                 "keys": last.keys - last.left_out,
                 "left_out": last.left_out,
-                "found": dict(last.found),
+                "found": last.counts(),
             },
         }
 
@@ -279,6 +297,7 @@ class CompareRounds:
             since=None if ended is None else trio.current_time() - ended,
             keys=last.keys - last.left_out,
             left_out=last.left_out,
+            not_replicated=dict(self._not_replicated.kinds),
         )
 
     # At once
@@ -288,7 +307,8 @@ class CompareRounds:
         found: dict[bytes, Found] = {}
         keys = 0
         peers = self._peers(None)
-        async for _, looked, candidates in self._sweep(peers):
+        foreign: dict[str, Counter[str]] = {}
+        async for looked, candidates in self._sweep(peers, foreign):
             keys += looked
             for each in await self._comparison.examine(candidates, act=False) if candidates else ():
                 found[each.key] = each
@@ -297,7 +317,12 @@ class CompareRounds:
             for each in found.values()
             if each.finding not in (Finding.EQUAL, Finding.NOT_REPLICATED)
         }
-        return {"keys": keys, "members": sorted([self._name, *peers]), "different": left}
+        return {
+            "keys": keys,
+            "members": sorted([self._name, *peers]),
+            "different": left,
+            "not_replicated": _plain(foreign),
+        }
 
     async def repair(self, key: bytes | None, source: str | None) -> dict[str, Any]:
         """Put one key right, or all. source: the member whose values are right; otherwise it is decided for each key.
@@ -308,17 +333,19 @@ class CompareRounds:
             return await self._keep_own(key)
         peers = self._peers(source)
         results: dict[bytes, Found] = {}
+        foreign: dict[str, Counter[str]] = {}
         keys = 0
         if key is not None:
             keys = 1
             for each in await self._examined([key], source=source):
                 results[each.key] = each
         else:
-            async for _, looked, candidates in self._sweep(peers):
+            async for looked, candidates in self._sweep(peers, foreign):
                 keys += looked
                 self._tell_progress(keys)
                 for each in await self._examined(candidates, source=source):
-                    results[each.key] = each
+                    if each.finding is not Finding.NOT_REPLICATED:  # `foreign` has it, by type
+                        results[each.key] = each
         counts = Counter(each.finding.value for each in results.values())
         left = [
             each for each in results.values() if each.finding in (Finding.DISPUTED, Finding.WAITING)
@@ -333,6 +360,7 @@ class CompareRounds:
             "keys": keys,
             "found": dict(counts),
             "left": _names([each.key for each in left]),
+            "not_replicated": _plain(foreign),
         }
 
     async def _keep_own(self, key: bytes | None) -> dict[str, Any]:
@@ -345,7 +373,12 @@ class CompareRounds:
         kept = await self._comparison.accept(key)
         for each in kept:
             self._differing.pop(each, None)
-        return {"keys": len(kept), "found": {"kept as it is": len(kept)}, "left": []}
+        return {
+            "keys": len(kept),
+            "found": {"kept as it is": len(kept)},
+            "left": [],
+            "not_replicated": {},
+        }
 
     def _tell_progress(self, keys: int) -> None:
         now = trio.current_time()
@@ -365,24 +398,37 @@ class CompareRounds:
             )
         return [source]
 
-    async def _sweep(self, peers: Sequence[str]) -> AsyncIterator[tuple[str, int, list[bytes]]]:
-        """All own keys and all of these peers', page by page: the peer, how many keys, and which may differ."""
+    async def _sweep(
+        self, peers: Sequence[str], foreign: dict[str, Counter[str]]
+    ) -> AsyncIterator[tuple[int, list[bytes]]]:
+        """All own keys and all of these peers', page by page: how many own ones are new, and which may differ.
+
+        foreign: takes what each member has that is not replicated, by type.
+        """
+        deadlines = await self._comparison.has_deadlines()
+        own = NotReplicated()
+        foreign[self._name] = own.kinds
         for peer in peers:
             cursor = b"0"
             while True:
                 cursor, names = await self._comparison.scan(cursor)
                 for some in portions(names):
-                    looks = await self._comparison.looks(some)
+                    looks = await self._comparison.looks(some, deadlines=deadlines)
                     candidates = await self._comparison.page(peer, looks)
-                    yield peer, len(some) if peer == peers[0] else 0, candidates
+                    if peer == peers[0]:
+                        own.note(looks)
+                    yield len(some) if peer == peers[0] else 0, candidates
                 if cursor == b"0":
                     break
+            self._not_replicated = own
+            foreign[peer] = Counter()
             cursor = b"0"
             while True:
-                cursor, theirs = await self._comparison.list_of(peer, cursor)
+                cursor, theirs, kinds = await self._comparison.list_of(peer, cursor)
+                foreign[peer].update(kinds)
                 for some in portions(list(theirs)):
                     looks = await self._comparison.looks(some)
-                    yield peer, 0, [look.key for look in looks if look.digest != theirs[look.key]]
+                    yield 0, [look.key for look in looks if look.digest != theirs[look.key]]
                 if cursor == b"0":
                     break
 
@@ -399,6 +445,10 @@ def portions(keys: Sequence[bytes]) -> Iterator[list[bytes]]:
         size += len(key)
     if some:
         yield some
+
+
+def _plain(foreign: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
+    return {name: dict(kinds) for name, kinds in sorted(foreign.items())}
 
 
 def _names(keys: Iterable[bytes]) -> list[str]:

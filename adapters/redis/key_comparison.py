@@ -8,6 +8,7 @@ decided (`key_states.decide`) and written at the head of the very next commit, s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -220,8 +221,9 @@ class KeyComparison:
                 return _pack([None if own == digest else own])
             case "list", [bytes(cursor)] if cursor.isdigit():
                 cursor, names = await self.scan(cursor)
-                looks = await self.looks(names)
-                return _pack([cursor, names, b"".join(look.digest for look in looks)])
+                looks = await self.looks(names, deadlines=await self.has_deadlines())
+                kinds = Counter(kind for look in looks for kind in look.not_replicated)
+                return _pack([cursor, names, b"".join(look.digest for look in looks), dict(kinds)])
             case "look", [[*keys]] if _are_keys(keys):
                 self.on_look(keys)
                 return _pack([True])
@@ -279,15 +281,20 @@ class KeyComparison:
             if look.digest != other and not (look.foreign and other == NOTHING)
         ]
 
-    async def list_of(self, peer: str, cursor: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-        """Some of a peer's keys with their digests, and how to go on. Raises NotReadyError."""
+    async def list_of(
+        self, peer: str, cursor: bytes
+    ) -> tuple[bytes, dict[bytes, bytes], dict[str, int]]:
+        """Some of a peer's keys with their digests, and how to go on; and what of them is not replicated, by type.
+
+        Raises NotReadyError.
+        """
         answer = _opened(await self._ask(peer, _pack(["list", cursor])))
         match answer:
-            case [bytes(cursor), [*names], digests]:
+            case [bytes(cursor), [*names], digests, dict(kinds)] if _are_counts(kinds):
                 pass
             case _:
                 raise RemoteProtocolError(f"{peer} did not answer with a list of keys")
-        return cursor, dict(zip(names, _digests(digests, len(names)), strict=True))
+        return cursor, dict(zip(names, _digests(digests, len(names)), strict=True)), kinds
 
     # The comparison
 
@@ -495,6 +502,10 @@ def _opened(raw: bytes) -> list[Any]:
 
 def _are_keys(keys: Sequence[Any]) -> bool:
     return 0 < len(keys) <= 2 * PAGE_KEYS and all(type(key) is bytes for key in keys)
+
+
+def _are_counts(kinds: Mapping[Any, Any]) -> bool:
+    return all(type(kind) is str and type(number) is int for kind, number in kinds.items())
 
 
 def _digests(raw: Any, number: int) -> list[bytes]:

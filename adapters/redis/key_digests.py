@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from hashlib import blake2b
 from typing import NamedTuple
 
+from crdtcast.adapters.redis.census import DEADLINES, REPLICATED, STRINGS
 from crdtcast.adapters.redis.key_states import NO_INTEGER, KeyState
 from crdtcast.adapters.redis.keyspace import integer_of
 
@@ -27,12 +28,21 @@ Read = Callable[[Sequence[Sequence[bytes]]], Awaitable[Sequence[object]]]
 
 
 class Look(NamedTuple):
-    """One key. foreign: what it holds that no gateway has written, in words. deadline: its server will drop it."""
+    """One key. foreign: what it holds that no gateway has written, in words. deadline: its server will drop it.
+
+    type_: the name of its type, if that is not replicated.
+    """
 
     key: bytes
     digest: bytes
     foreign: str = ""
     deadline: bool = False
+    type_: str = ""
+
+    @property
+    def not_replicated(self) -> list[str]:
+        """What to count it as, see `census`."""
+        return [kind for kind in (self.type_, DEADLINES if self.deadline else "") if kind]
 
 
 def value_digest(key: bytes, number: bytes | None, members: Collection[bytes]) -> bytes:
@@ -92,20 +102,22 @@ async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) ->
     ttls = await _read_all(read, b"PTTL", keys) if deadlines else [-1] * len(keys)
     looks: list[Look] = []
     for key, text, ttl in zip(keys, texts, ttls, strict=True):
-        foreign = ""
+        foreign = type_ = ""
         if text is not None and integer_of(text) is not None:
             digest = value_digest(key, text, ())
         elif text is not None:
-            foreign = NO_INTEGER
+            foreign, type_ = NO_INTEGER, STRINGS
         elif key in kinds:
             kind = kinds[key]
             name = kind.decode(errors="replace") if isinstance(kind, bytes) else "unknown"
             foreign = f"a key of type {name}"
+            if kind not in REPLICATED:  # otherwise it became something else meanwhile
+                type_ = name
         else:
             digest = digests[key]
         if foreign:
             digest = foreign_digest(key, foreign)
-        looks.append(Look(key, digest, foreign, isinstance(ttl, int) and ttl >= 0))
+        looks.append(Look(key, digest, foreign, isinstance(ttl, int) and ttl >= 0, type_))
     return looks
 
 

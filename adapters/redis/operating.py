@@ -147,6 +147,7 @@ class GatewayAdmin(Admin):
             "different": different,
             "silent": silent,
             "members": outcome["members"],
+            "not_replicated": outcome["not_replicated"],
         }
 
     async def _repair(self, asked: Asked) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.belonging import GroupOptions
+from crdtcast.adapters.redis.census import not_a_kind
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
@@ -150,6 +151,9 @@ class GatewaySettings(MemberSettings):
             )
         if self.format_level is not None and self.format_level not in effects.READS:
             lines.append(f"format_level is {self.format_level}: this program reads {effects.READS}")
+        lines += [
+            f"leave_out names {wrong}" for kind in self.leave_out if (wrong := not_a_kind(kind))
+        ]
         if self.metadata_db < 1:
             lines.append("metadata_db is 0, where the clients' data is: choose another database")
         lines += [

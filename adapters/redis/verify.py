@@ -10,8 +10,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from crdtcast.adapters.redis.census import REPLICATED
+from crdtcast.adapters.redis.census import DEADLINES, REPLICATED, STRINGS, has_deadlines
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
+from crdtcast.adapters.redis.keyspace import integer_of
 from crdtcast.adapters.redis.own_reads import replies_to
 
 if TYPE_CHECKING:
@@ -24,17 +25,24 @@ _MODULUS = 1 << 128
 async def digest_everything(gateway: Gateway) -> dict[str, Any]:
     """`{"keys": n, "digest": hex, "vector": {…}, "not_replicated": {type: n}}`.
 
-    The vector is the one before the first slice. Keys of types that are not replicated count by their presence.
+    The vector is the one before the first slice. Keys of types that are not replicated count by their presence, and
+    deadlines not at all, in the digest.
     """
     recorder = gateway.recorder
     read = partial(replies_to, gateway.ask)
     vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
     total = keys = 0
     foreign: Counter[str] = Counter()
+    (info,) = await read([[b"INFO", b"keyspace"]])
+    with_deadlines = has_deadlines(info)
     cursor = b"0"
     while True:
         ((cursor, names),) = await read([[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
         types = await read([[b"TYPE", name] for name in names])
+        if with_deadlines:
+            ttls = await read([[b"PTTL", name] for name in names])
+            if lasting := sum(isinstance(ttl, int) and ttl >= 0 for ttl in ttls):
+                foreign[DEADLINES] += lasting
         for name, kind in zip(names, types, strict=True):
             if isinstance(kind, bytes) and kind not in REPLICATED:
                 foreign[kind.decode(errors="replace")] += 1
@@ -51,6 +59,8 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
                 recorder.touch_again(name)  # told when it has been read with what it hides
                 continue
             number, members = (None, value) if verb == b"SMEMBERS" else (value, ())
+            if number is not None and integer_of(number) is None:
+                foreign[STRINGS] += 1
             recorder.tell(name, number, members)
             total += int(key_digest(name, number, members), 16)
             keys += 1

@@ -109,7 +109,13 @@ def comparison(found: Answer) -> str:
         line += f"; {found['differing']:,} DIFFER"
     if found["disputed"]:
         line += f"; {found['disputed']:,} DISPUTED: `crdtcast repair KEY --from NAME`"
+    if found["not_replicated"]:
+        line += f"; not replicated: {_by_type(found['not_replicated'])}"
     return line
+
+
+def _by_type(kinds: dict[str, int]) -> str:
+    return ", ".join(f"{kind} {number:,}" for kind, number in sorted(kinds.items()))
 
 
 def format_level(found: Answer) -> str:
@@ -207,8 +213,20 @@ def verification(found: Answer) -> str:
     for name, digests in found["different"].items():
         at = ", ".join(f"{member} {_short(digest)}" for member, digest in digests.items())
         lines.append(f"DIFFERENT {name}: {at}")
-    lines.append("equal" if found["equal"] else f"{len(found['different'])} objects DIFFER")
+    foreign = _not_replicated(found)
+    lines += foreign
+    equal = "equal, as far as keys are replicated" if foreign else "equal"
+    lines.append(equal if found["equal"] else f"{len(found['different'])} objects DIFFER")
     return "\n".join(lines)
+
+
+def _not_replicated(found: Answer) -> list[str]:
+    """A line for each member whose server holds what was written past its gateway and stays there alone."""
+    return [
+        f"NOT REPLICATED at {name}, but kept there: {_by_type(kinds)}"
+        for name, kinds in found.get("not_replicated", {}).items()
+        if kinds
+    ]
 
 
 def _short(digest: str) -> str:
@@ -216,10 +234,15 @@ def _short(digest: str) -> str:
     return digest[:12] if _DIGEST.fullmatch(digest) else digest or "nothing"
 
 
+def _keys(number: int) -> str:
+    return "1 key" if number == 1 else f"{number:,} keys"
+
+
 def repaired(found: Answer) -> str:
     """What `crdtcast repair` prints."""
-    lines = [f"{found['keys']:,} keys compared"]
-    lines += [f"{number:,} keys {what}" for what, number in sorted(found["found"].items())]
+    lines = [f"{_keys(found['keys'])} compared"]
+    lines += [f"{_keys(number)} {what}" for what, number in sorted(found["found"].items())]
+    lines += _not_replicated(found)
     if found["left"]:
         lines.append(
             f"NOT put right: {', '.join(found['left'])}: say `crdtcast repair KEY --from NAME`"

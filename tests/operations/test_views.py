@@ -156,6 +156,10 @@ def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
         ((0, 0, 0, 0, 3, 5, 9, 7), "9 in the last round, 5.0 s ago, 7 left out"),
         ((2, 1, 1, 0, 3, 5, 9, 0), "; changed past a gateway 2, put right 1; 1 DIFFER"),
         ((2, 0, 1, 1, 3, 5, 9, 0), "1 DISPUTED: `crdtcast repair KEY --from NAME`"),
+        (
+            (0, 0, 0, 0, 3, 5, 9, 0, {"list": 1200, "deadlines": 2}),
+            "5.0 s ago; not replicated: deadlines 2, list 1,200",
+        ),
     ],
 )
 def test_status_and_top_say_what_comparing_has_found(found: tuple[Any, ...], said: str) -> None:

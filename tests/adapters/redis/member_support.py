@@ -81,17 +81,16 @@ class Town:
     def begin(
         self,
         name: str,
-        through: str | None = None,
+        through: str | tuple[str, ...] | None = None,
         *,
         replaces: tuple[str, ...] = (),
         port: int | None = None,
         leave_within: float | None = None,
         leave_out: tuple[str, ...] = (),
     ) -> Running:
-        """Start a gateway, the founder or one that joins `through` another; it may not be ready yet."""
-        contacts: list[Address] = []
-        if through is not None:
-            contacts = [self.peer_address(through)]
+        """Start a gateway, the founder or one that joins `through` others; it may not be ready yet."""
+        some = (through,) if isinstance(through, str) else through or ()
+        contacts = [self.peer_address(each) for each in some]
         options = GatewayOptions(
             node=NodeOptions(name=name, group="g", listen=("127.0.0.1", 0), peers=contacts),
             listen=("127.0.0.1", 0),
@@ -110,7 +109,9 @@ class Town:
         self.running[name] = Running(options)
         return self.running[name]
 
-    def start(self, name: str, through: str | None = None, **options: Any) -> Running:
+    def start(
+        self, name: str, through: str | tuple[str, ...] | None = None, **options: Any
+    ) -> Running:
         """Start a gateway, and return when it serves clients."""
         return self.begin(name, through, **options).wait_ready()
 

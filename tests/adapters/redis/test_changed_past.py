@@ -162,8 +162,10 @@ def test_different_numbers_of_two_are_refused_until_repaired(tmp_path: Path) -> 
             reply = town.call("us", *words)
             assert isinstance(reply, ErrorReply)
             assert "key b'n'" in reply.text and "crdtcast repair n --from NAME" in reply.text
+        town.rounds()
         status = town.status("us")
         assert status["differing"] == {"keys": 1, "first": ["n"]}
+        assert status["compared"]["found"] == {"disputed": 1}
         asked = town.call("eu", "CRDTCAST", "REPAIR", "n")
         assert isinstance(asked, ErrorReply) and "no majority" in asked.text
         town.call("eu", "CRDTCAST", "REPAIR", "n", "FROM", "us")
@@ -226,6 +228,34 @@ def test_type_that_is_not_replicated_is_named_and_kept(tmp_path: Path) -> None:
         assert town.status("eu")["put_right"] == 0
 
 
+def test_what_is_not_replicated_is_counted_alike_wherever_it_is_asked_for(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        town.call("us", "INCR", "n")
+        town.call("us", "SADD", "s", "x")
+        town.settle()
+        town.past("eu", "SET", "text", "hello")
+        town.past("eu", "RPUSH", "list", "x")
+        town.past("eu", "HSET", "hash", "x", "y")
+        town.past("eu", "SETEX", "t", "1000", "5")
+        town.past("eu", "EXPIRE", "n", "1000")
+        town.past("us", "RPUSH", "other", "x")
+        for key in ("text", "both"):
+            town.past("us", "SET", key, "bye")
+        town.past("eu", "SET", "both", "bye")
+        expected = {
+            "eu": {"string": 2, "list": 1, "hash": 1, "deadlines": 2},
+            "us": {"string": 2, "list": 1},
+        }
+        for name in town.names:
+            told = json.loads(town.call(name, "CRDTCAST", "REPAIR"))
+            assert (told["found"], told["left"]) == ({}, [])
+            assert told["not_replicated"] == expected
+            assert town.status(name)["not_replicated"]["keys"] == expected[name]
+            verified = json.loads(town.call(name, "CRDTCAST", "VERIFY"))
+            assert verified["not_replicated"] == expected[name]
+        assert set(town.status("us")["not_replicated"]["first"]) == {"text", "both", "other"}
+
+
 def test_key_with_a_deadline_is_not_given_to_other_members(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us") as town:
         town.past("eu", "SETEX", "t", "1000", "5")
@@ -266,7 +296,8 @@ def test_flushed_region_is_repaired_on_request(tmp_path: Path) -> None:
         assert told["found"] == {"put right here": 1800} and not told["left"]
         assert len(town.digests()) == 1
         again = json.loads(town.call("eu", "CRDTCAST", "REPAIR"))
-        assert again == {"keys": 1800, "found": {}, "left": []}
+        nothing: dict[str, Any] = {"eu": {}, "us": {}}
+        assert again == {"keys": 1800, "found": {}, "left": [], "not_replicated": nothing}
 
 
 def test_fixed_members_find_and_repair_what_was_changed(tmp_path: Path) -> None:

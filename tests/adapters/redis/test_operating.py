@@ -8,10 +8,12 @@ import pytest
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
+from crdtcast.cli import SUBCOMMANDS
 from crdtcast.configuration import load
 from tests.preloaded import crdtcast
 
 HERE = {"name": "eu", "state_dir": "/nowhere"}
+JOINS = {"join": ("10.0.0.1:7380",), "advertise": "10.0.0.2:7380"}
 
 
 def operator(place: Path, *words: str, code: int = 0) -> str:
@@ -32,9 +34,16 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
         socket = cluster.socket_of("a")
         assert socket.stat().st_mode & 0o777 == 0o600
         with RawClient(cluster["a"].gateway.port) as client:
-            for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("CUT", "b")):
+            for words in (("EVICT", "b"), ("LEAVE",), ("SURRENDER",), ("RAISE",), ("REPAIR",)):
                 refused = client.call("CRDTCAST", *words)
-                assert isinstance(refused, ErrorReply) and "is for operators" in refused.text
+                assert isinstance(refused, ErrorReply)
+                assert f"say `crdtcast {words[0].lower()}` beside" in refused.text
+                assert words[0].lower() in SUBCOMMANDS
+            for words in (("CUT", "b"), ("HEAL", "b"), ("ADVANCE", "5")):
+                refused = client.call("CRDTCAST", *words)
+                assert isinstance(refused, ErrorReply)
+                assert "is for tests: start the gateway with --admin-commands" in refused.text
+                assert words[0].lower() not in SUBCOMMANDS
             assert client.call("INCR", "n") == 1
         told = json.loads(operator(socket, "members", "--json"))
         assert [member["name"] for member in told] == ["a", "b", "c"]
@@ -65,9 +74,19 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     assert "NOT put right: n" in operator(socket, "repair", code=1)
     assert "no linked member is called 'x'" in operator(socket, "repair", "--from", "x", code=2)
     assert "say --from NAME" in operator(socket, "repair", "n", code=2)
-    assert "1 keys put right here" in operator(socket, "repair", "n", "--from", "c")
+    assert "1 key put right here" in operator(socket, "repair", "n", "--from", "c")
     found = json.loads(operator(socket, "verify", "--json"))
     assert found["equal"] and found["silent"] == [] and found["members"] == ["a", "c"]
+    with RawClient(cluster["a"].server.port) as server:
+        server.call("SET", "text", "hello")
+        server.call("EXPIRE", "n", "1000")
+    told = "NOT REPLICATED at a, but kept there: deadlines 1, string 1\n"
+    lines = operator(socket, "verify")
+    assert told in lines and lines.endswith("\nequal, as far as keys are replicated\n")
+    assert told in operator(socket, "repair")
+    found = json.loads(operator(cluster.socket_of("c"), "verify", "--json"))
+    assert found["equal"] and found["not_replicated"]["a"] == {"deadlines": 1, "string": 1}
+    assert not found["not_replicated"]["c"]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +102,20 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
         ({"format_level": 7}, "format_level is 7: this program reads 1"),
+        ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
+        ({**JOINS, "leave_out": ("deadline",)}, "'deadline', did you mean deadlines?"),
+        ({**JOINS, "leave_out": ("strnig",)}, "'strnig', which is no type that a copy can lack"),
+        ({**JOINS, "leave_out": ("string",)}, "strings and sets are always copied"),
     ],
 )
 def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> None:
     lines = load(GatewaySettings, given={**HERE, **given}, environment={}).wrong
     assert len(lines) == 1 and expected in lines[0], lines
+
+
+def test_types_of_modules_can_be_left_out() -> None:
+    given = {**HERE, **JOINS, "leave_out": ("list", "deadlines", "ReJSON-RL", "vectorset")}
+    assert not load(GatewaySettings, given=given, environment={}).wrong
 
 
 @pytest.mark.process
