@@ -10,7 +10,7 @@ dropped and read again from the server (`resume`).
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -193,7 +193,7 @@ class Committer:
         self.refused_writes = 0
         """Since the start, for a reason that is not the request's own."""
         self._repairs: set[bytes] = set()
-        self._large: dict[bytes, None] = {}
+        self._large: OrderedDict[bytes, None] = OrderedDict()
         """Keys about which a reply was, or will be, so large that it is relayed from then on."""
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
@@ -566,7 +566,7 @@ class Committer:
         """A reply about this key was, or will be, so large that it does not go with a commit (again)."""
         self._large[key] = None
         if len(self._large) > _REMEMBERED_LARGE:
-            del self._large[next(iter(self._large))]
+            self._large.popitem(last=False)
 
     def _add_unknown_keys(self, commit: Commit) -> None:
         """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
