@@ -7,6 +7,7 @@ since its own digests. An object that nobody has touched had the same operations
 digests must be equal; one that somebody has touched is left for the next time.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ class Comparing:
         self._name = name
         self._digests = digests
         self._say = say
-        self._rounds: dict[str, _Round] = {}
+        self._rounds: OrderedDict[str, _Round] = OrderedDict()
         self.on_news: Callable[[str], None] = lambda number: None
         """Called with the number of a comparison that has got on."""
 
@@ -94,7 +95,7 @@ class Comparing:
             case ["ask", str(number), [*members]] if self._name in members and _are_texts(members):
                 self._rounds[number] = _Round(frozenset(members))
                 while len(self._rounds) > _MOST:
-                    del self._rounds[next(iter(self._rounds))]
+                    self._rounds.popitem(last=False)
                 self._answer(["tell", number, self._name, dict(self._digests())])
             case ["tell", str(number), str(name), dict(digests)] if (
                 number in self._rounds and _are_texts([*digests, *digests.values()])

@@ -7,6 +7,7 @@ cleanly may leave its state in a file and go on from it. Replicas that survive: 
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -65,7 +66,7 @@ class FixedReplica(Replica):
         self._held = Objects(types, self._site)
         self._log = event_log
         self._vectors: dict[Key, dict[str, int]] = {}
-        self._unlogged: dict[Key, float] = {}
+        self._unlogged: OrderedDict[Key, float] = OrderedDict()
         self._work = trio.lowlevel.ParkingLot()
         self._torn = False  # an error, of a type most likely, has left something half applied
         if saved is not None:
@@ -195,9 +196,8 @@ class FixedReplica(Replica):
         now = trio.current_time()
         for key in keys:
             merge_into(self._vectors.setdefault(key, {}), dict([dot]))
-            # Taken out first: the dictionary stays in order of the last operation.
-            self._unlogged.pop(key, None)
             self._unlogged[key] = now
+            self._unlogged.move_to_end(key)
 
     # Event log
 

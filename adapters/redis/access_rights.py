@@ -1,15 +1,18 @@
 """The rights that a gateway needs at its server, checked before it uses any of them.
 
 A server checks rights when a command is queued in MULTI, and DISCARD forgets it, so each is tried without a trace.
+What cannot be queued is tried before: it leaves none by itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.exceptions import ConfigurationError
 
 _KEY = "crdtcast:rights"
-_TRIED: tuple[Words, ...] = (
+_QUEUED: tuple[Words, ...] = (
     # What values and metadata are written and read with, and what is asked at every connection.
     *((name, _KEY, "0") for name in ("SADD", "SREM", "INCRBY", "SET", "HDEL", "EXPIRE")),
     *(
@@ -31,22 +34,36 @@ _TRIED: tuple[Words, ...] = (
     ("COMMAND",),
     ("CONFIG", "GET", "appendonly"),
 )
-_ALLOWED = "+multi +exec +discard +watch +hello +waitaof"
-"""What cannot be tried like that: it is needed as well."""
+_OUTSIDE: tuple[Words, ...] = (
+    ("EXEC",),
+    ("WATCH", _KEY),
+    ("HELLO",),
+    ("WAITAOF", "0", "0", "0"),
+    ("MULTI",),
+    ("DISCARD",),
+)
+"""Other errors than `_REFUSALS` are none: of EXEC without MULTI, or of a server that does not know WAITAOF."""
+_REFUSALS = ("NOPERM", "EXECABORT Transaction discarded because of: NOPERM")
 
 
 async def check_rights(server: ServerConnection) -> None:
     """Raises ConfigurationError, in one line with the way out, if the user may not do what a gateway does."""
-    begun, *replies, _ = await server.call([("MULTI",), *_TRIED, ("DISCARD",)])
-    tried = zip(_TRIED, replies, strict=True)
-    refused = [str(words[0]) for words, reply in tried if str(reply).startswith("NOPERM")]
-    if str(begun).startswith("NOPERM"):
-        refused = ["MULTI", *refused]
+    refused = await _refused(server, _OUTSIDE)
+    if "MULTI" not in refused and "DISCARD" not in refused:  # else they would be carried out
+        tried = [("MULTI",), *_QUEUED, ("DISCARD",)]
+        refused += await _refused(server, tried)
     if not refused:
         return
     user = server.address.username or "default"
     rights = " ".join(f"+{name.lower()}" for name in refused)
     raise ConfigurationError(
         f"user {user!r} at the server lacks rights that the gateway needs: {', '.join(refused)}. Say at the server: "
-        f"ACL SETUSER {user} {rights} {_ALLOWED} ~* &*; docs/redis.md lists all of them"
+        f"ACL SETUSER {user} {rights} ~* &*; docs/redis.md lists all of them"
     )
+
+
+async def _refused(server: ServerConnection, commands: Sequence[Words]) -> list[str]:
+    """Names of the commands that its user may not use."""
+    replies = await server.call(commands)
+    tried = zip(commands, replies, strict=True)
+    return [str(words[0]) for words, reply in tried if str(reply).startswith(_REFUSALS)]

@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.gateway import Gateway
 from crdtcast.adapters.redis.operating import Operated, serve_operators
 from crdtcast.adapters.redis.probes import GatewayProbes, serve_probes
 from crdtcast.adapters.redis.settings import GatewaySettings
-from crdtcast.options import format_address, parse_address
+from crdtcast.options import Address, format_address, parse_address
 from crdtcast.running import run_until_signal
 from crdtcast.service import sockets
 from crdtcast.service.cli import serving, takes_settings
@@ -47,9 +47,11 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
     async def serve() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(supervisor.keep_alive)
+            metrics = ""
             if settings.metrics is not None:
                 address = parse_address(settings.metrics)
-                await nursery.start(serve_probes, runner, probes, address)
+                bound: Address = await nursery.start(serve_probes, runner, probes, address)
+                metrics = format_address(bound)
             await nursery.start(serve_operators, operated, settings)
             try:
                 await nursery.start(run, nursery.cancel_scope)
@@ -59,7 +61,7 @@ async def _main(runner: Gateway, settings: GatewaySettings) -> None:
                 print(
                     f"ready name={settings.name} listen={format_address(runner.address)} "
                     f"peer={format_address(runner.node.address)} admin={settings.admin_place} "
-                    f"incarnation={engine.me if engine is not None else ''}",
+                    f"metrics={metrics} incarnation={engine.me if engine is not None else ''}",
                     flush=True,
                 )
                 if settings.evict_after is not None:

@@ -48,6 +48,8 @@ class GatewayProcess:
     """What Python runs: another one stands for another version."""
     process: subprocess.Popen[bytes] | None = None
     incarnation: str = ""
+    metrics: str = ""
+    """Where it serves probes and metrics, if it does."""
 
     @property
     def log(self) -> Path:
@@ -85,6 +87,7 @@ class GatewayProcess:
             said += piece
         words = dict(word.partition("=")[::2] for word in said.decode().split())
         self.incarnation = words.get("incarnation", "")
+        self.metrics = words.get("metrics", "")
 
     def obituary(self) -> str:
         """How an ended process ended."""

@@ -10,7 +10,7 @@ dropped and read again from the server (`resume`).
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -79,6 +79,9 @@ _GUARD_REPLIES = 4
 _KEPT = ReplyError(
     "ERR crdtcast: this key was overwritten past the gateway; the write is kept and replicated, and "
     "the key is being put right: do not send it again"
+)
+_CHANGED = ReplyError(
+    "ERR crdtcast: this key was changed past the gateway, and is being put right: read it again"
 )
 _NO_MORE_TRIES = ReplyError(
     f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times while this command was "
@@ -193,7 +196,7 @@ class Committer:
         self.refused_writes = 0
         """Since the start, for a reason that is not the request's own."""
         self._repairs: set[bytes] = set()
-        self._large: dict[bytes, None] = {}
+        self._large: OrderedDict[bytes, None] = OrderedDict()
         """Keys about which a reply was, or will be, so large that it is relayed from then on."""
         self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
@@ -519,7 +522,7 @@ class Committer:
                 left.append(request)
                 continue
             if command.kind is Kind.READ and self._is_relayed(request, client in inside):
-                if client in inside:
+                if client in inside or self._awaits_repair(request):
                     blocked.add(client)
                     left.append(request)
                 elif self.keyspace.refused and (refusal := self._refusal_by_key(request)):
@@ -562,11 +565,17 @@ class Committer:
             return True
         return bool(self._large) and len(args) > 1 and args[1] in self._large
 
+    def _awaits_repair(self, request: Request) -> bool:
+        """Whether this commit is to put right what the read would find."""
+        return bool(self._repairs) and not self._repairs.isdisjoint(
+            request.command.keys_of(request.args)
+        )
+
     def _note_large(self, key: bytes) -> None:
         """A reply about this key was, or will be, so large that it does not go with a commit (again)."""
         self._large[key] = None
         if len(self._large) > _REMEMBERED_LARGE:
-            del self._large[next(iter(self._large))]
+            self._large.popitem(last=False)
 
     def _add_unknown_keys(self, commit: Commit) -> None:
         """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
@@ -964,11 +973,14 @@ class Committer:
 
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
         plan, wrong = commit.plan, commit.wrong
+        changed = {plan.keys[place] for place in wrong}
         for request, place in plan.from_reply:
             value = replies[place]
             if type(value) is not int:
                 value = self._shaped(request, value)
-            request.answer(_KEPT if wrong and place in wrong else value)
+            if wrong:
+                value = _instead(request, place in wrong, changed) or value
+            request.answer(value)
         for request, places in plan.from_sum:
             request.answer(
                 _KEPT if wrong.intersection(places) else sum(map(replies.__getitem__, places))
@@ -1030,6 +1042,16 @@ def _fence_guard(metadata_db: int) -> bytes:
 def _is_large(value: list[object] | bytes) -> bool:
     most = _LARGE_MEMBERS if isinstance(value, list) else _LARGE_BYTES
     return len(value) > most
+
+
+def _instead(request: Request, is_wrong: bool, changed: set[bytes]) -> ReplyError | None:
+    """What to answer instead of a reply that tells what others have put under one of these keys."""
+    if is_wrong:
+        return _KEPT
+    command = request.command
+    if command.kind is Kind.READ and not changed.isdisjoint(command.keys_of(request.args)):
+        return _CHANGED
+    return None
 
 
 def _add_read(batch: LocalBatch, call: Request) -> None:

@@ -92,32 +92,32 @@ class Front:
         self.clients: dict[int, Client] = {}
         self._touched: list[Client] = []
         self.touch = self._touched.append
+        self._bound: socket.socket | None = None
         self._listener: socket.socket | None = None
         self._lingering: deque[Client] = deque()
         self._spare = -1
         self._door = None if tls is None else TlsDoor(poller, tls, self._admit, self.warn)
         session.attach(self, submit)
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Accept clients at this address (port 0: any free one). Returns what was bound; an OSError
-        if it cannot be.
-        """
+    async def bind(self, host: str, port: int) -> None:
+        """Take this address (port 0: any free one); clients are turned away until `listen`. Raises OSError."""
         family, kind, _, _, address = (
             await trio.socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
         )[0]
-        listener = socket.socket(family, kind)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(1024)
-            listener.setblocking(False)
-            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            listener.close()
-            raise
-        self._listener = listener
+        self._bound = socket.socket(family, kind)
+        self._bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._bound.bind(address)
+
+    def listen(self) -> tuple[str, int]:
+        """Accept clients at the address that is bound, and return it. Raises OSError."""
+        assert self._bound is not None
+        listener = self._bound
+        listener.listen(1024)
+        listener.setblocking(False)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._bound, self._listener = None, listener
         self.poller.register(listener, READ, self._accept, self._accept_failed)
         bound = listener.getsockname()
         self.port = bound[1]
@@ -178,6 +178,9 @@ class Front:
         """Stop listening, send what is answered as far as the kernel takes it, and close every
         client.
         """
+        if self._bound is not None:
+            self._bound.close()
+            self._bound = None
         if self._listener is not None:
             self.poller.unregister(self._listener)
             self._listener.close()

@@ -35,7 +35,7 @@ from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.inspection import Inspection, inspect, no_room
 from crdtcast.adapters.redis.key_comparison import KeyComparison
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.localfile import LocalFile
+from crdtcast.adapters.redis.localfile import LocalFile, check_state_directory
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
@@ -67,7 +67,7 @@ from crdtcast.exceptions import (
 from crdtcast.grouplog import GroupLog
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import name_of
-from crdtcast.listening import cannot_listen, is_loopback
+from crdtcast.listening import cannot_listen, is_loopback, listen
 from crdtcast.logs import Throttle, ahead
 from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
@@ -226,8 +226,11 @@ class Gateway:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve. Raises ConfigurationError when the server cannot be used, SupersededError when it is taken over."""
         try:
+            # What may be refused on this machine comes before anything is written to the server.
             if self.options.log_dir is not None:
-                check_directory(self.options.log_dir)  # before it is a member of the group
+                check_directory(self.options.log_dir)
+            check_state_directory(self.options.state_dir)
+            await self._bind()
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
@@ -241,7 +244,7 @@ class Gateway:
                     if isinstance(self.node, Node):
                         await nursery.start(self._run_peers, self.node)
                     nursery.start_soon(self.rounds.run)
-                    await self._listen()
+                    self._listen()
                     task_status.started()
                     if self.belonging is not None:
                         await self.belonging.left.wait()
@@ -259,9 +262,18 @@ class Gateway:
         except SupersededError as error:
             self.fatal(error)
 
-    async def _listen(self) -> None:
+    async def _bind(self) -> None:
         try:
-            self.address = await self.front.listen(*self.options.listen)
+            await self.front.bind(*self.options.listen)
+        except (OSError, UnicodeError) as error:
+            raise cannot_listen(self.options.listen, error) from error
+        if self.belonging is None:  # peers are listened for when the server has said who this is
+            for listener in await listen(self.options.node.listen):
+                await listener.aclose()
+
+    def _listen(self) -> None:
+        try:
+            self.address = self.front.listen()
         except OSError as error:
             raise cannot_listen(self.options.listen, error) from error
         if self.options.password is None and not is_loopback(self.address[0]):

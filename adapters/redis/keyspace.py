@@ -104,7 +104,7 @@ class Keyspace:
     def trim(self) -> None:
         """Bound the memory of types; only between batches, since a batch relies on it."""
         surplus = len(self.types) - _REMEMBERED_KEYS
-        if surplus > 0:
+        if surplus > _REMEMBERED_KEYS // 4:  # this looks at all of them: not at every commit
             for key in list(self.types)[:surplus]:
                 del self.types[key]
 

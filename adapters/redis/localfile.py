@@ -7,6 +7,7 @@ which promise of durability held. The group's secret is never in it.
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,25 @@ from crdtcast.exceptions import ConfigurationError
 from crdtcast.formats import check_format
 
 FORMAT = 2
+_ROOM = 4096
+"""Bytes, more than the file has."""
+
+
+def check_state_directory(directory: Path) -> None:
+    """Make it if it is not there, and try to write a file to it. Raises ConfigurationError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            probe.write(bytes(_ROOM))
+            probe.flush()
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +67,7 @@ class LocalFile:
         try:
             replace_file(path, json.dumps(asdict(self), indent=1).encode())
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot write {path}: {error.strerror}; the gateway needs a writable --state-dir"
-            ) from error
+            raise _unwritable(path, error) from error
 
     @classmethod
     def read(cls, directory: Path, name: str) -> LocalFile | None:

@@ -8,6 +8,7 @@ operations, so it must mean the same digest. So the memory of vectors may be cut
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -59,7 +60,8 @@ class Recorder:
         self._quiet = quiet_seconds
         self._floor: dict[str, int] = {}
         self._vectors: dict[bytes, dict[str, int]] = {}
-        self._touched: dict[bytes, float] = {}
+        self._touched: OrderedDict[bytes, float] = OrderedDict()
+        """In order of the last touch. The oldest go first: a plain dict would pass all that went, to find the next."""
         self._small_sets: list[bytes] = []
         self._size_before = 0
         self._told_size = -1.0
@@ -159,7 +161,7 @@ class Recorder:
                 log.send(tag)
             self._touch(decoded, tag.dot, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
-            del self._touched[next(iter(self._touched))]
+            self._touched.popitem(last=False)
         self._tell_size(now, collected=bool(commit.stable))
         log.flush()
 
@@ -177,8 +179,8 @@ class Recorder:
             if vector is None:
                 vector = self._vectors[key] = dict(self._floor)
             vector[dot.origin] = dot.counter
-            self._touched.pop(key, None)
-            self._touched[key] = now  # the order of the dict is the order of the last touch
+            self._touched[key] = now
+            self._touched.move_to_end(key)
 
     # Digests of objects that have been quiet
 

@@ -4,6 +4,7 @@ A refusal is raised where the sender's link is at hand (`receive`). What turns o
 wait is delivered, is noted here only; the runtime takes it from here, and closes the link with whoever it was.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
@@ -26,14 +27,14 @@ class Blames:
     __slots__ = ("_late", "by_sender")
 
     def __init__(self) -> None:
-        self.by_sender: dict[str, Blame] = {}
+        self.by_sender: OrderedDict[str, Blame] = OrderedDict()
         self._late: dict[str, str] = {}
 
     def note(self, sender: str, text: str) -> None:
         """Something of this sender was refused."""
         known = self.by_sender.pop(sender, None)
         if len(self.by_sender) >= MOST_BLAMED:
-            del self.by_sender[next(iter(self.by_sender))]
+            self.by_sender.popitem(last=False)
         self.by_sender[sender] = Blame(1 if known is None else known.times + 1, text)
 
     def refuse(self, sender: str, error: RemoteProtocolError) -> NoReturn:

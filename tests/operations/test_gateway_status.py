@@ -10,7 +10,6 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.rawclient import RawClient
-from crdtcast.ports import free_ports
 from crdtcast.status import Status
 from tests.operations.test_supervisor import manager, told
 
@@ -19,8 +18,7 @@ from tests.operations.test_supervisor import manager, told
 def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probes = f"127.0.0.1:{free_ports(1)[0]}"
-    more = ["--metrics", probes, "--log-json", "--log-level", "info"]
+    more = ["--metrics", "127.0.0.1:0", "--log-json", "--log-level", "info"]
     place = tmp_path / "notify"
     monkeypatch.setenv("NOTIFY_SOCKET", os.fspath(place))
     with (
@@ -29,6 +27,7 @@ def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(
     ):
         assert told(listening) == ["STATUS=starts", "READY=1", "STATUS=serves"]
         region = cluster["a"]
+        probes = region.gateway.metrics
         with RawClient(region.gateway.port) as client:
             assert client.call("SADD", "s", "x") == 1
         while (found := region.status()["member"])["unstable"]:

@@ -176,7 +176,8 @@ def serve(
             core.after_events()
             front.flush()
 
-        _, port = await front.listen(host, 0)
+        await front.bind(host, 0)
+        _, port = front.listen()
         gate = Running(core, front, table, port, trio.lowlevel.current_trio_token())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(poller.run, after_events)

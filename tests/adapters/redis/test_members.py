@@ -1,13 +1,15 @@
 """Gateways that come and go: found, join under load, leave, evict, replace, refill; and what is refused."""
 
+import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from crdtcast.adapters.redis import giving, metadata
 from crdtcast.adapters.redis.arriving import Writer
-from crdtcast.adapters.redis.belonging import Belonging
+from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.durability import Mark
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
@@ -15,10 +17,12 @@ from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server_address import ServerAddress
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
+from crdtcast.options import Address
 from crdtcast.ports import free_ports
-from tests.adapters.redis.member_support import Load, Town
+from tests.adapters.redis.member_support import Load, Town, error_of
 from tests.adapters.redis.regression_support import Running, until
 from tests.effort import first_seed
+from tests.servers import borrowed
 
 pytestmark = pytest.mark.process
 
@@ -490,3 +494,40 @@ def test_a_group_of_fixed_members_becomes_one_whose_members_come_and_go(tmp_path
         before.stop()
         town.start("a")
         assert town.call("a", "GET", "n") == b"6"
+
+
+@pytest.mark.parametrize("taken", ["state directory", "clients' port", "peers' port"])
+@pytest.mark.parametrize("members", ["changing", "fixed"])
+def test_what_this_machine_refuses_is_found_before_the_server_is_written_to(
+    tmp_path: Path, members: str, taken: str
+) -> None:
+    with borrowed("always") as server, socket.create_server(("127.0.0.1", 0)) as other:
+        busy: Address = other.getsockname()
+        (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+        good = GatewayOptions(
+            node=NodeOptions(
+                name="a",
+                group="g",
+                listen=("127.0.0.1", 0),
+                peers=[] if members == "changing" else {"z": None},
+            ),
+            listen=("127.0.0.1", 0),
+            server=ServerAddress("127.0.0.1", server.port),
+            state_dir=tmp_path / "state",
+            member=GroupOptions(founds=True) if members == "changing" else None,
+        )
+        bad = {
+            "state directory": replace(good, state_dir=tmp_path / "nowhere"),
+            "clients' port": replace(good, listen=busy),
+            "peers' port": replace(good, node=replace(good.node, listen=busy)),
+        }
+        error = error_of(Running(bad[taken]))
+        assert isinstance(error, ConfigurationError)
+        assert ("--state-dir" if taken == "state directory" else str(busy[1])) in str(error)
+        with RawClient(server.port) as direct:
+            assert direct.pipeline([("DBSIZE",), ("SELECT", "15"), ("DBSIZE",)]) == [0, b"OK", 0]
+        again = Running(good)
+        try:
+            again.wait_ready()
+        finally:
+            again.stop()

@@ -118,6 +118,42 @@ def test_a_number_changed_behind_is_put_right_once(running: Running) -> None:
         assert client.call("INCR", "n") == 7
 
 
+READS = (["GET", "n"], ["EXISTS", "m", "n"], ["MGET", "n", "m"], ["STRLEN", "n"])
+WORTH = (b"11", 1, [b"11", None], 2)
+"""What these give where `n` is worth 11 and `m` nothing."""
+
+
+@pytest.mark.parametrize("past", [["DEL", "n"], ["SET", "n", "98"], ["SET", "n", "x"]], ids=str)
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["pipeline", "transaction"])
+def test_no_read_gives_what_was_put_there_once_the_gateway_knows(
+    running: Running, past: list[str], in_transaction: bool
+) -> None:
+    with running.client() as client, server_of(running) as direct:
+        client.pipeline([["DEL", "n", "m"], ["INCRBY", "n", "10"]])
+        direct.call(*past)
+        words = [["INCR", "n"], *READS]
+        with held(running):
+            whole = [["MULTI"], *words, ["EXEC"]] if in_transaction else words
+            client.socket.sendall(b"".join(map(packed, whole)))
+        replies = [client.receive() for _ in whole]
+        first, *told = replies[-1] if in_transaction else replies
+        assert first == 11
+        for reply, worth in zip(told, WORTH, strict=True):
+            assert reply == worth or "changed past the gateway" in str(reply)
+        assert client.pipeline([*READS]) == [*WORTH]
+
+
+def test_no_read_counts_what_stands_in_the_place_of_a_set(running: Running) -> None:
+    with running.client() as client, server_of(running) as direct:
+        client.pipeline([["DEL", "t"], ["SADD", "t", "x"]])
+        direct.call("SET", "t", "7")
+        with held(running):
+            client.socket.sendall(b"".join(map(packed, (["SADD", "t", "y"], ["GET", "t"]))))
+        kept, read = str(client.receive()), str(client.receive())
+        assert "overwritten past the gateway" in kept
+        assert "changed past the gateway" in read
+
+
 def commands(rng: Random) -> list[list[str]]:
     """What one client sends at once; a transaction is whole."""
 
