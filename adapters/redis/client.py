@@ -392,7 +392,7 @@ class Client:
         front.bytes_out += size
         if self.unread:
             self.unread += data
-            self._look_at_backlog()
+            self._look_at_backlog(size)
         else:
             try:
                 sent = self._send(data)
@@ -404,15 +404,25 @@ class Client:
             if sent < size:
                 self.unread += memoryview(data)[sent:]
                 self._update()
-                self._look_at_backlog()
+                self._look_at_backlog(size)
         if (self._paused or self._ending) and not self._closed:
             self._settle()
 
-    def _look_at_backlog(self) -> None:
-        """It has grown: close the client, or note when that began, if it is too much by now."""
+    def _look_at_backlog(self, added: int) -> None:
+        """It has grown by replies of so many bytes: close the client, or note when that began, if it is too much."""
         limits = self._front.limits
         size = len(self.unread)
-        if size > limits.output > 0:
+        if added > limits.output > 0:
+            self._front.log.warning(
+                "client %s (%s) is closed: replies of %d bytes came for it at once, the limit is %d: raise "
+                "client_output_limit",
+                self.id,
+                self.address,
+                added,
+                limits.output,
+            )
+            self.close()
+        elif size > limits.output > 0:
             self.close_as_slow(f"the limit is {limits.output}")
         elif size > limits.output_soft > 0 and self.over_since is None:
             self.over_since = time.monotonic()

@@ -23,6 +23,7 @@ from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_COMMAND_BYTES, MAX_OPER
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.commit import Commit
+from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
@@ -37,7 +38,7 @@ from crdtcast.adapters.redis.large_request import LargeArgs, size_of
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
-from crdtcast.adapters.redis.server import elements, pack, parsed
+from crdtcast.adapters.redis.server import pack
 from crdtcast.adapters.redis.transaction import (
     SetContents,
     Transaction,
@@ -170,8 +171,10 @@ class Committer:
         hold_peers: Callable[[bool], None],
         fatal: Callable[[Exception], None],
         later: Callable[[Callable[[], None]], None],
+        most_replied: int,
         logger: logging.Logger,
     ) -> None:
+        """most_replied: bytes of replies that reads of one commit may give one client; 0: any number."""
         self._metadata_db = metadata_db
         self._guard = _fence_guard(metadata_db)
         self._clock = clock
@@ -182,6 +185,7 @@ class Committer:
         self._hold_peers = hold_peers
         self._fatal = fatal
         self._later = later
+        self._most_replied = most_replied
         self._incoming = Incoming(later, self.kick)
         self._log = logger
         self._requests: deque[Request] = deque()
@@ -901,15 +905,15 @@ class Committer:
             self._finish(commit, [], [])
             self.kick()
             return
-        self._server.send(
-            payload, replies, partial(self._answered, commit), whole=bool(plan.as_they_are)
-        )
+        reader = None
+        if plan.reads:
+            in_exec = commit.transaction or plan.atomic
+            reader = CommitReplies(plan, in_exec=in_exec, limit=self._most_replied)
+        self._server.send(payload, replies, partial(self._answered, commit), reader=reader)
         crash_point("exec-sent")
 
     def _answered(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
-        if plan.as_they_are:
-            replies = _taken_apart(replies, 1 + len(plan.pieces), plan.as_they_are)
         if not commit.transaction and not plan.atomic:
             own = len(plan.pieces)
             self._finish(commit, replies[:own], replies[own:])
@@ -1008,8 +1012,10 @@ class Committer:
         shape = _READS_IN_PLAN.get(request.command.name)
         if shape is None:
             return value
-        if isinstance(value, list | bytes) and _is_large(value):
+        if _is_large(value) and len(request.args) > 1:
             self._note_large(request.args[1])
+        if type(value) is Raw:
+            return in_protocol(value, request.protocol, is_set=shape is _as_set)
         return shape(value)
 
     def _abandon(self, commit: Commit, reason: str) -> None:
@@ -1039,9 +1045,14 @@ def _fence_guard(metadata_db: int) -> bytes:
     return b"".join(map(pack, words))
 
 
-def _is_large(value: list[object] | bytes) -> bool:
-    most = _LARGE_MEMBERS if isinstance(value, list) else _LARGE_BYTES
-    return len(value) > most
+def _is_large(value: object) -> bool:
+    if type(value) is Raw and value[:1] == b"*":
+        return int(value[1 : value.index(b"\r")]) > _LARGE_MEMBERS or len(value) > _LARGE_BYTES
+    if isinstance(value, list):
+        return len(value) > _LARGE_MEMBERS
+    if isinstance(value, bytes):
+        return len(value) > _LARGE_BYTES
+    return type(value) is ReplyError  # it was dropped
 
 
 def _instead(request: Request, is_wrong: bool, changed: set[bytes]) -> ReplyError | None:
@@ -1063,20 +1074,6 @@ def _add_read(batch: LocalBatch, call: Request) -> None:
     else:
         batch.increments.show(call.command.keys_of(call.args))
         plan.read_as_it_is(call, call.args, call.protocol)
-
-
-def _taken_apart(replies: list[Raw], at: int, as_they_are: set[int]) -> Replies:
-    """A commit's replies, of which the one of its EXEC is at `at`: parsed, but for the elements at these positions."""
-    found: Replies = [None if place == at else parsed(reply) for place, reply in enumerate(replies)]
-    executed = replies[at]
-    if executed.is_error or executed[:2] in (b"*-", b"_\r"):
-        found[at] = parsed(executed)
-    else:
-        found[at] = [
-            element if place in as_they_are else parsed(element)
-            for place, element in enumerate(elements(executed))
-        ]
-    return found
 
 
 def _refused(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:

@@ -87,7 +87,9 @@ class Conversation:
         command = self._table.resolve(request.args)
         if not isinstance(command, ReplyError):
             request.command = command
-        elif is_cross_protocol(request.args):
+        elif is_cross_protocol(
+            request.args, is_known=request.args[0].upper() in self._table.by_name
+        ):
             self._hang_up(request)
             return
         if client.replies is not Replies.ON:

@@ -14,9 +14,17 @@ _VERBS = frozenset({b"POST", b"EHLO", b"HELO", b"LHLO", b"MAIL", b"RCPT", b"STAR
 _VERSIONS = (b"HTTP/", b"RTSP/", b"SIP/")
 
 
-def is_cross_protocol(args: Sequence[bytes]) -> bool:
-    """Whether an invalid request comes from HTTP, mail or the like: its method, or a header line."""
+def is_cross_protocol(args: Sequence[bytes], *, is_known: bool) -> bool:
+    """Whether an invalid request comes from HTTP, mail or the like: its method, a header line, or a form's boundary.
+
+    is_known: whether its first word is a command's name.
+    """
     first = args[0].upper()
-    if first in _VERBS or (first.endswith(b":") and first != b":"):
+    if first in _VERBS or first.startswith(b"--") or (first.endswith(b":") and first != b":"):
         return True
-    return len(args) > 1 and args[-1].upper().startswith(_VERSIONS)
+    if len(args) < 2:
+        return False
+    # A key may begin with a colon, as Django's do, but hardly any command has a hyphen, as headers do.
+    if not is_known and (args[1] == b":" or (args[1].startswith(b":") and b"-" in first)):
+        return True
+    return args[-1].upper().startswith(_VERSIONS)

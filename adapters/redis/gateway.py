@@ -174,6 +174,7 @@ class Gateway:
             hold_peers=self._hold_peers,
             fatal=self.fatal,
             later=_in_next_turn,
+            most_replied=options.limits.output,
             logger=self._log,
         )
         self.questions = Questions(self._say, self._answer, self.spawn, self._log)

@@ -50,6 +50,8 @@ class Plan:
     writes = False
     atomic = False
     """Whether its reads must be at one instant."""
+    reads = False
+    """Whether it has reads of clients."""
     _db = 0
     _protocol = 2
 
@@ -105,6 +107,7 @@ class Plan:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
         if self._db:
             self._select(0)
+        self.reads = True
         self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(command)))))
 
     def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:

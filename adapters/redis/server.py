@@ -73,37 +73,12 @@ def parsed(reply: Raw) -> Any:
     return reader.gets()
 
 
-def elements(reply: Raw) -> list[Raw]:
-    """The elements of an array, each as its bytes. The array must not be null."""
-    splitter = ReplySplitter()
-    splitter.feed(reply[reply.index(b"\r\n") + 2 :])
-    found: list[Raw] = []
-    while (element := splitter.next()) is not None:
-        found.append(element)
-    return found
-
-
 class _Pipeline(NamedTuple):
     """Commands that wait for their replies."""
 
     replies: int
     callback: Callable[[Replies], None]
-    whole: bool
-
-
-class _MixedReplies:
-    """Replies of pipelines of which some want them as bytes: the first one waiting decides."""
-
-    def __init__(self, waiting: deque[_Pipeline]) -> None:
-        self._waiting = waiting
-        self._replies = WholeReplies()
-        self.feed = self._replies.feed
-
-    def gets(self) -> object:
-        reply = self._replies.gets()
-        if isinstance(reply, Raw) and not self._waiting[0].whole:
-            return parsed(reply)
-        return reply
+    reader: ReplyReader | None
 
 
 def is_error(reply: object) -> bool:
@@ -220,24 +195,28 @@ class ServerConnection:
         replies: int,
         callback: Callable[[Replies], None],
         *,
-        whole: bool = False,
+        reader: ReplyReader | None = None,
     ) -> None:
         """Send a packed pipeline; `callback` gets its replies. Nothing is called if the connection is lost first.
 
-        whole: the replies are `Raw` bytes. hiredis keeps what it has begun to read, so such a pipeline is sent when
-        nothing else is waiting, and what is sent after it waits for that, too.
+        reader: what takes these replies apart, instead of the connection's own. A reader keeps what it has begun to
+        read, so such a pipeline is sent when nothing else is waiting, and what is sent after it waits for its end.
         """
         if self.error is not None:
             return
-        pipeline: _Pipeline = make_tuple(_Pipeline, (replies, callback, whole))
-        if self._held or (whole and self._waiting and self._reader is self._usual):
+        pipeline: _Pipeline = make_tuple(_Pipeline, (replies, callback, reader))
+        if self._held or self._must_wait(pipeline):
             self._held.append((payload, pipeline))
         else:
             self._send(payload, pipeline)
 
+    def _must_wait(self, pipeline: _Pipeline) -> bool:
+        """Whether what is under way has another reader."""
+        return bool(self._waiting) and not (pipeline.reader is None and self._reader is self._usual)
+
     def _send(self, payload: bytes, pipeline: _Pipeline) -> None:
-        if pipeline.whole and self._reader is self._usual:
-            self._reader = _MixedReplies(self._waiting)
+        if pipeline.reader is not None:
+            self._reader = pipeline.reader
         self._waiting.append(pipeline)
         if self._outgoing:
             self._outgoing.append(memoryview(payload))
@@ -319,7 +298,7 @@ class ServerConnection:
         self._reader = self._usual
         while self._held and self.error is None:
             payload, pipeline = self._held[0]
-            if pipeline.whole and self._waiting and self._reader is self._usual:
+            if self._must_wait(pipeline):
                 return
             self._held.popleft()
             self._send(payload, pipeline)

@@ -70,14 +70,20 @@ class Call(Request):
 
     def __init__(self, transaction: Transaction, args: Args, command: Command) -> None:
         super().__init__(transaction.client, args, command)
-        self._transaction = transaction
+        self._transaction: Transaction | None = transaction
 
     def answer(self, value: object) -> None:
         """Fix the element; the first answer counts."""
         if not self.answered:
             self.value = value
             self.answered = True
-            self._transaction.note_answer()
+            if self._transaction is not None:
+                self._transaction.note_answer()
+
+    def release(self) -> None:
+        """Forget the answer, which may be large, and the transaction: a cycle would keep that's reply in memory."""
+        self.value = NO_REPLY
+        self._transaction = None
 
 
 class Transaction(Request):
@@ -143,6 +149,12 @@ class Transaction(Request):
             self._on_refused()
         super().answer(NO_REPLY if self._silent else value)
 
+    def encoded(self) -> bytes:
+        """The reply as it goes out, once: it may be large, and the request outlives it."""
+        reply = super().encoded()
+        self.value = NO_REPLY
+        return reply
+
     def note_answer(self) -> None:
         """One more call has its answer."""
         self._missing -= 1
@@ -150,8 +162,12 @@ class Transaction(Request):
             self._compose()
 
     def _compose(self) -> None:
-        elements = [encode(call.value, call.protocol) for call in self._all]
-        self.answer(Raw(b"*%d\r\n%b" % (len(elements), b"".join(elements))))
+        elements = [b"*%d\r\n" % len(self._all)]
+        if not self.client.closed:
+            elements += [encode(call.value, call.protocol) for call in self._all]
+        for call in self._all:
+            call.release()
+        self.answer(Raw(b"".join(elements)))
 
     # For the core
 

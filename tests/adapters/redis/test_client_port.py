@@ -12,6 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.client import Limits
+from crdtcast.adapters.redis.commands import registered_table
+from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.front import _PROBES
 from crdtcast.adapters.redis.inline import split_line
@@ -26,6 +28,12 @@ FOREIGN = {
     "a header whose method the server knows": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n%b",
     "a method that no server knows": b"PUT /x HTTP/1.1\r\n\r\n%b",
     "a header alone": b"Origin: https://example.org\r\n\r\n%b",
+    "a header with a space before its colon": b"Accept : x\r\n%b",
+    "a header with a tab before its colon": b"X-Foo\t: x\r\n%b",
+    "a header with a space before its colon alone": b"X-Foo :x\r\n%b",
+    "a header without a value": b"Cookie :\r\n%b",
+    "a form's boundary": b"------WebKitFormBoundary7MA4YWxkTrZu0gW\r\n%b",
+    "a boundary of words": b"--a b\r\n%b",
     "HTTP/2 without TLS": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n%b",
     "a mail client": b"EHLO me\r\n%b",
     "a mail client in small letters": b"helo me\r\n%b",
@@ -73,12 +81,23 @@ def test_nothing_behind_another_protocols_request_is_done() -> None:
     serve(body)
 
 
+def test_no_command_looks_like_another_protocols_request() -> None:
+    for name in registered_table().by_name:
+        assert not is_cross_protocol([name, b":key", b"--x"], is_known=True), name
+        assert not is_cross_protocol([name, b":", b":"], is_known=True), name
+
+
 def test_a_colon_inside_of_a_command_is_only_a_colon() -> None:
     def body(gate: Running) -> None:
         with gate.connection() as wire:
             assert wire.call("SADD", "Host:", "HTTP/1.1") == 1
             assert str(wire.call("nonsense", "a:")).startswith("ERR unknown command")
             assert str(wire.call(":")).startswith("ERR unknown command")
+            assert str(wire.call("no.such", ":1:key")).startswith("ERR unknown command")
+            assert str(wire.call("no-such", "--x", ":")).startswith("ERR unknown command")
+            assert wire.call("SADD", "s", ":") == 1
+            assert wire.call("INCRBY", ":", 1) == 1
+            assert str(wire.call("INCRBY", ":")).startswith("ERR wrong number")
 
     serve(body)
 

@@ -2,14 +2,17 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from crdtcast.adapters.redis.client import UNREAD_PAUSE
+from crdtcast.adapters.redis.client import UNREAD_PAUSE, Limits
+from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.rawclient import RawClient, packed
+from crdtcast.adapters.redis.server import Replies
 from tests import servers
-from tests.adapters.redis.regression_support import PATIENCE, Running, gateway, until
+from tests.adapters.redis.regression_support import PATIENCE, Running, gateway, options, until
 
 pytestmark = pytest.mark.process
 
@@ -46,6 +49,98 @@ def fill(client: RawClient, key: str, members: int) -> None:
     for first in range(0, members, 100_000):
         names = [f"member-{n}" for n in range(first, min(first + 100_000, members))]
         client.call("SADD", key, *names)
+
+
+LIMIT = 400_000
+
+
+@pytest.mark.parametrize("sign", [b"*", b"~"], ids=["RESP2", "RESP3"])
+@pytest.mark.parametrize("other", [(), ("LRANGE", "list", "0", "-1")], ids=["sets", "other types"])
+def test_reads_of_a_transaction_are_held_as_bytes_up_to_the_limit(
+    server: RawClient, tmp_path: Path, sign: bytes, other: tuple[str, ...]
+) -> None:
+    given = options(tmp_path, server.port)  # type: ignore[attr-defined]
+    running = Running(replace(given, limits=Limits(output=LIMIT))).wait_ready()
+    most: list[int] = []
+    objects: list[object] = []
+    answered = running.gateway.committer._answered
+
+    def watched(commit: Commit, replies: Replies) -> None:
+        held = next((r for r in replies if isinstance(r, list) and len(r) > 2), [])
+        objects.extend(r for r in held if isinstance(r, list) and len(r) > 100)
+        most.append(sum(len(r) for r in held if isinstance(r, bytes)))
+        answered(commit, replies)
+
+    try:
+        with running.client() as client:
+            server.call("RPUSH", "list", "a", "b")
+            fill(client, "set", 5_000)  # a reply of 89 kB
+            fill(client, "big", 30_000)
+            names = [b"member-%d" % n for n in range(30_000)]
+            alone = 8 + sum(len(b"$%d\r\n%b\r\n" % (len(name), name)) for name in names)
+            running.gateway.committer._answered = watched  # type: ignore[method-assign]
+            asked = [("SMEMBERS", "set")] * 40
+            asked.insert(0, ("SMEMBERS", "big"))
+            if other:
+                asked.insert(1, other)
+            asked.append(("DBSIZE",))
+            got = exchange(
+                running.port,
+                ("HELLO", "3" if sign == b"~" else "2"),
+                ("MULTI",),
+                ("INCR", "n"),
+                *asked,
+                ("INCR", "n"),
+                ("EXEC",),
+                ("PING", "the end"),
+                end=b"$7\r\nthe end\r\n",
+            )
+            executed = got[got.index(b"*%d\r\n" % (len(asked) + 2)) :]
+            sets = executed.count(sign + b"5000\r\n")
+            assert sets == 4, "as many as fit"
+            assert executed.count(b"client_output_limit") == 41 - sets
+            assert b"this reply of %d bytes is dropped" % alone in executed
+            assert b":1\r\n" in executed and executed.endswith(b":2\r\n$7\r\nthe end\r\n")
+            assert 0 < max(most) <= LIMIT
+            assert not objects, "members are bytes of the reply"
+            assert client.call("GET", "n") == b"2"
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("hello", ["2", "3"], ids=["RESP2", "RESP3"])
+@pytest.mark.parametrize("frame", [("PING", "PING"), ("MULTI", "EXEC")], ids=["plain", "MULTI"])
+def test_reads_that_go_with_a_commit_are_the_servers_byte_for_byte(
+    server: RawClient, running: Running, hello: str, frame: tuple[str, str]
+) -> None:
+    server.call("SET", "text", "x" * 300_000)
+    with running.client() as client:
+        fill(client, "set", 15_000)  # not so many that its reads are relayed
+        client.call("INCR", "n")
+    asked: list[tuple[str, ...]] = [
+        (frame[0],),
+        ("SADD", "set", "member-1"),  # what follows goes behind it, with its commit
+        ("SMEMBERS", "set"),
+        ("SMEMBERS", "none"),
+        ("SMEMBERS", "n"),
+        ("GET", "none"),
+        ("GET", "text"),
+        ("GET", "n"),
+        ("TYPE", "set"),
+        ("SMISMEMBER", "set", "member-1", "none"),
+        ("SISMEMBER", "set", "member-1"),
+        ("EXISTS", "set", "text"),
+        ("SCARD", "set"),
+        ("SMEMBERS", "set"),
+        (frame[1],),
+        ("PING", "the end"),
+    ]
+    begin, end = b"$5\r\nbegin\r\n", b"$7\r\nthe end\r\n"
+    plain, through = (
+        exchange(port, ("HELLO", hello), ("ECHO", "begin"), *asked, end=end).partition(begin)[2]
+        for port in (server.port, running.port)  # type: ignore[attr-defined]
+    )
+    assert through == plain
 
 
 @pytest.mark.parametrize("hello", [("PING",), ("HELLO", "3")], ids=["RESP2", "RESP3"])

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from crdtcast.adapters.redis.embedded import start_server
+from crdtcast.adapters.redis.parsing import ReplySplitter
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.adapters.redis.resp import Raw
@@ -16,7 +17,7 @@ from crdtcast.adapters.redis.server import (
     Replies,
     ServerAddress,
     ServerConnection,
-    elements,
+    WholeReplies,
     pack,
     parsed,
 )
@@ -51,7 +52,8 @@ def test_pipelines_of_both_kinds_are_answered_in_order(tmp_path: Path, seed: int
                         done.set()
 
                 payload = pack((b"ECHO", text)) + pack((b"SMEMBERS", b"none"))
-                connection.send(payload, 2, take, whole=whole[number % 1000])
+                reader = WholeReplies() if whole[number % 1000] else None
+                connection.send(payload, 2, take, reader=reader)
 
             for number in range(count):
                 send(number)
@@ -101,13 +103,47 @@ def test_missing_or_wrong_password_says_where_to_give_it(
         server.kill()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_replies_are_cut_alike_in_any_pieces(seed: int) -> None:
+    rng = Random(seed)
+    longest = rng.choice([3, 30, 79, 100])
+    rare = [b"$0\r\n\r\n", b"$-1\r\n", b":5\r\n", b"*0\r\n", b"*1\r\n$1\r\na\r\n"]
+    odd = rng.choice([0, 0.001, 0.1])
+
+    def element() -> bytes:
+        if rng.random() < odd:
+            return rng.choice(rare)
+        text = bytes(rng.choices(b"\r\n$1a", k=rng.randint(1, longest)))
+        return b"$%d\r\n%b\r\n" % (len(text), text)
+
+    whole = [
+        b"*%d\r\n%b" % (count, b"".join(element() for _ in range(count)))
+        for count in (*rng.choices([0, 1, 256, 257, 258, 512, 1500], k=5), 2000)
+    ]
+    data = b"".join(whole)
+    splitter = ReplySplitter()
+    found: list[Raw] = []
+    while data:
+        size = rng.choice([1, 100, 10_000, 100_000])
+        splitter.feed(data[:size])
+        data = data[size:]
+        found += iter(splitter.next, None)
+    assert found == whole
+
+
 def test_elements_of_an_array_stay_as_they_are() -> None:
-    assert elements(Raw(b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n_\r\n%1\r\n+k\r\n,1.5\r\n")) == [
+    splitter = ReplySplitter()
+    splitter.feed(b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n_\r\n%1\r\n+k\r\n,1.5\r\n*0\r\n*-1\r\n+a\r\n*")
+    assert splitter.enter() == 3
+    assert [splitter.next() for _ in range(3)] == [
         b":1\r\n",
         b"*2\r\n$1\r\na\r\n_\r\n",
         b"%1\r\n+k\r\n,1.5\r\n",
     ]
-    assert elements(Raw(b"*0\r\n")) == []
+    assert splitter.enter() == 0
+    assert (splitter.enter(), splitter.next()) == (-1, b"*-1\r\n")
+    assert (splitter.enter(), splitter.next()) == (-1, b"+a\r\n")
+    assert splitter.enter() is None
 
 
 def test_a_connection_that_is_reset_while_nothing_is_sent_is_lost_with_the_reason() -> None:
