@@ -97,8 +97,6 @@ class NodeOptions:
                     f"node {self.name!r} has its own address {format_address(address)} among its "
                     "peers: name only the other members"
                 )
-        if self.queue_bytes < MIN_FRAME:
-            raise ConfigurationError(f"queue_bytes must be at least {MIN_FRAME:,} bytes")
         if not MIN_FRAME <= self.max_frame < 2**31:
             raise ConfigurationError(f"max_frame must be at least {MIN_FRAME:,} bytes")
         if len({self.certificate is None, self.key is None, self.ca is None}) > 1:

@@ -27,18 +27,20 @@ def check_stored(where: str, level: int) -> None:
         )
 
 
-class FormatLevel:
-    """fixed: the operator's level in a group of fixed members; None where members come and go.
+def check_fixed(level: int | None) -> None:
+    """Raise ConfigurationError if this program does not read an operator's level, if he has one."""
+    if level is not None and level not in effects.READS:
+        raise ConfigurationError(
+            f"format_level is {level}, and this gateway's program reads level {effects.READS}: choose one of these, "
+            "the same at all gateways of the group"
+        )
 
-    Raises ConfigurationError for a level that this program does not read.
-    """
+
+class FormatLevel:
+    """fixed: the operator's level in a group of fixed members (see `check_fixed`); None where members come and go."""
 
     def __init__(self, fixed: int | None, logger: logging.Logger) -> None:
-        if fixed is not None and fixed not in effects.READS:
-            raise ConfigurationError(
-                f"--format-level {fixed}: this gateway's program reads level {effects.READS}: choose one of these, the "
-                "same at all gateways of the group"
-            )
+        check_fixed(fixed)
         self._fixed = fixed
         self._log = logger
         self._unreadable: dict[str, tuple[Dot, str]] = {}

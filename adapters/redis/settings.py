@@ -10,6 +10,7 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.belonging import GroupOptions
 from crdtcast.adapters.redis.census import not_a_kind
 from crdtcast.adapters.redis.client import Limits
+from crdtcast.adapters.redis.formatlevel import check_fixed
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress, parse_server
 from crdtcast.adapters.redis.server_monitor import LEAST_PATIENCE_SECONDS, PATIENCE_SECONDS
@@ -149,8 +150,6 @@ class GatewaySettings(MemberSettings):
             lines.append(
                 "format_level is for groups of fixed members: this group agrees on it, see `crdtcast raise`"
             )
-        if self.format_level is not None and self.format_level not in effects.READS:
-            lines.append(f"format_level is {self.format_level}: this program reads {effects.READS}")
         lines += [
             f"leave_out names {wrong}" for kind in self.leave_out if (wrong := not_a_kind(kind))
         ]
@@ -166,7 +165,7 @@ class GatewaySettings(MemberSettings):
                 f"server_patience is {self.server_patience:g} s: the server is asked each second, give "
                 f"{LEAST_PATIENCE_SECONDS:g} s or more"
             )
-        for check in (self.peers, self._check_tls, lambda: parse_address(self.listen)):
+        for check in (self.peers, self._check_tls, lambda: check_fixed(self.format_level)):
             try:
                 check()
             except ConfigurationError as error:

@@ -12,7 +12,7 @@ from crdtcast.eventlog import ROTATION, Rotation
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.listening import is_loopback
-from crdtcast.options import WILDCARDS, NodeOptions, parse_address
+from crdtcast.options import MIN_FRAME, WILDCARDS, NodeOptions, parse_address
 from crdtcast.proof import SECRET_VARIABLE, read_secrets
 from crdtcast.tls import Tls
 
@@ -98,6 +98,8 @@ class MemberSettings(ABC):
         for lost in self.replaces:
             if not valid_name(lost) and not valid_incarnation(lost):
                 lines.append(f"replaces: {lost!r} is no name of a member, and no incarnation")
+        if self.queue_bytes < MIN_FRAME:
+            lines.append(f"queue_bytes must be at least {MIN_FRAME:,} bytes")
         if self.log_level not in LEVELS:
             lines.append(f"log_level is {self.log_level!r}: choose one of {', '.join(LEVELS)}")
         if self.evict_after is not None and self.evict_after < 3 * self.keepalive_interval:

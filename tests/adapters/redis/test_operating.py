@@ -101,7 +101,7 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
-        ({"format_level": 7}, "format_level is 7: this program reads 1"),
+        ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1"),
         ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
         ({**JOINS, "leave_out": ("deadline",)}, "'deadline', did you mean deadlines?"),
         ({**JOINS, "leave_out": ("strnig",)}, "'strnig', which is no type that a copy can lack"),

@@ -67,6 +67,7 @@ def test_more_than_one_commit_takes_leaves_with_the_next_ones(
 
 def test_large_writes_on_end_leave_no_more_than_one(running: Running) -> None:
     with running.client() as client, metadata_of(running) as direct:
+        until(lambda: is_quiet(running, direct))
         for number in range(6):
             client.call("SADD", "large", "x" * (2 << 20) + str(number))
             # None where a tick came before this look.
