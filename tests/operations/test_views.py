@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import platform
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,59 @@ def test_a_log_line_is_one_json_object_whatever_it_says() -> None:
     assert second["level"] == "error"
     assert "ValueError: bug" in second["traceback"]
     assert JsonFormatter is jsonlog.JsonFormatter
+
+
+@pytest.fixture
+def log_restored() -> Iterator[None]:
+    """What a command does to the process's log is undone."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = before
+
+
+@pytest.mark.usefixtures("log_restored")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["node", "--name", "eu"], "neither found nor join is given"),
+        (["node", "--name", "eu", "--found", "--when-full", "panic"], "choose refuse or evict"),
+        (["gateway", "--name", "eu", "--state-dir", "/x", "--peer", "us"], "'us' is no peer"),
+        (
+            ["witness", "--name", "eu", "--join", "h:1", "--listen", "0.0.0.0:1"],
+            "say with advertise",
+        ),
+    ],
+)
+def test_where_logs_are_json_so_is_what_ends_a_process(words: list[str], said: str) -> None:
+    ended = CliRunner().invoke(main, [*words, "--log-json"])
+    line = json.loads(ended.stderr.splitlines()[-1])
+    assert (ended.exit_code, line["level"], line["node"]) == (2, "critical", "eu")
+    assert said in line["message"]
+    plain = CliRunner().invoke(main, words)
+    assert (plain.exit_code, plain.stderr[:10]) == (2, "crdtcast: ") and said in plain.stderr
+
+
+@pytest.mark.usefixtures("log_restored")
+def test_a_fault_of_ours_is_json_with_its_traceback_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(*anything: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("trio.run", run)
+    ended = CliRunner().invoke(main, ["node", "--name", "eu", "--found", "--log-json"])
+    line = json.loads(ended.stderr.splitlines()[-1])
+    assert (ended.exit_code, line["level"]) == (1, "critical")
+    assert "ZeroDivisionError: a bug" in line["traceback"]
+
+
+def test_the_version_tells_program_formats_and_packages() -> None:
+    told = CliRunner().invoke(main, ["version"]).stdout
+    assert told.startswith(f"crdtcast {importlib.metadata.version('crdtcast')} (Python ")
+    found = json.loads(CliRunner().invoke(main, ["version", "--json"]).stdout)
+    assert found["formats"].keys() >= {"wire", "journal", "event_log", "level", "gateway_metadata"}
+    assert found["packages"]["trio"] == importlib.metadata.version("trio")
 
 
 def test_config_check_shows_what_would_be_used_and_from_where(
