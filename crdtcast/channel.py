@@ -261,7 +261,7 @@ class Channel(Driving):
         except SupersededError as error:
             self.shared.ended(error)
         except RemoteProtocolError as error:
-            # Whoever sends what no member may send has no link with this process.
+            # A member that sends what none may send loses its link with this process.
             raise RemoteProtocolError(f"group {self.group!r}: {error}") from error
         except CrdtcastError as error:
             self._part(link, Reason.PROTOCOL, str(error))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LAST_MS = 130 * 365 * 86_400_000
 _FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE"})
-"""There is no command of `crdtcast` for these."""
+"""Words of clients that the program `crdtcast` has no command for."""
 _HELP = (
     "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [FORCE], LEAVE, SURRENDER, "
     "RAISE [level], CUT name, HEAL name, ADVANCE milliseconds"

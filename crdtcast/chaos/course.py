@@ -423,8 +423,8 @@ class Course:
                 weather.cut = False
 
     async def _evict(self, victim: Host) -> None:
-        """By whoever can say so: something may be wrong with the others, too, but a majority will be up. It may not
-        have come back from its last eviction.
+        """By the first of the others that answers: some may be in trouble, too, but a majority will be up. The victim
+        may not have come back from its last eviction.
         """
         others = [host for host in self.hosts.values() if host is not victim and host.present]
         with trio.move_on_after(EVICTION_SECONDS):

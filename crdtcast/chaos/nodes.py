@@ -220,7 +220,7 @@ class Host:
                     break
                 await trio.sleep(0.05)
         kind = LateError if scope.cancelled_caught else MisbehavedError
-        raise kind(f"{self.name} is no member yet ({last}): see {self.log}")
+        raise kind(f"{self.name} has not become a member ({last}): see {self.log}")
 
     def end(self) -> None:
         """Kill whatever runs here."""

@@ -1,7 +1,7 @@
 """Who has said what cannot be: the sender's name and the newest reason, for log and status. Plain state.
 
 A refusal is raised where the sender's link is at hand (`receive`). What turns out later, when a message that had to
-wait is delivered, is noted here only; the runtime takes it from here, and closes the link with whoever it was.
+wait is delivered, is noted here only; the runtime takes it from here, and closes the link with its sender.
 """
 
 from collections import OrderedDict

@@ -98,19 +98,17 @@ def serving(kind: type[M], file: Path | None, given: dict[str, Any]) -> Iterator
     cannot start or go on (exit code 2), or the traceback of a fault of ours (1).
     """
     found = loaded(kind, file, given)
-    if not found.values.get("log_json"):
-        settings = found.get()
-        log_to_stderr(settings.name, settings.log_level, as_json=False)
-        with rare_full_collections():
-            yield settings
-        return
-    log_to_stderr(found.values.get("name", ""), "info", as_json=True)
+    as_json = bool(found.values.get("log_json"))
+    if as_json:
+        log_to_stderr(found.values.get("name", ""), "info", as_json=True)
     try:
         settings = found.get()
-        logging.getLogger().setLevel(settings.log_level.upper())
+        log_to_stderr(settings.name, settings.log_level, as_json=as_json)
         with rare_full_collections():
             yield settings
     except Exception as error:
+        if not as_json:
+            raise
         expected = expected_failure(error)
         if expected is None:
             _LOGGER.critical("a fault of crdtcast itself: please report it", exc_info=error)
