@@ -28,6 +28,7 @@ from crdtcast.eventfiles import (
 )
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import name_of
+from crdtcast.logowner import LogOwner
 from crdtcast.tags import Dot, Tag, Vector, merge_into
 
 _WARN_EVERY_US = 60_000_000
@@ -123,10 +124,13 @@ class EventLog:
         self._log = log
         tail = LogTail()
         check_directory(self._directory)
-        try:
-            tail = self.recover(self._directory, replica, group=group, incarnation=incarnation)
-        except OSError as error:
-            _object(self._directory, error)
+        self._owner = LogOwner(self._directory / f".{segment_prefix(group, replica)}owner")
+        self._displaced = False
+        with self._owner.taking():
+            try:
+                tail = self.recover(self._directory, replica, group=group, incarnation=incarnation)
+            except OSError as error:
+                _object(self._directory, error)
         self._seq = tail.seq
         self._vector = dict(tail.vector)
         self._stable = dict(tail.stable)
@@ -370,26 +374,12 @@ class EventLog:
 
     def flush(self) -> None:
         """Write what is buffered to the operating system, and seal the segment if it is big or
-        old enough."""
-        if self._buffered:
-            try:
-                self._write()
-            except OSError as error:
-                self._refused(error)
-                return
-            if self._refused_since is not None:
-                self._taken_again()
-        if self._file is not None and (
-            self._segment_size >= self._segment_bytes
-            or self._clock_us() - self._segment_start >= self._segment_us
-        ):
-            self._seal()
+        old enough. If another process has opened this log since, drop it: that one tells the rest."""
+        self._flush(end=False)
 
     def close(self) -> None:
         """Flush and seal. An event after this begins a new segment."""
-        self.flush()
-        if self._file is not None and not self._buffered:
-            self._seal()
+        self._flush(end=True)
 
     def abandon(self) -> None:
         """Drop what is not written and let go of the segment as it is: somebody else goes on with this log."""
@@ -399,6 +389,37 @@ class EventLog:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def _flush(self, *, end: bool) -> None:
+        if not self._buffered and self._file is None:
+            return
+        with self._owner.writing() as mine:
+            if not mine:
+                self._give_way()
+                return
+            if self._buffered:
+                try:
+                    self._write()
+                except OSError as error:
+                    self._refused(error)
+                    return
+                if self._refused_since is not None:
+                    self._taken_again()
+            if self._file is not None and (
+                end
+                or self._segment_size >= self._segment_bytes
+                or self._clock_us() - self._segment_start >= self._segment_us
+            ):
+                self._seal()
+
+    def _give_way(self) -> None:
+        self.abandon()
+        if not self._displaced:
+            self._displaced = True
+            self._log(
+                f"event log: another process writes the log of {self._incarnation} in {self._directory} "
+                "now; this one writes no more of it"
+            )
 
     def _write(self) -> None:
         if self._file is None:

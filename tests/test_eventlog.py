@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from crdtcast import logowner
 from crdtcast.eventfiles import COLUMNS, Event, Kind, LogReader
 from crdtcast.eventlog import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
@@ -39,8 +40,9 @@ def test_only_this_user_may_read_a_log(tmp_path: Path) -> None:
     log = opened(tmp_path / "logs")
     log.start({}, ["a"])
     log.flush()
-    (segment,) = (tmp_path / "logs").iterdir()
-    assert [path.stat().st_mode & 0o777 for path in (segment, segment.parent)] == [0o600, 0o700]
+    owner, segment = sorted((tmp_path / "logs").iterdir())
+    modes = [path.stat().st_mode & 0o777 for path in (owner, segment, segment.parent)]
+    assert modes == [0o600, 0o600, 0o700]
 
 
 def events(directory: Path) -> list[Event]:
@@ -51,7 +53,8 @@ def events(directory: Path) -> list[Event]:
 
 
 def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+    """Of the segments; what is hidden tells whose the log is."""
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
 
 
 def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
@@ -283,6 +286,59 @@ def test_an_open_segment_without_a_whole_line_disappears(tmp_path: Path) -> None
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("end", ["flush", "close", "stop"])
+@pytest.mark.parametrize("began", [True, False])
+def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
+    tmp_path: Path, began: bool, end: str
+) -> None:
+    said = list[str]()
+    first = opened(tmp_path, log=said.append)
+    if began:
+        first.start({}, ["a", "b"])
+        first.deliver(Dot(OTHER, 1))
+        first.flush()
+    first.deliver(Dot(OTHER, 2))
+    second = opened(tmp_path)
+    first.deliver(Dot(OTHER, 3))
+    getattr(first, end)()
+    first.deliver(Dot(OTHER, 4))
+    first.close()
+    second.start({}, ["a", "b"])
+    second.deliver(Dot(OTHER, 2))
+    second.stop()
+    told = events(tmp_path)
+    assert [event.seq for event in told] == list(range(1, len(told) + 1))
+    assert [event.counter for event in told if event.kind == Kind.DELIVER] == [1, 2][not began :]
+    assert len(said) == 1 and "another process writes the log of a.0" in said[0]
+
+
+def test_a_process_stopped_while_it_writes_does_not_hold_up_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logowner, "_PATIENCE", 0.0)
+    first = opened(tmp_path)
+    with first._owner.writing() as mine:
+        assert mine
+        second = opened(tmp_path)
+        second.start({}, ["a"])
+        second.stop()
+    first.start({}, ["b"])
+    first.stop()
+    assert [json.loads(event.op or "[]") for event in events(tmp_path)][1] == ["a"]
+
+
+def test_a_log_goes_on_without_an_owner_that_cannot_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", Disk(room=0))
+        log = opened(tmp_path)
+    log.start({}, ["a"])
+    log.stop()
+    assert [event.kind for event in events(tmp_path)] == ["VIEW", "START", "STOP"]
+
+
 class Disk:
     """Stands for `os.write`: takes `room` bytes, then refuses as a full disk does."""
 
@@ -290,7 +346,7 @@ class Disk:
         self.room = room
         self._write = os.write
 
-    def __call__(self, file: int, content: bytes) -> int:
+    def __call__(self, file: int, content: bytes, offset: int = 0) -> int:
         if self.room <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         written = self._write(file, content[: self.room])

@@ -1,0 +1,81 @@
+"""Which process writes a replica's event log: the one that opened it last.
+
+A gateway that hangs may be followed by another one on the same directory, which reads where the log ends and goes on
+there. What the first one still holds must not come behind that, even if it wakes up before it learns from its server
+that it is not the writer any more.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+_PATIENCE = 2.0
+"""Seconds for the lock. Nobody has it for long but a process that was stopped there, and that one must not hold up the
+next: who owns the log is told by the file's content."""
+
+
+class LogOwner:
+    """A file beside the segments that names the owner, and whose lock lets one process at a time write.
+
+    A disk that cannot hold that file lets everybody write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._token = secrets.token_bytes(16)
+        self._named = False
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """This process is the owner from here on; no other one writes in the block."""
+        with _locked(self._path, os.O_RDWR | os.O_CREAT) as file:
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    self._named = os.pwrite(file, self._token, 0) == len(self._token)
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Whether this process is the owner, and stays it in the block."""
+        with _locked(self._path, os.O_RDONLY) as file:
+            yield not self._named or file is None or os.pread(file, 16, 0) == self._token
+
+
+@contextmanager
+def _locked(path: Path, flags: int) -> Iterator[int | None]:
+    """The file, or None if it cannot be opened."""
+    file: int | None = None
+    with contextlib.suppress(OSError):
+        file = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    if file is None:
+        yield None
+        return
+    try:
+        _lock(file)
+        yield file
+    finally:
+        os.close(file)  # which unlocks it
+
+
+def _lock(file: int) -> None:
+    """Wait for the lock, or go on without: some network file systems know none."""
+    if sys.platform == "win32":
+        return
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > until:
+                return
+            time.sleep(0.005)
