@@ -24,6 +24,7 @@ from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
+from crdtcast.adapters.redis.divided import MOST_KEYS, divided
 from crdtcast.adapters.redis.effects import (
     Effect,
     KillKey,
@@ -60,6 +61,8 @@ MAX_REQUESTS = 4096
 MAX_DELIVERIES = 256
 MAX_DELIVERED_BYTES = 8 << 20
 """Of the payloads of other members' messages in one commit; the first may be larger."""
+MAX_DELIVERED_EFFECTS = 4096
+"""In the messages before the last one."""
 MAX_STABLE = 2000
 STABLE_EVERY = 32
 """Commits behind which what is stable is taken, unless a tick has come before; a large one counts several times. Taken
@@ -69,6 +72,8 @@ _STRETCH_BYTES = 64 << 10
 """What a commit holds counts as one more from so many bytes on."""
 MAX_COMMIT_BYTES = 32 << 20
 """Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
+_STEP = MAX_COMMIT_BYTES // MAX_REQUESTS
+"""What a request counts at least, where one may hold many."""
 MAX_TRIES = 3
 
 _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
@@ -372,8 +377,13 @@ class Committer:
             else:
                 self._count_refused(request)
                 request.answer(self._refusal)
+        elif len(request.args) > MOST_KEYS and not self._is_refused_by_key(request):
+            self._requests.extend(divided(request))
         else:
             self._requests.append(request)
+
+    def _is_refused_by_key(self, request: Request) -> bool:
+        return bool(self.keyspace.refused) and self._refusal_by_key(request) is not None
 
     def _count_refused(self, request: Request) -> None:
         self.refused_writes += request.writes
@@ -460,13 +470,15 @@ class Committer:
 
     def _gather_deliveries(self, commit: Commit, engine: Engine | GroupEngine) -> int:
         """Take messages of other members; the bytes of their payloads."""
-        delivered = 0
+        delivered = steps = 0
         while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
                 break
             delivered += len(message.payload)
-            if commit.deliveries and delivered > MAX_DELIVERED_BYTES:
+            if commit.deliveries and (
+                delivered > MAX_DELIVERED_BYTES or steps > MAX_DELIVERED_EFFECTS
+            ):
                 break
             decoded: list[Effect] = []
             if not message.kind:  # not an operation on the membership
@@ -478,6 +490,7 @@ class Committer:
                 if decoding is None:
                     break
                 decoded = decoding.effects
+                steps += len(decoded)
                 self._clock.observe(decoding.timestamp, message.dot.origin)
                 self._incoming.delivered(message)
             delivery = engine.poll()
@@ -542,7 +555,9 @@ class Committer:
                     continue
                 inside.add(client)
             take(request)
-            if type(args) is LargeArgs:
+            if command.removes_keys:
+                size += max(size_of(args), len(args) * _STEP)  # each key counts like a request
+            elif type(args) is LargeArgs:
                 size += args.size
                 commit.has_large = True
             else:
@@ -552,8 +567,7 @@ class Committer:
                     unknown[args[1]] = None
             elif not command.forwarded and isinstance(request, Transaction):
                 commit.transactions.append(request)
-                share = len(request.calls) * MAX_COMMIT_BYTES // MAX_REQUESTS
-                size += max(request.size, share)  # its commands count like requests
+                size += max(request.size, request.steps * _STEP)
                 unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
         if left:
             requests.extendleft(reversed(left))

@@ -19,7 +19,9 @@ from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
 from crdtcast.exceptions import LocalProtocolError
 
 MAX_CALLS = 16_384
-"""Commands of one transaction. One turn of the gateway and one EXEC carry all of them."""
+"""Commands of one transaction; each key that one removes counts as one. One turn of the gateway and one EXEC carry all
+of them.
+"""
 MAX_ARGUMENTS = 1 << 20
 
 DISCARDED = ReplyError("EXECABORT Transaction discarded because of previous errors.")
@@ -33,22 +35,23 @@ def discarded_because(error: ReplyError) -> ReplyError:
 
 
 class Queue:
-    """The commands of a transaction that is open. `size` is in bytes of arguments."""
+    """The commands of a transaction that is open. size: bytes of arguments; steps: commands, or keys of a removal."""
 
-    __slots__ = ("_arguments", "calls", "size")
+    __slots__ = ("_arguments", "calls", "size", "steps")
 
     def __init__(self) -> None:
         self.calls: list[tuple[Args, Command]] = []
-        self.size = 0
+        self.size = self.steps = 0
         self._arguments = 0
 
     def add(self, args: Args, command: Command) -> ReplyError | None:
         """Keep one command. Returns why the transaction has become too large, if it has."""
         self.calls.append((args, command))
         self.size += size_of(args)
+        self.steps += len(args) - 1 if command.removes_keys else 1
         self._arguments += len(args)
-        if len(self.calls) > MAX_CALLS:
-            return _too_large(f"{MAX_CALLS} commands")
+        if self.steps > MAX_CALLS:
+            return _too_large(f"{MAX_CALLS} commands, and keys that it removes,")
         if self._arguments > MAX_ARGUMENTS:
             return _too_large(f"{MAX_ARGUMENTS} arguments")
         if self.size > MAX_COMMAND_BYTES:
@@ -100,6 +103,7 @@ class Transaction(Request):
         "calls",
         "contents",
         "size",
+        "steps",
         "uncertain",
     )
 
@@ -111,7 +115,7 @@ class Transaction(Request):
         self._missing = len(self._all)
         self._silent = silent
         self._on_refused = on_refused
-        self.size = queue.size
+        self.size, self.steps = queue.size, queue.steps
         self.calls: list[Call] = []
         self.uncertain: dict[bytes, dict[bytes, None]] = {}
         """Sets that it may make empty before it counts under their keys, and the members that it names.
@@ -242,7 +246,7 @@ def prepare_transaction(
             keyspace.looked_at_set(key, is_empty=found.is_empty)
     if not _counts_are_certain(transaction, keyspace):
         return False
-    with batch.undivided(len(transaction.calls), transaction.size):
+    with batch.undivided(transaction.steps, transaction.size):
         for call in transaction.calls:
             command = call.command
             if command.kind is Kind.READ:

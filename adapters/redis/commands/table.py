@@ -48,6 +48,7 @@ class Command:
         "name",
         "prepare",
         "rejected",
+        "removes_keys",
         "subcommands",
         "taken",
         "type",
@@ -71,6 +72,7 @@ class Command:
         self.keys = keys
         self.type = type
         self.looks = type in ("set", "counter")  # it has to know what its key holds
+        self.removes_keys = kind is Kind.WRITE and type == "any"
         self.writes_one_key = False  # and every format level has all that it may send
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)

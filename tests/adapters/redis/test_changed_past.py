@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.adapters.redis.divided import MOST_KEYS
 from crdtcast.adapters.redis.key_comparison import KeyComparison
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.exceptions import NotReadyError
@@ -210,6 +211,11 @@ def test_disputed_key_stays_refused_behind_a_restart(tmp_path: Path) -> None:
         town.running["eu"].stop()
         town.start("eu", "us")
         assert isinstance(town.call("eu", "GET", "n"), ErrorReply)
+        # A removal that is divided is refused whole, however late the key comes in it.
+        town.call("eu", "INCR", "first")
+        names = ["first", *(f"no-{number}" for number in range(MOST_KEYS)), "n"]
+        assert isinstance(town.call("eu", "DEL", *names), ErrorReply)
+        assert town.call("eu", "GET", "first") == b"1"
         town.call("us", "CRDTCAST", "REPAIR", "n", "FROM", "eu")
         until(lambda: town.agree("n", b"8"))
 

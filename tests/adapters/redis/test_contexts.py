@@ -321,7 +321,7 @@ def test_a_transaction_of_100000_commands_is_refused_whole() -> None:
             replies = [wire.reply() for _ in range(count + 3)]
             assert replies[: MAX_CALLS + 1] == [b"OK", *[b"QUEUED"] * MAX_CALLS]
             assert str(replies[MAX_CALLS + 1]).startswith(
-                f"ERR crdtcast: the transaction is too large: it may have {MAX_CALLS} commands at most"
+                f"ERR crdtcast: the transaction is too large: it may have {MAX_CALLS} commands, and keys "
             )
             assert replies[-2:] == [ABORTED, None]
             assert wire.call("INCRBY", "n", "1") == 1

@@ -11,7 +11,10 @@ from collections.abc import Iterator
 import msgpack
 import pytest
 
+from crdtcast.adapters.redis.client import Request
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
+from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.divided import MOST_KEYS, divided
 from crdtcast.adapters.redis.effects import (
     Decoding,
     KillKey,
@@ -26,7 +29,9 @@ from crdtcast.adapters.redis.large_request import MANY as MANY_ARGUMENTS
 from crdtcast.adapters.redis.large_request import LargeArgs
 from crdtcast.adapters.redis.many_slots import PIECE, command_of
 from crdtcast.adapters.redis.rawclient import RawClient, packed
+from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import pack
+from crdtcast.adapters.redis.transaction import MAX_CALLS
 from tests.adapters.redis.regression_support import PATIENCE, until
 
 pytestmark = pytest.mark.process
@@ -247,6 +252,80 @@ def test_large_removals_where_members_come_and_go(open_cluster: OpenCluster) -> 
     for region in (a, b, open_cluster["c"]):
         assert held(region, "set") == {b"left"}
         assert held(region, "other") == set(members(100_000))
+
+
+def test_a_removal_of_many_keys_lets_others_be_answered_between_its_pieces(
+    cluster: LocalCluster,
+) -> None:
+    names = [b"key-%d" % number for number in range(10 * MOST_KEYS + 1)]
+    a, b = cluster["a"], cluster["b"]
+    with RawClient(a.gateway.port, PATIENCE) as client, Pinging(a) as near, Pinging(b) as far:
+        client.pipeline([(b"INCR", name) for name in names])
+        settled(cluster)
+        here, there = near.answered, far.answered
+        # Its own reads come behind all of the pieces, and names without a key count for nothing.
+        words = (b"UNLINK", *names, *(b"no-%d" % number for number in range(MOST_KEYS)))
+        replies = client.pipeline([words, (b"EXISTS", names[0], names[-1]), (b"INCR", names[-1])])
+        assert replies == [len(names), 0, 1]
+        assert near.answered > here + 5
+        settled(cluster)
+        assert far.answered > there + 5
+    for region in (a, b):
+        with RawClient(region.server.port, PATIENCE) as server:
+            assert server.call("EXISTS", *names) == 1
+
+
+def test_a_removal_of_many_keys_is_not_divided_inside_multi(cluster: LocalCluster) -> None:
+    names = [b"many-%d" % number for number in range(MAX_CALLS + 1)]
+    with RawClient(cluster["a"].gateway.port, PATIENCE) as client:
+        client.call("INCR", names[0])
+        *_, refused, executed = client.pipeline([("MULTI",), (b"DEL", *names), ("EXEC",)])
+        assert "16384 commands, and keys that it removes," in str(refused)
+        assert "EXECABORT" in str(executed)
+        assert client.call("GET", names[0]) == b"1"
+        answers = client.pipeline([("MULTI",), (b"DEL", *names[1:]), (b"DEL", names[0]), ("EXEC",)])
+        assert "the transaction is too large" in str(answers[2])
+        *_, executed = client.pipeline([("MULTI",), (b"DEL", *names[:-1]), ("EXEC",)])
+        assert executed == [1]
+
+
+class Asker:
+    """Stands for a client: it is told of the answer."""
+
+    protocol = 2
+    closed = touched = False
+
+    def touch(self, client: object) -> None:
+        del client
+
+
+ERROR = ReplyError("ERR crdtcast: the server went away")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([1, 2, 3], 6),
+        ([ERROR, ERROR, ERROR], str(ERROR)),
+        ([5, ERROR, ERROR], "5 are removed; then: the server went away; send it again"),
+        ([ERROR, 5, 2], "7 are removed; then: the server went away; send it again"),
+    ],
+)
+def test_what_the_pieces_of_a_removal_come_to(
+    answers: list[int | ReplyError], expected: int | str
+) -> None:
+    args = [b"DEL", *(b"%d" % number for number in range(2 * MOST_KEYS + 1))]
+    request = Request(Asker(), args, Command("DEL", Kind.WRITE, -2, (1, -1, 1), "any"))  # type: ignore[arg-type]
+    pieces = divided(request)
+    assert [key for piece in pieces for key in piece.args[1:]] == args[1:]
+    assert not request.answered
+    for piece, answer in zip(pieces, answers, strict=True):
+        piece.answer(answer)
+    assert request.answered
+    if isinstance(expected, int):
+        assert request.value == expected
+    else:
+        assert str(request.value).endswith(expected)
 
 
 def test_1000_clients_that_pipeline_100_increments_each_are_exact(cluster: LocalCluster) -> None:
