@@ -31,7 +31,7 @@ class LogOwner:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._token = secrets.token_bytes(16)
+        self._token = secrets.token_hex(16).encode()
         self._named = False
 
     @contextmanager
@@ -47,7 +47,7 @@ class LogOwner:
     def writing(self) -> Iterator[bool]:
         """Whether this process is the owner, and stays it in the block."""
         with _locked(self._path, os.O_RDONLY) as file:
-            yield not self._named or file is None or os.pread(file, 16, 0) == self._token
+            yield not self._named or file is None or os.pread(file, len(self._token), 0) == self._token
 
 
 @contextmanager
