@@ -78,6 +78,11 @@ class Living(Broadcasting):
         """What this incarnation is, as far as it knows."""
         return self.engine.standing
 
+    @property
+    def kept_out(self) -> str | None:
+        """Why this member is not let in again, if it is on its way back and others have said why not."""
+        return None if self.standing.can_send else self._entering.kept_out
+
     async def ready(self) -> None:
         """Return when this member can send: at once, unless it is on its way back after an eviction.
 

@@ -12,6 +12,7 @@ import trio
 
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
+from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -136,6 +137,20 @@ class SharedLinks(Endpoint):
     def engines(self) -> Mapping[str, Core]:
         """(For `Endpoint`.)"""
         return {c.group: c.engine for c in self.channels.values() if c.engine is not None}
+
+    def displaced(self) -> set[str]:
+        """(For `Endpoint`.) Where, in all groups with a member of that name, another incarnation of it is linked: an
+        older life, which went on from a journal that was copied or restored.
+        """
+        displaced: set[str] = set()
+        speak: set[str] = set()
+        for channel in self.channels.values():
+            if isinstance(engine := channel.engine, GroupEngine):
+                members = engine.members
+                for name in set(map(name_of, members)):
+                    here = channel.here.get(name)
+                    (speak if here is None or here in members else displaced).add(name)
+        return displaced - speak
 
     # Whom to dial
 
