@@ -78,8 +78,8 @@ class Endpoint(LinkHost):
         """(For subclasses.) What decides, by group."""
         raise NotImplementedError
 
-    def displaced(self) -> Collection[str]:
-        """(For subclasses.) Names of members for which what is linked under the name does not speak."""
+    def not_here(self) -> Collection[str]:
+        """(For subclasses.) Names of members that speak in no group, whatever is linked under the name."""
         return ()
 
     def describe(self) -> str:
@@ -222,7 +222,7 @@ class Endpoint(LinkHost):
     def watching(self) -> Watching:
         """Who is silent, and who holds stability back, as of now."""
         up = {} if self._links is None else self._links.up
-        speak = [up[name] for name in up.keys() - set(self.displaced())]
+        speak = [up[name] for name in up.keys() - set(self.not_here())]
         self._watching.look(trio.current_time(), self.name, speak, self.engines())
         return self._watching
 

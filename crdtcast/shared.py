@@ -138,19 +138,18 @@ class SharedLinks(Endpoint):
         """(For `Endpoint`.)"""
         return {c.group: c.engine for c in self.channels.values() if c.engine is not None}
 
-    def displaced(self) -> set[str]:
-        """(For `Endpoint`.) Where, in all groups with a member of that name, another incarnation of it is linked: an
-        older life, which went on from a journal that was copied or restored.
+    def not_here(self) -> set[str]:
+        """(For `Endpoint`.) What is linked may be an older life of the member, which went on from a copied or restored
+        journal and is not let in.
         """
-        displaced: set[str] = set()
-        speak: set[str] = set()
+        names: set[str] = set()
+        here: set[str] = set()
         for channel in self.channels.values():
             if isinstance(engine := channel.engine, GroupEngine):
                 members = engine.members
-                for name in set(map(name_of, members)):
-                    here = channel.here.get(name)
-                    (speak if here is None or here in members else displaced).add(name)
-        return displaced - speak
+                names.update(map(name_of, members))
+                here.update(name for name, who in channel.here.items() if who in members)
+        return names - here
 
     # Whom to dial
 

@@ -113,3 +113,11 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
         assert c.up.kept_out is not None and c.up.kept_out.startswith("the group has a member")
         said = [line for line in caplog.messages if "does not let us in: the group has" in line]
         assert [line[0] for line in sorted(said)] == ["a", "b"], "once for each who says so"
+        c.die()  # and now it is on its way back at its start, and says nothing in the group
+        c = await present.start("c", "a")
+        old.close()
+        with trio.move_on_after(600) as waits:
+            await c.join(journal=old)
+        assert waits.cancelled_caught
+        for host in (a, b):
+            assert "c" in host.node.links().up and set(host.node.watching().suspects) == {"c"}

@@ -51,6 +51,13 @@ def test_nobody_waits_for_its_own_former_life() -> None:
     assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
 
 
+def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
+    engine = GroupEngine.found("a.2", ["a.2", "b.1"])
+    assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
+    engine.evict("b.1")  # one of two concludes nothing
+    assert Readiness().obstacle(engine, {}, {}) is None
+
+
 @simulated
 async def test_a_leave_is_done_though_somebody_out_of_reach_does_not_say_so() -> None:
     async with world("a", "b", "c") as present:
