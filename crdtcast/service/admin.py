@@ -169,6 +169,8 @@ class Admin:
         member = self._process.member
         departure = await self._process.leave()
         self._ends = True  # not before: it may be refused, and others may ask meanwhile
+        if (warning := departure.warning(self._process.settings.leave_seconds)) is not None:
+            self._logger.warning("%s", warning)  # who has asked may be gone by now
         if not departure.done:
             raise LocalProtocolError(
                 f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "
