@@ -121,6 +121,7 @@ def load(
     sources = dict.fromkeys(values, "default")
     wrong: list[str] = []
     unusable: set[str] = set()
+    is_whole = True
 
     def take(source: str, found: Mapping[str, Any], name: Callable[[Option], str]) -> None:
         for each in options:
@@ -136,12 +137,16 @@ def load(
 
     if file is not None:
         table, trouble = _table(file)
+        if table is None:
+            table, is_whole = {}, False
         wrong += trouble
         wrong += [_unknown(str(file), key, options) for key in table if not _is_in(key, options)]
         take(str(file), table, lambda o: f"{o.key} in {file}")
     variables = {o.key: environment[o.variable] for o in options if environment.get(o.variable)}
     take("environment", variables, lambda o: o.variable)
     take("command line", given or {}, lambda o: o.flag)
+    if not is_whole:  # what is missing may be in the file
+        return Loaded(None, values, sources, tuple(wrong), tuple(_unused(environment, options)))
     wrong += [
         f"{o.key} is missing: give it in the file, as {o.variable} or {o.flag}"
         for o in options
@@ -183,16 +188,16 @@ def keys_in(file: Path) -> set[str]:
         return set()
 
 
-def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
-    """What is in the file, and what is wrong with that."""
+def _table(file: Path) -> tuple[dict[str, Any] | None, list[str]]:
+    """What is in the file, None if it cannot be read; and what is wrong with that."""
     try:
         table = tomllib.loads(file.read_text())
         if any(isinstance(v, str) and without_passwords(key, v) != v for key, v in table.items()):
             check_private(file, "a password")
     except OSError as error:
-        return {}, [f"cannot read {file}: {error.strerror}: correct the path"]
+        return None, [f"cannot read {file}: {error.strerror}: correct the path"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return {}, [f"{file} is no TOML: {error}"]
+        return None, [f"{file} is no TOML: {error}"]
     except ConfigurationError as error:
         return table, [str(error)]
     return table, []

@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -77,6 +77,10 @@ class Endpoint(LinkHost):
     def engines(self) -> Mapping[str, Core]:
         """(For subclasses.) What decides, by group."""
         raise NotImplementedError
+
+    def not_here(self) -> Collection[str]:
+        """(For subclasses.) Names of members that speak in no group, whatever is linked under the name."""
+        return ()
 
     def describe(self) -> str:
         """(For subclasses.) Who listens, for the log."""
@@ -217,8 +221,9 @@ class Endpoint(LinkHost):
 
     def watching(self) -> Watching:
         """Who is silent, and who holds stability back, as of now."""
-        up = () if self._links is None else self._links.up.values()
-        self._watching.look(trio.current_time(), self.name, up, self.engines())
+        up = {} if self._links is None else self._links.up
+        speak = [up[name] for name in up.keys() - set(self.not_here())]
+        self._watching.look(trio.current_time(), self.name, speak, self.engines())
         return self._watching
 
     def status(self) -> dict[str, LinkStatus]:

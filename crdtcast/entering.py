@@ -38,12 +38,18 @@ class Entering:
         self._logger = logger
         self._entries = 0
         self._let_in: dict[str, int] = {}  # who has let us in, and when last
+        self._said: dict[str, str] = {}  # why others do not let us in
         self.before_asking: Callable[[str], Awaitable[None]] = _note_nothing
         """Awaited with the base before a contact is asked to let it in."""
 
     def report_to(self, progress: Progress) -> None:
         """Call this with the bytes that have been copied, and of how many."""
         self._joining.progress = progress
+
+    @property
+    def kept_out(self) -> str | None:
+        """What those say who have not let us in this time; None if nobody has been asked, or it was let in."""
+        return "; ".join(dict.fromkeys(self._said.values())) or None
 
     def heard(self, link: Link, frame: InGroup) -> None:
         """(For the channel.)"""
@@ -79,11 +85,17 @@ class Entering:
                 self._entries += 1
                 self._let_in[link.name] = self._entries
                 self._channel.founding = entry.founding
+                self._said.clear()
                 return copy, entry
             except HandshakeError as error:
                 self._joining.asked = False  # it has said that it did not let us in
                 refused[link.name] = str(error)
-                self._logger.info("%s does not let us in: %s", link.name, error)
+                again = self._said.get(link.name) == str(error)
+                self._said[link.name] = str(error)
+                level = logging.INFO
+                if for_ever:  # nobody but the log and the status can be told
+                    level = logging.DEBUG if again else logging.WARNING
+                self._logger.log(level, "%s does not let us in: %s", link.name, error)
             except NotReadyError as error:
                 self._logger.debug("%s cannot let us in yet: %s", link.name, error)
                 # It may wait for us: its own join is not stable while it lacks the member whose place we take.

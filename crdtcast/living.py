@@ -14,6 +14,7 @@ from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import GroupEngine, How, Parked, Standing
+from crdtcast.engine.operations import Evict
 from crdtcast.entering import Entering
 from crdtcast.events import Evicted, Joined
 from crdtcast.exceptions import (
@@ -31,7 +32,7 @@ from crdtcast.journal.noting import NotingEngine
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
 from crdtcast.spilling import SpillingEngine
-from crdtcast.turnover import turnover
+from crdtcast.turnover import evictions_asked, turnover
 
 
 class Living(Broadcasting):
@@ -54,6 +55,7 @@ class Living(Broadcasting):
     _engine_type: type[SpillingEngine]
     _news: deque[Evicted | Joined]
     _members: tuple[str, ...]
+    _evictions_told: set[Evict]
     _standing: Standing
     _is_leaving: bool
     _outdated: int | None
@@ -75,6 +77,11 @@ class Living(Broadcasting):
     def standing(self) -> Standing:
         """What this incarnation is, as far as it knows."""
         return self.engine.standing
+
+    @property
+    def kept_out(self) -> str | None:
+        """Why this member is not let in again, if it is on its way back and others have said why not."""
+        return None if self.standing.can_send else self._entering.kept_out
 
     async def ready(self) -> None:
         """Return when this member can send: at once, unless it is on its way back after an eviction.
@@ -333,6 +340,8 @@ class Living(Broadcasting):
     def _look(self) -> None:
         """What has the engine made of what it got?"""
         engine = self.engine
+        for line in evictions_asked(engine, self._evictions_told):
+            self._logger.info("%s", line)
         members = tuple(engine.members)
         if members != self._members:
             names, before = set(map(name_of, members)), set(map(name_of, self._members))

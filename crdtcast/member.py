@@ -15,6 +15,7 @@ from crdtcast.bounds import Bound, StoreLimits
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import Member, Parked, Standing
+from crdtcast.engine.operations import Evict
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import (
@@ -73,6 +74,7 @@ class GroupMember(Living):
         self._returning = Returning(self)
         self._news: deque[Evicted | Joined] = deque()
         self._members: tuple[str, ...] = ()
+        self._evictions_told: set[Evict] = set()
         self._standing = Standing.MEMBER
         self._is_leaving = False
         self._outdated: int | None = None

@@ -82,7 +82,7 @@ def read_secrets(
             text = Path(file).read_bytes()
         except OSError as error:
             raise ConfigurationError(
-                f"cannot read the secret in {where}: {error.strerror}"
+                f"cannot read the secret in {where}: {error.strerror}: correct the path, or who may read it"
             ) from error
     elif SECRET_VARIABLE in environment:
         text, where = os.fsencode(environment[SECRET_VARIABLE]), SECRET_VARIABLE

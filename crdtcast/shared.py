@@ -12,6 +12,7 @@ import trio
 
 from crdtcast.channel import Channel
 from crdtcast.endpoint import Endpoint
+from crdtcast.engine import GroupEngine
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -136,6 +137,19 @@ class SharedLinks(Endpoint):
     def engines(self) -> Mapping[str, Core]:
         """(For `Endpoint`.)"""
         return {c.group: c.engine for c in self.channels.values() if c.engine is not None}
+
+    def not_here(self) -> set[str]:
+        """(For `Endpoint`.) What is linked may be an older life of the member, which went on from a copied or restored
+        journal and is not let in.
+        """
+        names: set[str] = set()
+        here: set[str] = set()
+        for channel in self.channels.values():
+            if isinstance(engine := channel.engine, GroupEngine):
+                members = engine.members
+                names.update(map(name_of, members))
+                here.update(name for name, who in channel.here.items() if who in members)
+        return names - here
 
     # Whom to dial
 

@@ -265,12 +265,12 @@ def waiting(engine: Core) -> int:
 
 
 def lacking(engine: Core, suspects: Mapping[str, object]) -> list[str]:
-    """Names of those of whom something is lacking here, suspects apart, and former lives of this member, which will say
-    nothing any more.
+    """Names of those of whom something is lacking here; not of suspects, nor of victims, of whom nothing more is taken,
+    nor of former lives of this member, which will say nothing any more.
     """
-    return sorted(
-        {name_of(who) or who for who in ahead(engine)} - suspects.keys() - {name_of(engine.me)}
-    )
+    victims = engine.victims if isinstance(engine, GroupEngine) else frozenset()
+    found = {name_of(who) or who for who in ahead(engine) - victims}
+    return sorted(found - suspects.keys() - {name_of(engine.me)})
 
 
 def as_json(value: Any) -> dict[str, Any]:

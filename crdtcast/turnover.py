@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from crdtcast.engine import GroupEngine, How
+from crdtcast.engine.operations import Evict
 from crdtcast.incarnation import name_of
 
 _ENDED = {
@@ -23,3 +24,16 @@ def turnover(engine: GroupEngine, before: Collection[str], group: str) -> Iterat
         yield f"{incarnation} {how} group {group}, whose members are {now}"
     for incarnation in sorted(members - others):
         yield f"{incarnation} has joined group {group}, whose members are {now}"
+
+
+def evictions_asked(engine: GroupEngine, told: set[Evict]) -> Iterator[str]:
+    """A line for each eviction that a member has asked for and that is not in `told`, which is brought up to date."""
+    asked = engine.evictions_asked
+    if asked.keys() == told:
+        return
+    for request, who in asked.items():
+        if request not in told:
+            force = " by force" if request.force else ""
+            yield f"{who} asks for the eviction{force} of {request.incarnation}"
+    told.clear()
+    told.update(asked)

@@ -28,7 +28,9 @@ class Watching:
         self._now = 0.0
 
     def look(self, now: float, me: str, links: Iterable[Link], engines: Mapping[str, Core]) -> None:
-        """Take in what has come since the last look. me: own name. engines: by group."""
+        """Take in what has come since the last look. me: own name. links: with those who speak for members. engines:
+        by group.
+        """
         names = {name for engine in engines.values() for name in member_names(engine)}
         self._detector.watch(names - {me}, now)
         for link in links:

@@ -75,7 +75,9 @@ def test_the_secret_comes_from_a_file_or_the_environment(tmp_path: Path) -> None
     assert read_secrets(None, {}) == ()
     file.write_bytes(b" " + SECRET + b"\r\n\nand the next one of the group\n")
     assert read_secrets(file) == (SECRET, b"and the next one of the group")
-    with pytest.raises(ConfigurationError, match=r"cannot read the secret in .*No such file"):
+    with pytest.raises(
+        ConfigurationError, match=r"cannot read the secret in .*No such file.*: correct the path"
+    ):
         read_secrets(tmp_path / "none")
     for short in (b"short", SECRET + b"\nshort"):
         file.write_bytes(short)

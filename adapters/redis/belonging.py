@@ -29,6 +29,7 @@ from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.engine import GroupEngine, Standing
+from crdtcast.engine.operations import Evict
 from crdtcast.entering import Entering
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
 from crdtcast.fresh import fresh_incarnation
@@ -37,7 +38,7 @@ from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service.administered import departed
 from crdtcast.tags import Dot, Tag
-from crdtcast.turnover import turnover
+from crdtcast.turnover import evictions_asked, turnover
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
 from crdtcast.wire_questions import Answer, Ask
 
@@ -100,6 +101,7 @@ class Belonging:
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
         self._members: tuple[str, ...] = ()
+        self._evictions_told: set[Evict] = set()
         self._noted_level = 0
         self._outdated: int | None = None
         self._told_at = 0.0
@@ -363,6 +365,8 @@ class Belonging:
         engine = self.peers.engine
         if engine is None:
             return
+        for line in evictions_asked(engine, self._evictions_told):
+            self._log.info("%s", line)
         if (members := tuple(engine.members)) != self._members:
             if self._members:
                 for line in turnover(engine, self._members, self._gateway.options.node.group):

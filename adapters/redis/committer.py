@@ -201,6 +201,7 @@ class Committer:
         self._tried: dict[Request, int] = {}
         self._epoch = b""
         self._refusal: ReplyError | None = None
+        self._why_refused: str | None = None
         self._relays_reads = False
         self.refused_writes = 0
         """Since the start, for a reason that is not the request's own."""
@@ -242,7 +243,8 @@ class Committer:
         self._server, self.engine, self.keyspace = server, engine, keyspace
         self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
-        self._epoch, self._refusal, self._busy = epoch, None, False
+        self._epoch, self._busy = epoch, False
+        self._refusal = self._why_refused = None
         self._repairs.clear()
         self._inside.clear()
         self._last.clear()
@@ -273,7 +275,7 @@ class Committer:
             for request in self._commit.requests:
                 if not request.answered:
                     request.answer(unsure if request.writes else error)
-        self._refusal, self._relays_reads = error, reads
+        self._refusal, self._why_refused, self._relays_reads = error, reason, reads
         waiting, self._requests = self._requests, deque()
         for request in waiting:
             self.submit(request)
@@ -285,7 +287,7 @@ class Committer:
         """Why clients get errors for their writes, whatever these are: the server has been away for too long, or takes
         none.
         """
-        return None if self._refusal is None else str(self._refusal)
+        return self._why_refused
 
     def _settle(self, commit: Commit, state: StoredState) -> None:
         """Answer the commit that was cut off, once and honestly: the stored vector tells whether it was applied."""

@@ -336,7 +336,8 @@ class Gateway:
                     raise
                 if str(error) != said:
                     said = str(error)
-                    self._log.error("%s; trying again until it answers", error)
+                    until = " until it answers" if isinstance(error, ServerError) else ""
+                    self._log.error("%s; trying again%s", error, until)
                 answers = isinstance(error, ServerReadOnlyError)
                 if self.committer.refusal is not None or answers:
                     self.committer.refuse(str(error), reads=answers)

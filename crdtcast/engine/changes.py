@@ -40,6 +40,7 @@ class MembershipChanges(Reception):
         self._issued: list[Tag] = []
         self._ended_at: int | None = None  # the tick since which something waits to be swept
         self._refused: set[frozenset[str]] = set()
+        self._asked: dict[Evict, str] = {}
         self._joins = self._leaves = self._evictions = self._evictions_refused = 0
         self._sweeps = self._orphans = 0
         for victim, reports in list(self._membership.evictions.items()):
@@ -121,6 +122,7 @@ class MembershipChanges(Reception):
                 if victim in self._membership.members:
                     if force:
                         self._membership.forced.add(victim)
+                    self._asked.setdefault(operation, dot.origin)
                     self._open_eviction(victim)
                 elif self._has_left(victim):
                     self._report(victim)
@@ -322,6 +324,8 @@ class MembershipChanges(Reception):
             if sweep.origin in self.vector and not covers(stable, sweep):
                 continue
             membership.drop(incarnation)
+            for force in (False, True):
+                self._asked.pop(Evict(incarnation, force), None)
             self._purged += self._inbox.purge_handed_on_by(incarnation)  # a leaver, after its leave
             self._dropped += self.vector.pop(incarnation)
             stable.pop(incarnation, None)

@@ -4,7 +4,7 @@ Join, leave and eviction are ordinary causal messages, so everybody sees them at
 each rule is for: docs/protocol.md, *Members that come and go*.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from crdtcast.engine.admission import (
@@ -103,6 +103,17 @@ class GroupEngine(MembershipChanges):
     def victims(self) -> frozenset[str]:
         """Members that are to be evicted and have not been yet."""
         return frozenset(self._membership.evictions)
+
+    @property
+    def evictions_asked(self) -> Mapping[Evict, str]:
+        """Who was the first to ask for an eviction, as far as is known here, until the victim is forgotten."""
+        return self._asked
+
+    def is_majority_without(self, gone: Collection[str]) -> bool:
+        """Whether those who would be left are a majority over `gone` and the victims that there are already."""
+        membership = self._membership
+        victims = {*membership.evictions, *gone}
+        return membership.has_majority(victims, self._stability.stable)
 
     @property
     def ended(self) -> dict[str, Cut]:

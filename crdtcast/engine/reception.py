@@ -173,7 +173,13 @@ class Reception(Core):
     def _receive_checked(self, sender: str, message: Message) -> None:
         try:
             if self._last_of and message.dot[1] > self._last_of.get(message.dot[0], message.dot[1]):
-                raise RemoteProtocolError(f"{message.dot} comes after the leave of its sender")
+                text = f"{message.dot} comes after the leave of its sender"
+                if sender == message.dot.origin:
+                    raise RemoteProtocolError(text)
+                # Who hands it on was told something else under the number of the leave.
+                self.blames.note(message.dot.origin, f"{text}, and {sender} hands it on")
+                self._stale += 1
+                return
             if message.kind:
                 self._check_operation(sender, message)
             kept = self._receive_message(sender, message)

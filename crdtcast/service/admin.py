@@ -16,7 +16,7 @@ from crdtcast.incarnation import name_of
 from crdtcast.link import STREAM_ERRORS
 from crdtcast.service.administered import Administered
 from crdtcast.service.lines import Lines, greet
-from crdtcast.service.policy import level_to_raise
+from crdtcast.service.policy import level_to_raise, why_not_evicted
 from crdtcast.status import as_json
 
 _GREETING_SECONDS = 5.0
@@ -141,25 +141,8 @@ class Admin:
         left = sorted(map(name_of, member.engine.members))
         if not before & member.engine.members.keys():
             return {"evicted": sorted(before), "members": left}
-        raise LocalProtocolError(self._why_not_evicted(victim, before))
-
-    def _why_not_evicted(self, victim: str, before: set[str]) -> str:
-        """What an eviction waits for, and what an operator can do."""
-        engine = self._process.member.engine
-        members = set(map(name_of, engine.members))
-        silent = members & {suspect.name for suspect in self._process.status().suspects}
-        unheard = sorted(map(name_of, engine.unheard))
-        others = ", ".join(sorted(members - set(map(name_of, before))))
-        wait = f"of {len(members)} members {len(members - silent)} are live"
-        if unheard:
-            wait += f"; {', '.join(unheard)} were let in and never heard of"
-        gone = sorted((silent | set(unheard)) - set(map(name_of, engine.victims)))
-        todo = f"evict {', '.join(gone)}, too" if gone else "wait until more of them are back"
-        return (
-            f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a majority "
-            f"({wait}). It goes on when they are back; {todo}, or use --force once for each that is gone, which "
-            "does without a majority"
-        )
+        suspects = {suspect.name for suspect in self._process.status().suspects}
+        raise LocalProtocolError(why_not_evicted(member.engine, victim, before, suspects))
 
     async def _raise(self, asked: Asked) -> Any:
         member, wanted = self._process.member, asked.get("level")
@@ -186,6 +169,8 @@ class Admin:
         member = self._process.member
         departure = await self._process.leave()
         self._ends = True  # not before: it may be refused, and others may ask meanwhile
+        if (warning := departure.warning(self._process.settings.leave_seconds)) is not None:
+            self._logger.warning("%s", warning)  # who has asked may be gone by now
         if not departure.done:
             raise LocalProtocolError(
                 f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "

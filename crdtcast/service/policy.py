@@ -1,6 +1,8 @@
-"""Evicts members that are silent for too long, if the operator has chosen so; which level to raise to. Pure."""
+"""Evicts members that are silent for too long, if the operator has chosen so; why an eviction waits; which level to
+raise to. Pure.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import LocalProtocolError
@@ -29,6 +31,26 @@ def to_evict(engine: GroupEngine, suspects: Mapping[str, Suspect], after: float)
         and name_of(me) in suspects
         and suspects[name_of(me)].silence >= after
     ]
+
+
+def why_not_evicted(
+    engine: GroupEngine, victim: str, before: Collection[str], suspects: Collection[str]
+) -> str:
+    """What an eviction waits for, and what an operator can do. before: the victim's incarnations. suspects: names."""
+    members = set(map(name_of, engine.members))
+    unheard = sorted(map(name_of, engine.unheard))
+    gone = {me for me in engine.members if name_of(me) in suspects or me in engine.unheard}
+    others = ", ".join(sorted(members - set(map(name_of, before))))
+    wait = f"of {len(members)} members {len(members - members.intersection(suspects))} are live"
+    if unheard:
+        wait += f"; {', '.join(unheard)} were let in and never heard of"
+    todo = "when more of them are back"
+    if (too := gone - engine.victims) and engine.is_majority_without(gone):
+        todo += f", or when {', '.join(sorted(map(name_of, too)))}, which are gone, too, are evicted as well"
+    return (
+        f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a majority "
+        f"({wait}). It goes on {todo}; --force, once for each that is gone, does without a majority"
+    )
 
 
 def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:

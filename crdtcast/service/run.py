@@ -115,6 +115,8 @@ class NodeProcess:
             return f"a type of node {self.settings.name!r} has failed: look into its log"
         if (full := member.fullness()) is not None:
             return full
+        if (why := member.kept_out) is not None:
+            return f"{member.incarnation} is {member.standing.value}, and not let in again: {why}"
         shared = member.channel.shared
         return self._readiness.obstacle(member.engine, shared.watching().suspects, shared.status())
 

@@ -185,6 +185,10 @@ def test_nothing_comes_after_a_leave() -> None:
     a.receive(c.me, waits)
     with pytest.raises(RemoteProtocolError, match="after the leave"):
         a.receive(c.me, Message(Dot(c.me, 3), (), b"more"))
+    # b has taken it in good faith, and another message under the number of the leave.
+    a.receive(b.me, Message(Dot(c.me, 3), (), b"more"))
+    assert a.blamed.keys() == {c.me} and b.me in a.blamed[c.me].text
+    assert a.counters().pending == 1 and not a.blames.take_late()
 
 
 # Digests, and what is said of this member

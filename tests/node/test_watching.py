@@ -2,9 +2,13 @@
 
 import logging
 
+import pytest
 import trio
 
-from tests.node.group_support import world
+from crdtcast.engine import Standing
+from crdtcast.journal import MemoryJournal
+from crdtcast.status import is_caught_up
+from tests.node.group_support import members_are, world
 from tests.node.network import eventually, group, simulated
 
 
@@ -73,3 +77,47 @@ async def test_a_reader_that_has_stopped_reading_accuses_nobody() -> None:
         a.taking = True
         a.work()
         a.node.flush()
+
+
+@simulated
+async def test_an_old_life_of_a_member_does_not_speak_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """c went on from one journal, and is started again from an older one: that one is evicted, and kept out."""
+    old = MemoryJournal()
+    async with world("a", "b") as present:
+        a, b = present.hosts.values()
+        c = await present.start("c", "a")
+        await c.join(journal=old)
+        await members_are(a.up, "a", "b", "c")
+        c.die()
+        await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
+        c = await present.start("c", "a")
+        await c.join(replace=True)
+        new = c.up.incarnation
+        for host in (a, b):
+            await eventually(
+                lambda host=host: new in host.up.engine.members and len(host.up.members) == 3
+            )
+        c.die()
+        await eventually(lambda: set(a.node.watching().suspects) == {"c"})
+        c = await present.start("c", "a")
+        old.close()
+        await c.join(journal=old)
+        await eventually(lambda: "c" in a.node.links().up and "c" in b.node.links().up)
+        await trio.sleep(600)
+        assert c.up.standing is Standing.EVICTED
+        for host in (a, b):
+            assert set(host.node.watching().suspects) == {"c"}
+            assert is_caught_up(host.up.engine, host.node.watching().suspects)
+        assert c.up.kept_out is not None and c.up.kept_out.startswith("the group has a member")
+        said = [line for line in caplog.messages if "does not let us in: the group has" in line]
+        assert [line[0] for line in sorted(said)] == ["a", "b"], "once for each who says so"
+        c.die()  # and now it is on its way back at its start, and says nothing in the group
+        c = await present.start("c", "a")
+        old.close()
+        with trio.move_on_after(600) as waits:
+            await c.join(journal=old)
+        assert waits.cancelled_caught
+        for host in (a, b):
+            assert "c" in host.node.links().up and set(host.node.watching().suspects) == {"c"}

@@ -1,5 +1,6 @@
 """One configuration from four sources: which counts, and that everything wrong is told at once."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,9 +152,14 @@ def test_numbers_that_are_none(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe"])
 def test_a_file_that_is_no_toml_or_is_not_there(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "x.toml"
-    assert "cannot read" in load(Oven, file, environment={}).wrong[0]
-    file.write_bytes(content)
-    assert "is no TOML" in load(Oven, file, environment={}).wrong[0]
+    for kind in (Oven, NodeSettings):  # what is missing may be in it
+        (wrong,) = load(kind, file, environment={}).wrong
+        assert re.fullmatch(r"cannot read .*: No such file or directory: correct the path", wrong)
+        file.write_bytes(content)
+        (wrong,) = load(kind, file, given={"name": "x"}, environment={}).wrong
+        assert "is no TOML" in wrong
+        assert len(load(kind, file, given={"listen": "x", "heat": "x"}, environment={}).wrong) == 2
+        file.unlink()
 
 
 @pytest.mark.parametrize(

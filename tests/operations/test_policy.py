@@ -5,8 +5,9 @@ import trio
 
 from crdtcast.engine import GroupEngine, GroupState, Member, Span, Standing
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.incarnation import name_of
 from crdtcast.service.level_policy import RaisePolicy
-from crdtcast.service.policy import level_to_raise, to_evict
+from crdtcast.service.policy import level_to_raise, to_evict, why_not_evicted
 from crdtcast.service.run import evict_the_silent
 from crdtcast.suspicion import Suspect
 from tests.engine.town import Town
@@ -40,6 +41,47 @@ def test_one_of_a_majority_asks_for_those_silent_for_long(
         if name not in suspects:
             expected = [town.id(asks[name])] if name in asks else []
             assert to_evict(engine, suspects, AFTER) == expected, name
+
+
+@pytest.mark.parametrize(
+    ("members", "dead", "joiners"),
+    [
+        ("abc", "c", ""),
+        ("abcd", "cd", ""),
+        ("abcde", "de", ""),
+        ("abcde", "cde", ""),
+        ("ab", "b", ""),
+    ]
+    + [("abc", joiners, joiners) for joiners in ("p", "pq", "pqr", "pqrs")],
+)
+def test_what_an_eviction_that_waits_tells_an_operator_to_do_ends_it(
+    members: str, dead: str, joiners: str
+) -> None:
+    town = Town(members)
+    town.run()
+    for name in joiners:
+        town.join(name, "a")
+        if name < "r":
+            town.run(3)  # it was heard
+    for name in dead:
+        town.take_down(name)
+    town.run()
+    a = town.engines["a"]
+    at_a = {name_of(me): me for me in a.members}
+    a.evict(at_a[dead[0]])
+    if len(dead) == 1 and members != "ab":
+        town.run()
+        assert dead not in town.names("a")
+        return
+    town.run()
+    said = why_not_evicted(a, dead[0], {at_a[dead[0]]}, set(dead))
+    assert f"of {len(at_a)} members {len(at_a) - len(dead)} are live" in said
+    too = said.partition(", or when ")[2].partition(", which are gone")[0]
+    assert too in ("", ", ".join(dead[1:]))
+    for name in dead[1:]:
+        a.evict(at_a[name])
+    town.run()
+    assert (town.names("a") == sorted(town.engines)) == bool(too), said
 
 
 def test_a_witness_counts_and_does_not_ask_and_nobody_is_asked_for_twice() -> None:

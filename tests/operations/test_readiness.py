@@ -1,6 +1,8 @@
 """`/ready` and `leave` say what is true, and a crowd at the metrics port keeps no probe out."""
 
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +11,16 @@ import trio.lowlevel
 import trio.testing
 
 from crdtcast.engine import Engine, GroupEngine
-from crdtcast.exceptions import NotReadyError, RemoteProtocolError, StoreFullError
+from crdtcast.exceptions import (
+    LocalProtocolError,
+    NotReadyError,
+    RemoteProtocolError,
+    StoreFullError,
+)
 from crdtcast.messages import Message
 from crdtcast.peers import LinkStatus
 from crdtcast.readiness import Readiness
+from crdtcast.service.admin import Admin
 from crdtcast.service.administered import Departure, departed
 from crdtcast.service.probes import Probes
 from crdtcast.status import is_caught_up, waiting
@@ -51,6 +59,13 @@ def test_nobody_waits_for_its_own_former_life() -> None:
     assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
 
 
+def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
+    engine = GroupEngine.found("a.2", ["a.2", "b.1"])
+    assert "not caught up yet with b" in str(Readiness().obstacle(engine, {}, {}))
+    engine.evict("b.1")  # one of two concludes nothing
+    assert Readiness().obstacle(engine, {}, {}) is None
+
+
 @simulated
 async def test_a_leave_is_done_though_somebody_out_of_reach_does_not_say_so() -> None:
     async with world("a", "b", "c") as present:
@@ -85,8 +100,25 @@ async def test_a_leave_that_a_live_member_has_not_acknowledged_is_not_done() -> 
         ),
     ],
 )
-def test_what_the_log_says_of_a_leave_at_a_signal(departure: Departure, said: str | None) -> None:
-    assert departure.warning(1.5) == said
+def test_what_the_log_says_of_a_leave(
+    departure: Departure, said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert departure.warning(1.5) == said  # at a signal
+
+    async def leave() -> Departure:
+        return departure
+
+    process: Any = SimpleNamespace(
+        settings=SimpleNamespace(leave_seconds=1.5),
+        member=SimpleNamespace(incarnation="b.1"),
+        leave=leave,
+    )
+    admin = Admin(process, ())
+    with nullcontext() if departure.done else pytest.raises(LocalProtocolError):
+        trio.run(admin._leave, {})
+    assert caplog.messages == (
+        [] if said is None else [said]
+    )  # whether or not the operator waits for it
 
 
 @simulated

@@ -124,3 +124,18 @@ def test_the_unit_runs_commands_and_options_that_there_are() -> None:
     for member in re.findall(r"crdtcast@(\w+)\.service", UNIT.read_text()):
         help_text = CliRunner().invoke(main, [member, "--help"]).output
         assert all(option in help_text for option in options if option.startswith("--"))
+
+
+def test_the_unit_may_write_where_the_pages_say_and_keeps_the_other_member_s_socket() -> None:
+    service = configparser.ConfigParser(interpolation=None)
+    service.optionxform = str  # type: ignore[assignment, method-assign]
+    service.read(UNIT)
+    unit = service["Service"]
+    assert unit["ProtectSystem"] == "strict"
+    allowed = {f"/var/lib/{unit['StateDirectory']}", f"/var/log/{unit.get('LogsDirectory')}"}
+    root = UNIT.parent.parent
+    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+        used = set(re.findall(r"/var/(?:lib|log)/crdtcast", page.read_text()))
+        assert used <= allowed, page.name
+    # A gateway and a node of one machine have their sockets in one directory: who stops must not remove it.
+    assert unit.get("RuntimeDirectoryPreserve") == "yes"

@@ -53,3 +53,8 @@ def test_status_says_that_the_server_is_down(tmp_path: Path) -> None:
         until(lambda: "does not answer" in operator(cluster.socket_of("a"), "status"))
         told = operator(cluster.socket_of("a"), "status")
         assert f"not ready: the server 127.0.0.1:{cluster['a'].server.port} does not answer" in told
+        until(lambda: "does not answer" not in operator(cluster.socket_of("a"), "status"))
+        # Clients get errors from now on.
+        told = operator(cluster.socket_of("a"), "status").splitlines()[0]
+        assert "not ready: " in told and str(cluster["a"].server.port) in told
+        assert "ERR" not in told and "try again" not in told, "that is for clients"
