@@ -18,9 +18,10 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-_PATIENCE = 2.0
-"""Seconds for the lock. Nobody has it for long but a process that was stopped there, and that one must not hold up the
-next: who owns the log is told by the file's content."""
+_TAKING_PATIENCE = 2.0
+_WRITING_PATIENCE = 0.25
+"""Seconds for the lock. Nobody has it for long but one who takes the log, and has told so before, or a process that was
+stopped there, and that one must not hold up the next: who owns the log is told by the file's content."""
 
 
 class LogOwner:
@@ -33,11 +34,12 @@ class LogOwner:
         self._path = path
         self._token = secrets.token_hex(16).encode()
         self._named = False
+        self._patience = _WRITING_PATIENCE
 
     @contextmanager
     def taking(self) -> Iterator[None]:
         """This process is the owner from here on; no other one writes in the block."""
-        with _locked(self._path, os.O_RDWR | os.O_CREAT) as file:
+        with _locked(self._path, os.O_RDWR | os.O_CREAT, _TAKING_PATIENCE) as (file, _):
             if file is not None:
                 with contextlib.suppress(OSError):
                     self._named = os.pwrite(file, self._token, 0) == len(self._token)
@@ -46,36 +48,37 @@ class LogOwner:
     @contextmanager
     def writing(self) -> Iterator[bool]:
         """Whether this process is the owner, and stays it in the block."""
-        with _locked(self._path, os.O_RDONLY) as file:
-            yield not self._named or file is None or os.pread(file, len(self._token), 0) == self._token
+        with _locked(self._path, os.O_RDONLY, self._patience) as (file, has_lock):
+            self._patience = _WRITING_PATIENCE if has_lock else 0.0  # not each time anew
+            named = None if file is None else os.pread(file, len(self._token), 0)
+            yield not self._named or named is None or named == self._token
 
 
 @contextmanager
-def _locked(path: Path, flags: int) -> Iterator[int | None]:
-    """The file, or None if it cannot be opened."""
+def _locked(path: Path, flags: int, patience: float) -> Iterator[tuple[int | None, bool]]:
+    """The file, or None if it cannot be opened; and whether its lock was to be had."""
     file: int | None = None
     with contextlib.suppress(OSError):
         file = os.open(path, flags | os.O_CLOEXEC, 0o600)
     if file is None:
-        yield None
+        yield None, False
         return
     try:
-        _lock(file)
-        yield file
+        yield file, _lock(file, patience)
     finally:
         os.close(file)  # which unlocks it
 
 
-def _lock(file: int) -> None:
+def _lock(file: int, patience: float) -> bool:
     """Wait for the lock, or go on without: some network file systems know none."""
     if sys.platform == "win32":
-        return
-    until = time.monotonic() + _PATIENCE
+        return False
+    until = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > until:
-                return
+            if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() >= until:
+                return False
             time.sleep(0.005)

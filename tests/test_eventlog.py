@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -315,13 +316,22 @@ def test_a_process_that_another_one_has_followed_writes_no_line_behind_its_end(
 def test_a_process_stopped_while_it_writes_does_not_hold_up_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logowner, "_PATIENCE", 0.0)
+    monkeypatch.setattr(logowner, "_TAKING_PATIENCE", 0.0)
+    waits = list[float]()
+    monkeypatch.setattr(time, "sleep", waits.append)
     first = opened(tmp_path)
     with first._owner.writing() as mine:
         assert mine
         second = opened(tmp_path)
         second.start({}, ["a"])
+        second.flush()
+        assert waits
+        waits.clear()
+        for counter in range(1, 4):  # the loop that writes it must not wait each time
+            second.deliver(Dot(OTHER, counter))
+            second.flush()
         second.stop()
+        assert not waits
     first.start({}, ["b"])
     first.stop()
     assert [json.loads(event.op or "[]") for event in events(tmp_path)][1] == ["a"]

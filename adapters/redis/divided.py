@@ -40,6 +40,8 @@ class _Whole:
         self._done = 0
         self._removed = 0
         self._error: ReplyError | None = None
+        """The first one."""
+        self._errors_differ = False
 
     def heard(self, value: object) -> None:
         """One more piece is answered."""
@@ -48,6 +50,7 @@ class _Whole:
             self._removed += value
         elif isinstance(value, ReplyError):
             self._error = self._error or value
+            self._errors_differ |= str(value) != str(self._error)
         self._left -= 1
         if not self._left:
             self._request.answer(
@@ -55,11 +58,11 @@ class _Whole:
             )
 
     def _failed(self, error: ReplyError) -> ReplyError:
-        if not self._done:
-            return error
+        if not (self._done or self._errors_differ):
+            return error  # it holds for all of them
         return ReplyError(
             f"ERR crdtcast: of the keys of this command, which are removed {MOST_KEYS} at a time, {self._removed} are "
-            f"removed; then: {str(error).removeprefix('ERR crdtcast: ')}; send it again"
+            f"known to be removed; then: {str(error).removeprefix('ERR crdtcast: ')}; send it again"
         )
 
 

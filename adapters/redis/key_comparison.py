@@ -332,6 +332,7 @@ class KeyComparison:
             heard = await self._hear(names, keys)
             if not heard:
                 raise NotReadyError(f"no answer of {', '.join(names)}")
+            await journal.read()
 
             def take(vector: Vector, states: list[KeyState]) -> None:
                 if committer.engine is engine and journal in self._journals:

@@ -7,28 +7,50 @@ which no log of values keeps.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+import trio
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect
 from crdtcast.adapters.redis.key_states import Later
 from crdtcast.engine import Engine, GroupEngine
+from crdtcast.messages import Message
 from crdtcast.tags import Dot, Tag
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit
+
+_AT_ONCE = 4096
+"""Effects that are decoded in one turn of the loop; the last message of a turn may have more."""
 
 
 class KeyJournal:
     """Of some keys, from the moment at which it is made. engine: that of the gateway."""
 
     def __init__(self, keys: Iterable[bytes], engine: Engine | GroupEngine) -> None:
-        self._later: dict[bytes, list[Later]] = {key: [] for key in keys}
-        self._seen: set[Dot] = set()
-        for message in engine.state().unstable:
-            if not message.kind:
-                self._note(engine.tag(message.dot), effects.decode_own(message))
+        self._earlier: dict[bytes, list[Later]] = {key: [] for key in keys}
+        self._later: dict[bytes, list[Later]] = {key: [] for key in self._earlier}
+        self._unread: deque[tuple[Tag, Message]] = deque(
+            (engine.tag(message.dot), message)
+            for message in engine.state().unstable
+            if not message.kind
+        )
+        self._seen: set[Dot] = {message.dot for _, message in self._unread}
+
+    async def read(self) -> None:
+        """Read what was unstable at the beginning: `of` has to know it. While a member is away, it may be very much."""
+        decoded = 0
+        while self._unread:
+            tag, message = self._unread.popleft()
+            found = effects.decode_own(message)
+            _keep(self._earlier, tag, found)
+            decoded += len(found)
+            if decoded >= _AT_ONCE:
+                decoded = 0
+                await trio.lowlevel.checkpoint()
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
@@ -41,11 +63,15 @@ class KeyJournal:
         if tag.dot in self._seen:
             return  # its commit was under way when this began
         self._seen.add(tag.dot)
-        for place, effect in enumerate(decoded):
-            later = self._later.get(effect.key)
-            if later is not None:
-                later.append(Later(effect, tag, place))
+        _keep(self._later, tag, decoded)
 
     def of(self, key: bytes) -> Sequence[Later]:
         """The effects on one of the keys, in the order of their delivery."""
-        return self._later[key]
+        return [*self._earlier[key], *self._later[key]]
+
+
+def _keep(kept: dict[bytes, list[Later]], tag: Tag, decoded: Sequence[Effect]) -> None:
+    for place, effect in enumerate(decoded):
+        of_key = kept.get(effect.key)
+        if of_key is not None:
+            of_key.append(Later(effect, tag, place))

@@ -8,15 +8,17 @@ which holds them. See `crdtcast.engine.reissue`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import NOT_KEPT, taken_name
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
-from crdtcast.adapters.redis.effects import Inc, KillKey, KillSlots, One
+from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
 from crdtcast.adapters.redis.keyspace import Holds
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.committer import Committer
     from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
 
-_AT_ONCE = 64
-"""Operations sent again in one commit."""
-_READ_AT_ONCE = 200
+_MESSAGES_AT_ONCE = 64
+"""Sent again in one commit."""
+_STEPS_AT_ONCE = 4096
+"""Operations, keys and members of one commit, or of one look at what removals took away. One message may have more."""
 _SHOWN = 10
+
+_Decoded: TypeAlias = "tuple[ParkedOperation, list[Effect]]"
 
 
 class Returning:
@@ -80,36 +85,38 @@ class Returning:
         own = [operation for operation in own if operation.dot not in unsure]
         home = dict(engine.vector)
         packed: list[ParkedOperation] = []
-        for start in range(0, len(own), _READ_AT_ONCE):
-            some = own[start : start + _READ_AT_ONCE]
+        for some in _portions(own):
+            await trio.lowlevel.checkpoint()
             found = await self._taken(connection, some) if is_whole else [{} for _ in some]
-            for operation, taken in zip(some, found, strict=True):
-                mine = Mine.of(effects.decode_own(operation), taken, home)
+            for (operation, decoded), taken in zip(some, found, strict=True):
+                mine = Mine.of(decoded, taken, home)
                 packed.append(replace(operation, payload=mine.encode()))
         return self._pack(replace(parked, operations=(*others, *packed)))
 
     async def _taken(
-        self, connection: ServerConnection, operations: Sequence[ParkedOperation]
+        self, connection: ServerConnection, operations: Sequence[_Decoded]
     ) -> list[dict[int, Taken | None]]:
         """What the removals of these took away, by place, but for what is there again: that was added unseen."""
         removals = [
             (number, place, effect.key)
-            for number, operation in enumerate(operations)
-            for place, effect in enumerate(effects.decode_own(operation))
+            for number, (_, decoded) in enumerate(operations)
+            for place, effect in enumerate(decoded)
             if isinstance(effect, KillKey | KillSlots)
         ]
         found: list[dict[int, Taken | None]] = [{} for _ in operations]
         for number, place, _ in removals:
             found[number][place] = Taken()
-        names = [taken_name(operations[number].dot, place) for number, place, _ in removals]
+        names = [taken_name(operations[number][0].dot, place) for number, place, _ in removals]
         types = await self._read(connection, [("TYPE", name) for name in names])
         sizes = await self._read(connection, [("SCARD", name) for name in names])
+        texts = [name for name, type_ in zip(names, types, strict=True) if type_ == b"string"]
+        values = iter(await self._read(connection, [("GET", name) for name in texts]))
         room = [MAX_BYTES] * len(operations)
         for (number, place, key), name, type_, size in zip(
             removals, names, types, sizes, strict=True
         ):
             if type_ == b"string":
-                (value,) = await self._read(connection, [("GET", name)])
+                value = next(values)
                 found[number][place] = None if value == NOT_KEPT else _number(value)
             elif type_ == b"set":
                 members = None
@@ -165,8 +172,7 @@ class Returning:
             if uncovered and not Mine.decode(uncovered[-1].payload).rebased:
                 self._committer.at_its_end(partial(self._rebase, engine))
             elif uncovered:
-                for operation in uncovered[:_AT_ONCE]:
-                    self._send_again(operation)
+                self._send_some_again(uncovered)
             elif self._own_tombs(engine):
                 self._committer.at_its_end(partial(self._settle, engine))
             elif parked.may_be_dropped(engine):
@@ -196,12 +202,19 @@ class Returning:
         operations = tuple(left.get(o.dot, o) for o in parked.operations)
         self._save(commit, replace(parked, operations=operations))
 
-    def _send_again(self, operation: ParkedOperation) -> None:
-        mine = Mine.decode(operation.payload)
-        for part in mine.parts:  # so that all keys are looked up
-            self._committer.inside(part.key, _nothing)
-        key = mine.parts[0].key if mine.parts else b""
-        self._committer.inside(key, partial(self._perform, operation, mine))
+    def _send_some_again(self, operations: Sequence[ParkedOperation]) -> None:
+        steps = 0
+        for operation in operations[:_MESSAGES_AT_ONCE]:
+            mine = Mine.decode(operation.payload)
+            more = sum(map(_steps_of, mine.parts))
+            if steps and steps + more > _STEPS_AT_ONCE:
+                break
+            steps += more
+            for part in mine.parts:  # so that all keys are looked up
+                self._committer.inside(part.key, _nothing)
+            key = mine.parts[0].key if mine.parts else b""
+            self._committer.inside(key, partial(self._perform, operation, mine))
+        self._committer.at_its_end(self._save_sent)
 
     def _perform(self, operation: ParkedOperation, mine: Mine, batch: LocalBatch) -> None:
         parked = self.parked
@@ -215,11 +228,14 @@ class Returning:
         self._tell_yielding(yielding)
         if batch.tag.dot == dot:  # nothing is left of it
             left = tuple(o for o in parked.operations if o.dot != operation.dot)
-            parked = replace(parked, operations=left)
+            self.parked = replace(parked, operations=left)
         else:
-            parked = parked.reissued(operation, dot)
-        self.parked = parked
-        batch.plan.metadata(SAYS_OK, b"SET", metadata.PARKED, self._pack(parked))
+            self.parked = parked.reissued(operation, dot)
+
+    def _save_sent(self, commit: Commit) -> None:
+        """Once for all that are in this commit: it may be large."""
+        assert self.parked is not None
+        self._save(commit, self.parked)
 
     def _tell_yielding(self, yielding: Iterable[object]) -> None:
         shown = [str(part) for part in yielding]
@@ -271,6 +287,30 @@ def _goes_out(part: One | Inc | Removal, mine: Mine, batch: LocalBatch) -> bool:
                     return False
                 batch.kill_key(key)
     return True
+
+
+def _portions(operations: Iterable[ParkedOperation]) -> Iterator[list[_Decoded]]:
+    """With their effects, so many at a time as one turn of the loop, and one look at the server, may take."""
+    some: list[_Decoded] = []
+    effects_in_it = 0
+    for operation in operations:
+        decoded = effects.decode_own(operation)
+        some.append((operation, decoded))
+        effects_in_it += len(decoded)
+        if effects_in_it >= _STEPS_AT_ONCE:
+            yield some
+            some, effects_in_it = [], 0
+    if some:
+        yield some
+
+
+def _steps_of(part: One | Inc | Removal) -> int:
+    match part:
+        case One(slots=slots):
+            return len(slots)
+        case Removal(taken=Taken(_, members)):
+            return 1 + len(members)
+    return 1
 
 
 def _number(value: object) -> Taken | None:

@@ -127,5 +127,5 @@ def test_states_taken_without_their_history_are_found(
         return True
 
     monkeypatch.setattr(KeyComparison, "_covers", at_once)
-    monkeypatch.setattr(KeyJournal, "_note", lambda *args: None)
+    monkeypatch.setattr(KeyJournal, "of", lambda *args: ())
     assert storm(tmp_path, ("eu", "us"), 5, steps=8) != []
