@@ -328,7 +328,9 @@ def test_a_gateway_that_was_taken_over_writes_no_line_more(
             first.wait_ended()
             with second.client() as other:
                 assert other.call("INCR", "n") == 2
-    lines = [line for path in sorted(logs.glob("*.jsonl*")) for line in path.read_text().splitlines()]
+    lines = [
+        line for path in sorted(logs.glob("*.jsonl*")) for line in path.read_text().splitlines()
+    ]
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, len(lines) + 1))
 
 
