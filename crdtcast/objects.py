@@ -28,6 +28,7 @@ from crdtcast.exceptions import (
     TypeClashError,
     UnusableInputError,
 )
+from crdtcast.msgpack_limits import TooManyError, unpacked_within
 from crdtcast.tags import Dot, Tag
 
 Key: TypeAlias = tuple[str, str]
@@ -495,7 +496,9 @@ class Objects:
         wrong: list[str] = []
         operations = [read_entry(entry) for entry in entries]
         # Of a name's deletions in one message, the last one deletes all that those before it would.
-        deleted = {read.name: at for at, read in enumerate(operations) if read and read.type is None}
+        deleted = {
+            read.name: at for at, read in enumerate(operations) if read and read.type is None
+        }
         for index, read in enumerate(operations):
             if read is None:
                 wrong.append("no list of object, type and operation")
@@ -617,13 +620,32 @@ def read_entry(entry: Any) -> Read | None:
     return None
 
 
+MOST_PARTS = 2**18
+"""Lists and dictionaries in one message, operations among them: an empty one is a byte that becomes sixty."""
+
+
 def unpacked(payload: bytes) -> list[Any]:
     """The operations in a payload; none if it is not a list of them."""
     try:
-        entries = msgpack.unpackb(payload)
+        entries = unpacked_within(payload, MOST_PARTS)
     except (ValueError, msgpack.UnpackException):
         return []
-    return entries if isinstance(entries, list) else []
+    return entries if are_operations(entries) else []
+
+
+def are_operations(entries: Any) -> bool:
+    """Whether this is a list of lists: else no replica looks at any of it."""
+    return isinstance(entries, list) and all(type(entry) is list for entry in entries)
+
+
+def check_parts(payload: bytes) -> None:
+    """Refuse to send what no replica would unpack. Raises InvalidOperationError."""
+    if len(payload) <= MOST_PARTS:
+        return  # each takes a byte at least
+    try:
+        unpacked_within(payload, MOST_PARTS)
+    except TooManyError as error:
+        raise InvalidOperationError(f"{error}: send them as several messages") from error
 
 
 def joined(*images: bytes) -> bytes:

@@ -52,7 +52,7 @@ def in_runs(name: Identity, runs: Iterable[Sequence[Any]]) -> bool:
     return any(run[:3] == insertion and run[3] <= number < sum(run[3:]) for run in runs)
 
 
-def apart(runs: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
+def apart(runs: Sequence[list[Any]]) -> Iterator[list[Any]]:
     """The same identities in runs that do not overlap: nobody pays twice for what somebody has named twice."""
     end: list[Any] = []
     for *insertion, first, count in sorted(runs) if len(runs) > 1 else runs:

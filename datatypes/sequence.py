@@ -200,9 +200,13 @@ class Positions(PureOpCRDT[V]):
 
     def arrival(self, operation: Arrived) -> Arrival:
         if operation.name == "reset":
-            return _removal(self._seen(self._counted(operation.tag), operation.tag, operation.index))
+            return _removal(
+                self._seen(self._counted(operation.tag), operation.tag, operation.index)
+            )
         if operation.name == "kill":
-            named = (each for run in apart(operation.args[0]) for each in self._elements.within(run))
+            named = (
+                each for run in apart(operation.args[0]) for each in self._elements.within(run)
+            )
             return _removal(self._seen(named, operation.tag, operation.index))
         target, *rest = operation.args
         stamp = self._stamps.of(operation.tag)

@@ -245,7 +245,6 @@ def test_an_operation_newer_than_its_type_is_a_mistake_in_the_class() -> None:
             OPERATIONS: ClassVar = {**AWSet.OPERATIONS, "later": Operation(since=2)}
 
 
-
 PARTS = 1000
 
 
