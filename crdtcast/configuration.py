@@ -179,7 +179,7 @@ def keys_in(file: Path) -> set[str]:
     """What a file sets; nothing if it cannot be read."""
     try:
         return set(tomllib.loads(file.read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return set()
 
 
@@ -191,10 +191,13 @@ def _table(file: Path) -> tuple[dict[str, Any], list[str]]:
             check_private(file, "a password")
     except OSError as error:
         return {}, [f"cannot read {file}: {error.strerror}: correct the path"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return {}, [f"{file} is no TOML: {error}"]
     except ConfigurationError as error:
         return table, [str(error)]
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # also for numbers too long, and lists too deep, for Python
+        return {}, [f"{file} is no TOML: {error}"]
     return table, []
 
 
@@ -256,7 +259,7 @@ def _read(kind: Kind, value: Any) -> Any:
                 return number
         case _:
             pass
-    raise ConfigurationError(f"{value!r} is no {_NAMES[kind]}")
+    raise ConfigurationError(f"{value!r:.300} is no {_NAMES[kind]}")
 
 
 def _number(value: Any) -> int | None:
@@ -264,7 +267,7 @@ def _number(value: Any) -> int | None:
         number = int(str(value))
     except ValueError:
         return None
-    return number if number >= 0 else None
+    return number if 0 <= number < 2**31 else None
 
 
 _NAMES = {
