@@ -222,6 +222,9 @@ class Channel(Driving):
 
     def link_down(self, link: Link) -> None:
         """The link is gone, and the group with it."""
+        incarnation = self.here.get(link.name)
+        if link.wrong is not None and incarnation is not None and self.engine is not None:
+            self.engine.blames.note_link(incarnation, link.wrong)
         self._leave(link.name)
         self.on_gone(link)
 

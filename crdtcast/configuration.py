@@ -184,7 +184,7 @@ def keys_in(file: Path) -> set[str]:
     """What a file sets; nothing if it cannot be read."""
     try:
         return set(tomllib.loads(file.read_text()))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return set()
 
 
@@ -196,10 +196,10 @@ def _table(file: Path) -> tuple[dict[str, Any] | None, list[str]]:
             check_private(file, "a password")
     except OSError as error:
         return None, [f"cannot read {file}: {error.strerror}: correct the path"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return None, [f"{file} is no TOML: {error}"]
     except ConfigurationError as error:
         return table, [str(error)]
+    except (ValueError, RecursionError) as error:  # of numbers too long, and lists too deep, too
+        return None, [f"{file} is no TOML: {error}"]
     return table, []
 
 
@@ -261,7 +261,7 @@ def _read(kind: Kind, value: Any) -> Any:
                 return number
         case _:
             pass
-    raise ConfigurationError(f"{value!r} is no {_NAMES[kind]}")
+    raise ConfigurationError(f"{value!r:.300} is no {_NAMES[kind]}")
 
 
 def _number(value: Any) -> int | None:
@@ -269,7 +269,7 @@ def _number(value: Any) -> int | None:
         number = int(str(value))
     except ValueError:
         return None
-    return number if number >= 0 else None
+    return number if 0 <= number < 2**31 else None
 
 
 _NAMES = {

@@ -10,6 +10,7 @@ import enum
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -119,17 +120,61 @@ def parse_line(line: bytes) -> Event | None:
     """
     try:
         row: Any = json.loads(line)
-        deps = row.get("deps")
+        if b"\\u" in line:
+            # Half of a surrogate pair is JSON and no text: nothing could be printed with it.
+            json.dumps(row, ensure_ascii=False).encode()
         known = {name: row[name] for name in COLUMNS if name in row}
-        if deps is not None:
-            known["deps"] = tuple(Dot(dep["origin"], dep["counter"]) for dep in deps)
-        if "replaces" in known:
+        if known.get("deps") is not None:
+            known["deps"] = tuple(Dot(dep["origin"], dep["counter"]) for dep in known["deps"])
+        if known.get("replaces") is not None:
             known["replaces"] = tuple(known["replaces"])
-        if "reissues" in known:
+        if known.get("reissues") is not None:
             known["reissues"] = Dot(**known["reissues"])
-        return Event(**known)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        event = Event(**known)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    return event if _is_newer(event) or _is_well_typed(event) else None
+
+
+def _is_newer(event: Event) -> bool:
+    """Whether a later program has written it, whose columns may be others."""
+    return type(event.version) is int and event.version > SCHEMA_VERSION
+
+
+_MUST_BE_TEXT = ("group", "replica", "incarnation", "kind")
+_MAY_BE_TEXT = ("origin", "object", "op", "digest", "member")
+_MUST_BE_NUMBERS = ("version", "seq", "ts")
+_MAY_BE_NUMBERS = ("counter", "bytes_before", "bytes_after", "entries", "level")
+_BEYOND = 2**63
+
+
+def _is_well_typed(event: Event) -> bool:
+    value = partial(getattr, event)
+    dots = [*(event.deps or ()), *([event.reissues] if event.reissues else ())]
+    vector = {} if event.vector is None else event.vector
+    if type(vector) is not dict:
+        return False
+    texts = [*map(value, _MUST_BE_TEXT), *(dot.origin for dot in dots), *(event.replaces or ())]
+    texts += [text for text in map(value, _MAY_BE_TEXT) if text is not None]
+    numbers = [*map(value, _MUST_BE_NUMBERS), *vector.values(), *(dot.counter for dot in dots)]
+    numbers += [number for number in map(value, _MAY_BE_NUMBERS) if number is not None]
+    return all(type(text) is str for text in texts) and all(
+        type(number) is int and -_BEYOND <= number < _BEYOND for number in numbers
+    )
+
+
+def listed_members(event: Event | None) -> list[str]:
+    """The members that a START or VIEW lists: incarnation ids where they come and go, else names."""
+    return members_in(None if event is None else event.op)
+
+
+def members_in(op: str | None) -> list[str]:
+    """The same, from its column `op`."""
+    try:
+        found = json.loads(op) if op else []
+    except (ValueError, RecursionError):
+        return []
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 class LogReader:

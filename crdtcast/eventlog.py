@@ -22,6 +22,7 @@ from crdtcast.eventfiles import (
     SEALED,
     Event,
     Kind,
+    listed_members,
     parse_line,
     segment_name,
     segment_prefix,
@@ -527,7 +528,7 @@ class EventLog:
             elif event.kind in (Kind.VIEW, Kind.START):
                 merge_into(vector, event.vector or {})
                 merge_into(stable, dict(event.deps or ()))
-                members = set(json.loads(event.op or "[]"))
+                members = set(listed_members(event))
                 level = event.level
             elif event.kind == Kind.JOIN and event.member is not None:
                 members.add(event.member)

@@ -19,7 +19,7 @@ from crdtcast.engine import Engine
 from crdtcast.eventlog import EventLog
 from crdtcast.fresh import wall_clock_us
 from crdtcast.hlc import HLC
-from crdtcast.logs import ahead
+from crdtcast.logs import ahead, skips
 from crdtcast.node import Node
 from crdtcast.objects import Key, Objects, packed, unpacked
 from crdtcast.options import Address, NodeOptions
@@ -57,6 +57,7 @@ class FixedReplica(Replica):
         )
         self.node = Node(options, self.engine, on_work=self._wake, logger=logger)
         self._unreadable = 0
+        self._skips = skips(self._logger, time.monotonic)
         self._clock = HLC(lambda: clock_us() // 1000)
         self._clock.on_ahead = ahead(
             logger or logging.getLogger("crdtcast.replica"), time.monotonic
@@ -179,10 +180,7 @@ class FixedReplica(Replica):
     def _deliver(self, payload: bytes, tag: Tag) -> None:
         entries = unpacked(payload)
         keys, wrong = self.held.deliver(entries, tag)
-        for why in wrong if entries else ["no list of operations"]:
-            self._unreadable += 1
-            # The same everywhere, so replicas still agree.
-            self._logger.warning("skipped an operation of %s: %s", tag.dot, why)
+        self._unreadable += self._skips(tag, wrong if entries else ["no list of operations"])
         self._took(tag.dot, keys)
 
     def _skipped(self, operations: int) -> None:

@@ -14,7 +14,7 @@ import trio
 
 from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Form
-from crdtcast.exceptions import CrdtcastError
+from crdtcast.exceptions import CrdtcastError, RemoteProtocolError
 from crdtcast.outgoing import OutgoingQueue
 from crdtcast.sections import LongFrame
 from crdtcast.wire import (
@@ -105,6 +105,8 @@ class Link:
         self.closed: str | None = None
         self.objection = False
         """Ended because one side sent what the other cannot accept, which it may well do again."""
+        self.wrong: str | None = None
+        """What the peer has sent that no peer may send, if that is why."""
         self._offered = self._written = self._large_end = 0  # bytes
         self._large: dict[object, int] = {}
         self._stream = stream
@@ -186,6 +188,8 @@ class Link:
             self.close(f"the connection broke: {error or type(error).__name__}")
         except CrdtcastError as error:
             self.objection = True
+            if isinstance(error, RemoteProtocolError):
+                self.wrong = str(error)
             await self._say_why(str(error))
             self.close(str(error))
         except Exception as error:

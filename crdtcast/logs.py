@@ -5,9 +5,10 @@ caller's.
 import logging
 import os
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from crdtcast.incarnation import name_of
+from crdtcast.tags import Tag
 
 
 class Throttle:
@@ -44,6 +45,25 @@ class Throttle:
     def forget(self, key: Hashable) -> None:
         """The trouble is over: the next line under `key` comes at once."""
         self._last.pop(key, None)
+
+
+def skips(
+    logger: logging.Logger, clock: Callable[[], float]
+) -> Callable[[Tag, Sequence[str]], int]:
+    """What was skipped of a message, and why: one line, and for each sender one in ten seconds. The function returned
+    gives how much it was. clock: seconds, never going back.
+    """
+    throttle = Throttle(logger)
+
+    def say(tag: Tag, wrong: Sequence[str]) -> int:
+        if wrong:
+            more = f", and {len(wrong) - 1:,} more" if wrong[1:] else ""
+            # The same everywhere, so replicas still agree.
+            text = f"skipped an operation of {tag.dot}: {wrong[0]}{more}"
+            throttle.log(clock(), tag.dot.origin, logging.WARNING, text)
+        return len(wrong)
+
+    return say
 
 
 def ahead(logger: logging.Logger, clock: Callable[[], float]) -> Callable[[str, int], None]:

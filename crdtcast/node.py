@@ -176,6 +176,8 @@ class Node(Endpoint, Driving):
 
     def link_down(self, link: Link) -> None:
         """(For links.)"""
+        if link.wrong is not None:
+            self.engine.blames.note_link(link.incarnation, link.wrong)
         self.engine.disconnected(link.incarnation)
         self.ticking.gone(link.incarnation)
         self.on_gone(link.name)

@@ -28,6 +28,7 @@ from crdtcast.exceptions import (
     TypeClashError,
     UnusableInputError,
 )
+from crdtcast.msgpack_limits import TooManyError, unpacked_within
 from crdtcast.tags import Dot, Tag
 
 Key: TypeAlias = tuple[str, str]
@@ -172,7 +173,17 @@ class Presence:
 class Held:
     """One object: its state as far as this program understands it, and what it does not."""
 
-    __slots__ = ("_image", "backlog", "base", "crdt", "key", "presence", "unread", "version")
+    __slots__ = (
+        "_image",
+        "_waiting",
+        "backlog",
+        "base",
+        "crdt",
+        "key",
+        "presence",
+        "unread",
+        "version",
+    )
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -187,6 +198,8 @@ class Held:
         """Everything since the first operation of a newer program, or all of an unknown type."""
         self.unread = 0
         """Operations in `backlog` that only a newer program understands."""
+        self._waiting: set[Dot] = set()
+        """Messages in `backlog` that are not stable."""
         self._image: bytes | None = None
         """`packed` as bytes, as long as nothing happens to it, if that is not much."""
 
@@ -199,22 +212,20 @@ class Held:
         """Whether anything that may still arrive could ask for this state. What was deleted may
         have to stay until that is stable: a list's dead positions, to which others may refer.
         """
-        if self.presence or self._unstable():
+        if self.presence or self._waiting:
             return True
         crdt = None if self.behind else self.crdt
         if crdt is None:
             return False  # whatever its operations were, all of them have been deleted
         return bool(crdt.log_size) or not crdt.untouched
 
-    def _unstable(self) -> bool:
-        """Whether a message in `backlog` is not stable."""
-        waiting: set[Dot] = set()
-        for step in self.backlog:
-            if isinstance(step, Settle):
-                waiting.discard(step.tag.dot)
-            else:
-                waiting.add(step.tag.dot)
-        return bool(waiting)
+    def _keep(self, step: Step) -> None:
+        self.backlog.append(step)
+        self.unread += self.crdt is None and isinstance(step, Effect)
+        if isinstance(step, Settle):
+            self._waiting.discard(step.tag.dot)
+        else:
+            self._waiting.add(step.tag.dot)
 
     def take(self, step: Step) -> None:
         """Raises RemoteProtocolError, nothing changed, for an operation that no program knows: every replica skips it,
@@ -223,8 +234,7 @@ class Held:
         self._image = None
         crdt = self.crdt
         if crdt is None:
-            self.backlog.append(step)
-            self.unread += isinstance(step, Effect)
+            self._keep(step)
             return
         try:
             step.take(crdt)
@@ -233,7 +243,7 @@ class Held:
                 self.base, self.version = crdt.snapshot(), crdt.VERSION
             self.unread += 1
         if self.unread:
-            self.backlog.append(step)
+            self._keep(step)
 
     def understand(self, crdt_type: type[CRDT], site: Site | None) -> int:
         """Go over to another class of the type: from the base, through the backlog. The number of
@@ -246,7 +256,7 @@ class Held:
             base, backlog = self.crdt.snapshot(), []
         self.crdt = crdt_type() if base is None else crdt_type.restore(base)
         self.crdt.site = site
-        self.base, self.backlog, self.unread = None, [], 0
+        self.base, self.backlog, self.unread, self._waiting = None, [], 0, set()
         skipped = 0
         for step in backlog:
             try:
@@ -284,8 +294,8 @@ class Held:
             raise ValueError(f"{shown([settled, base])}: a boolean and a snapshot are needed here")
         held.presence.settled = settled
         held.base, held.version = base, positive(version)
-        held.backlog = [_unpacked_step(step) for step in steps]
-        held.unread = sum(isinstance(step, Effect) for step in held.backlog)
+        for step in steps:
+            held._keep(_unpacked_step(step))
         return held
 
 
@@ -484,14 +494,19 @@ class Objects:
         """
         keys: list[Key] = []
         wrong: list[str] = []
-        for index, entry in enumerate(entries):
-            read = read_entry(entry)
+        operations = [read_entry(entry) for entry in entries]
+        # Of a name's deletions in one message, the last one deletes all that those before it would.
+        deleted = {
+            read.name: at for at, read in enumerate(operations) if read and read.type is None
+        }
+        for index, read in enumerate(operations):
             if read is None:
                 wrong.append("no list of object, type and operation")
                 continue
             name, type_name, version, operation = read
             if type_name is None:
-                keys += self._delete(name, Forget(tag, index))
+                if deleted[name] == index:
+                    keys += self._delete(name, Forget(tag, index))
                 continue
             key = (name, type_name)
             try:
@@ -605,13 +620,32 @@ def read_entry(entry: Any) -> Read | None:
     return None
 
 
+MOST_PARTS = 2**18
+"""Lists and dictionaries in one message, operations among them: an empty one is a byte that becomes sixty."""
+
+
 def unpacked(payload: bytes) -> list[Any]:
     """The operations in a payload; none if it is not a list of them."""
     try:
-        entries = msgpack.unpackb(payload)
+        entries = unpacked_within(payload, MOST_PARTS)
     except (ValueError, msgpack.UnpackException):
         return []
-    return entries if isinstance(entries, list) else []
+    return entries if are_operations(entries) else []
+
+
+def are_operations(entries: Any) -> bool:
+    """Whether this is a list of lists: else no replica looks at any of it."""
+    return isinstance(entries, list) and all(type(entry) is list for entry in entries)
+
+
+def check_parts(payload: bytes) -> None:
+    """Refuse to send what no replica would unpack. Raises InvalidOperationError."""
+    if len(payload) <= MOST_PARTS:
+        return  # each takes a byte at least
+    try:
+        unpacked_within(payload, MOST_PARTS)
+    except TooManyError as error:
+        raise InvalidOperationError(f"{error}: send them as several messages") from error
 
 
 def joined(*images: bytes) -> bytes:

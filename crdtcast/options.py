@@ -98,7 +98,7 @@ class NodeOptions:
                     "peers: name only the other members"
                 )
         if not MIN_FRAME <= self.max_frame < 2**31:
-            raise ConfigurationError(f"max_frame must be at least {MIN_FRAME:,} bytes")
+            raise ConfigurationError(f"max_frame must be from {MIN_FRAME:,} to {2**31 - 1:,} bytes")
         if len({self.certificate is None, self.key is None, self.ca is None}) > 1:
             raise ConfigurationError(
                 "certificate, key and ca belong together: give the files of all three, or of none"
@@ -148,9 +148,11 @@ def check_secrets(secrets: Sequence[bytes], where: str) -> None:
 def parse_address(text: str) -> Address:
     """`host:port` or `[v6 host]:port`; `ConfigurationError` for anything else."""
     host, colon, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    if host and colon and port.isascii() and port.isdigit() and int(port) < 65536:
+    if host and colon and port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536:
         return host.removeprefix("[").removesuffix("]"), int(port)
-    raise ConfigurationError(f"{text!r} is no address: write host:port, for example 127.0.0.1:7001")
+    raise ConfigurationError(
+        f"{text!r:.300} is no address: write host:port, for example 127.0.0.1:7001"
+    )
 
 
 def peer_addresses(peers: Mapping[str, str | Address | None]) -> dict[str, Address | None]:

@@ -25,8 +25,11 @@ BYTES: Mapping[str, int] = {
     "tib": 2**40,
 }
 _WRITTEN = re.compile(
-    r"\s*([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII
+    r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?(?:e[+-]?[0-9]{1,3})?)\s*([a-z]*)\s*",
+    re.IGNORECASE | re.ASCII,
 )
+_BEYOND = 2.0**63
+"""Seconds or bytes that nobody means."""
 
 
 def seconds(value: object) -> float:
@@ -34,7 +37,7 @@ def seconds(value: object) -> float:
     found = _measured(value, SECONDS)
     if found is None:
         raise ConfigurationError(
-            f"{value!r} is no duration: write seconds, or a number with ms, s, min, h or d"
+            f"{value!r:.80} is no duration: write seconds, or a number with ms, s, min, h or d"
         )
     return found
 
@@ -46,7 +49,7 @@ def size(value: object) -> int:
     found = _measured(value, BYTES)
     if found is None or found != int(found):
         raise ConfigurationError(
-            f"{value!r} is no size: write bytes, or a number with KiB, MiB, GiB, kB, MB or GB"
+            f"{value!r:.80} is no size: write bytes, or a number with KiB, MiB, GiB, kB, MB or GB"
         )
     return int(found)
 
@@ -64,7 +67,7 @@ def _measured(value: object, units: Mapping[str, float]) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return value if 0 <= value < float("inf") else None
+        return value if 0 <= value < _BEYOND else None
     match = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -73,4 +76,4 @@ def _measured(value: object, units: Mapping[str, float]) -> float | None:
         return None
     factor = units[unit] if unit else 1
     found = int(number) * factor if number.isdigit() else float(number) * factor
-    return found if found < float("inf") else None
+    return found if found < _BEYOND else None

@@ -19,7 +19,14 @@ from crdtcast.datatypes.canonical import digest_of
 from crdtcast.datatypes.shown import shown
 from crdtcast.engine.core import Core
 from crdtcast.exceptions import EndedError, InvalidOperationError, LocalProtocolError
-from crdtcast.objects import Key, ObjectInfo, Objects, check_data_type, checked_name
+from crdtcast.objects import (
+    Key,
+    ObjectInfo,
+    Objects,
+    check_data_type,
+    check_parts,
+    checked_name,
+)
 from crdtcast.options import Address
 from crdtcast.peers import LinkStatus
 from crdtcast.sessions import Token, token
@@ -326,6 +333,7 @@ class Replica(ABC):
             raise InvalidOperationError(
                 f"{shown(entries[0][0])}: a message of {len(payload):,} bytes; at most {most:,} fit into a frame"
             )
+        check_parts(payload)
         return payload
 
     # What has happened

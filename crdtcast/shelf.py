@@ -18,8 +18,9 @@ from crdtcast.engine import Parked
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import name_of
-from crdtcast.logs import ahead
-from crdtcast.objects import CRDT, Key, Objects, joined
+from crdtcast.logs import ahead, skips
+from crdtcast.msgpack_limits import unpacked_within
+from crdtcast.objects import CRDT, MOST_PARTS, Key, Objects, are_operations, joined
 from crdtcast.pasts import Pasts, Rebasing, keys_of
 from crdtcast.process import Process
 from crdtcast.tags import Dot, Tag
@@ -79,6 +80,7 @@ class Shelf(Process):
         self._on_news = on_news
         self._logger = logger or logging.getLogger("crdtcast.replica")
         self.clock.on_ahead = ahead(self._logger, time.monotonic)
+        self._skips = skips(self._logger, time.monotonic)
         self._member: Sender | None = None
 
     def speak_for(self, member: Sender) -> None:
@@ -127,10 +129,7 @@ class Shelf(Process):
         except BaseException:
             self.torn = True
             raise
-        for why in wrong if kind == _OPERATIONS else ["no operations"]:
-            self.unreadable += 1
-            # The same everywhere, so replicas still agree.
-            self._logger.warning("skipped an operation of %s: %s", tag.dot, why)
+        self.unreadable += self._skips(tag, wrong if kind == _OPERATIONS else ["no operations"])
         self.comparing.touched(map(_label, keys))
         self._on_news(keys)
 
@@ -261,11 +260,11 @@ def _unpacked(payload: bytes) -> tuple[int, list[Any], list[Any]]:
     a shelf.
     """
     try:
-        match msgpack.unpackb(payload):
-            case [int(kind), [*body]]:
+        match unpacked_within(payload, MOST_PARTS):
+            case [int(kind), [*body]] if kind != _OPERATIONS or are_operations(body):
                 return kind, body, []
             case [int(kind), [*body], [*sources]] if (
-                kind == _OPERATIONS and len(sources) == len(body) > 0
+                kind == _OPERATIONS and len(sources) == len(body) > 0 and are_operations(body)
             ):
                 return kind, body, sources
     except (ValueError, msgpack.UnpackException):

@@ -1,6 +1,6 @@
 """What names an element of a sequence, and runs of such names: checked, written out, and put together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from crdtcast.datatypes.operations import MAX_INTEGER
@@ -50,6 +50,16 @@ def in_runs(name: Identity, runs: Iterable[Sequence[Any]]) -> bool:
     """Whether one of the runs names an element."""
     *insertion, number = name
     return any(run[:3] == insertion and run[3] <= number < sum(run[3:]) for run in runs)
+
+
+def apart(runs: Sequence[list[Any]]) -> Iterator[list[Any]]:
+    """The same identities in runs that do not overlap: nobody pays twice for what somebody has named twice."""
+    end: list[Any] = []
+    for *insertion, first, count in sorted(runs) if len(runs) > 1 else runs:
+        begin = max(first, end[3]) if end[:3] == insertion else first
+        if first + count > begin:
+            yield [*insertion, begin, first + count - begin]
+            end = [*insertion, first + count]
 
 
 def runs_of(names: Iterable[Identity]) -> list[list[Any]]:

@@ -128,6 +128,8 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         self._entries = 0
         # By message, what it touched: where its stability is to be told.
         self._unstable: dict[Dot, dict[Key, None]] = {}
+        # What the message that was the last to reset this has touched after that.
+        self._since_reset: dict[Key, None] = {}
 
     # ---- what the two maps differ in ----------------------------------------------------------
 
@@ -220,11 +222,15 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
         self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
     ) -> None:
         name, args = self._checked(operation, version)
-        pieces = self._pieces(name, args)
-        if name != "reset":
+        if name == "reset":
+            pieces = self._to_reset(tag.dot)
+        else:
+            pieces = self._pieces(name, args)
             self._check_types(operation, pieces, version)
             if len(pieces) > 1:
                 self._check_values(pieces)
+            if self._cleared_by == tag.dot:
+                self._since_reset.update((piece.key, None) for piece in pieces)
         for piece in pieces:
             self._take(piece, tag, index)
         if self._followed:
@@ -243,6 +249,12 @@ class NestedMap(PureOpCRDT[dict[tuple[Element, str], Any]]):
             *(_update(*update) for update in updates),
             *(Piece(Key(key, type_of), None) for key, type_of in removals),
         ]
+
+    def _to_reset(self, dot: Dot) -> list[Piece]:
+        """What a reset does to the values: by the second one of a message, to what it has touched since the first."""
+        again, self._cleared_by = self._cleared_by == dot, dot
+        since, self._since_reset = self._since_reset, {}
+        return [Piece(key, None) for key in since] if again else self._pieces("reset", ())
 
     def _take(self, piece: Piece, tag: Tag, index: int) -> None:
         key, operation, version = piece

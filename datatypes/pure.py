@@ -118,6 +118,7 @@ class PureOpCRDT(ABC, Generic[V]):
         """Set by whatever holds the object, for types that ship a time or an identity."""
         self._observers: dict[Observer, None] = {}
         self._retained: Retained[Any] | None = None
+        self._cleared_by: Dot | None = None  # the last message that has cleared everything
         if retain:
             self._retained = Retained(retain, type(self)())
         # One look on the hot path, whether anybody wants to know.
@@ -417,7 +418,7 @@ class PureOpCRDT(ABC, Generic[V]):
     def memory(self) -> Memory:
         """Bytes that this object occupies; walks all of it."""
         seen: set[int] = set()
-        ours = ("log", "site", "_observers", "_retained", "_followed")
+        ours = ("log", "site", "_observers", "_retained", "_followed", "_cleared_by")
         stable = occupied([part for name, part in vars(self).items() if name not in ours], seen)
         log = occupied([self.log], seen)
         retained = 0 if self._retained is None else occupied([self._retained], seen)
@@ -552,14 +553,23 @@ class PureOpCRDT(ABC, Generic[V]):
         self.clear_stable(slot)
 
     def _clear_everything(self, new: Arrived) -> None:
-        if self._own_obsolete:
+        dot = new.tag.dot
+        # A message's operations arrive together: its second reset finds only what came between the two.
+        again, self._cleared_by = self._cleared_by == dot, dot
+        if again:
+            gone = [old for old in self.log.of_message(dot) if self.obsolete(old, new)]
+        elif self._own_obsolete:
             gone = [old for old in self.log if self.obsolete(old, new)]
         else:
             gone = self.log.before(new.tag, new.index)
         for entry in gone:
             self.log.discard(entry)
             self.left(entry)
-        self.clear_stable(EVERYTHING)
+        if again:
+            for slot in dict.fromkeys(entry.slot for entry in gone):
+                self.clear_stable(slot)
+        else:
+            self.clear_stable(EVERYTHING)
 
 
 _NOWHERE = Tag(Dot("", 0))

@@ -23,6 +23,7 @@ from crdtcast.datatypes.elements import GONE, Elements, Member, Members, Place, 
 from crdtcast.datatypes.former import Former
 from crdtcast.datatypes.identities import (
     Identity,
+    apart,
     identity,
     identity_of_one,
     in_runs,
@@ -82,6 +83,8 @@ class Positions(PureOpCRDT[V]):
         self._elements = Elements()
         # Unstable children of one parent on one side, oldest first.
         self._children: dict[tuple[Identity | None, str], list[Member]] = {}
+        # What the message that was the last to reset this has inserted or replaced after that.
+        self._since_reset: dict[Identity, None] = {}
 
     # ---- positions ----------------------------------------------------------------------------
 
@@ -197,9 +200,13 @@ class Positions(PureOpCRDT[V]):
 
     def arrival(self, operation: Arrived) -> Arrival:
         if operation.name == "reset":
-            return _removal(self._seen(self._members.counted(), operation.tag, operation.index))
+            return _removal(
+                self._seen(self._counted(operation.tag), operation.tag, operation.index)
+            )
         if operation.name == "kill":
-            named = (each for run in operation.args[0] for each in self._elements.within(run))
+            named = (
+                each for run in apart(operation.args[0]) for each in self._elements.within(run)
+            )
             return _removal(self._seen(named, operation.tag, operation.index))
         target, *rest = operation.args
         stamp = self._stamps.of(operation.tag)
@@ -221,8 +228,18 @@ class Positions(PureOpCRDT[V]):
         self, operation: Sequence[Any], tag: Tag, index: int = 0, version: int | None = None
     ) -> None:
         super().effect(operation, tag, index, version)
-        if operation[0] in _STAMPED:
+        if operation[0] == "reset":
+            self._cleared_by, self._since_reset = tag.dot, {}
+        elif operation[0] in _STAMPED:
             self._stamps.count(tag)
+            if self._cleared_by == tag.dot:
+                self._since_reset.update(dict.fromkeys(_touched_by(operation, tag, index)))
+
+    def _counted(self, tag: Tag) -> Iterable[Member]:
+        """What a reset may remove: by the second one of a message, what that has brought since the first."""
+        if self._cleared_by != tag.dot:
+            return self._members.counted()
+        return filter(None, map(self._elements.get, self._since_reset))
 
     def _names_seen(self, identity: Any, operation: Arrived) -> bool:
         """Whether an element is here that was inserted before an operation."""
@@ -248,7 +265,8 @@ class Positions(PureOpCRDT[V]):
 
     def forget(self, tag: Tag, index: int = 0) -> None:
         new = Arrived("forget", (), tag, index)
-        clears, leaves = _removal(self._seen(self._members.counted(), tag, index))
+        clears, leaves = _removal(self._seen(self._counted(tag), tag, index))
+        self._cleared_by, self._since_reset = tag.dot, {}
         assert not isinstance(clears, Everything)
         for slot in clears:
             self._clear_slot(slot, new)
@@ -564,6 +582,15 @@ def _kill(members: Iterable[Member]) -> list[list[Any]]:
     """The operation that removes those of them that are alive."""
     alive = [each.identity for each in members if each.value is not GONE]
     return [["kill", runs_of(alive)]] if alive else []
+
+
+def _touched_by(operation: Sequence[Any], tag: Tag, index: int) -> Iterator[Identity]:
+    """The elements that an operation inserts or replaces."""
+    name, *args = operation
+    if name == "write":
+        yield tuple(args[0])
+    else:
+        yield from ((*tag.dot, index, number) for number in range(len(args[2])))
 
 
 def _removal(identities: Iterable[Identity]) -> Arrival:

@@ -269,6 +269,18 @@ def test_the_tail_knows_who_is_a_member(tmp_path: Path) -> None:
     assert EventLog.recover(tmp_path, "a").members == (ME, "d.1")
 
 
+@pytest.mark.parametrize("op", ["{", "7", "[[]]", "[" * 100_000])
+def test_a_list_of_members_that_is_none_names_nobody(tmp_path: Path, op: str) -> None:
+    log = opened(tmp_path)
+    log.start({}, [ME])
+    log.flush()
+    (segment,) = tmp_path.glob("*.open")
+    row = json.loads(segment.read_text().splitlines()[-1])
+    with open(segment, "a") as lines:
+        lines.write(json.dumps({**row, "seq": row["seq"] + 1, "op": op}) + "\n")
+    assert EventLog.recover(tmp_path, "a").members == ()
+
+
 def test_logs_of_others_are_left_alone(tmp_path: Path) -> None:
     for group, replica in (("g", "x--a"), ("g--x", "a"), ("ö/g", "a"), ("g", "b")):
         log = opened(tmp_path, group=group, replica=replica, incarnation=f"{replica}.01")

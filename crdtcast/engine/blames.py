@@ -52,6 +52,12 @@ class Blames:
         self.note(sender, text)
         self._late[sender] = text
 
+    def note_link(self, sender: str, text: str) -> None:
+        """Its link has ended for what it sent there. What was refused here was noted at once."""
+        known = self.by_sender.get(sender)
+        if known is None or known.text not in text:
+            self.note(sender, f"{sender} sent what cannot be: {text}")
+
     @property
     def is_late(self) -> bool:
         """Whether `take_late` would return something."""

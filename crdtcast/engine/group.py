@@ -85,12 +85,14 @@ class GroupEngine(MembershipChanges):
 
     @property
     def unheard(self) -> tuple[str, ...]:
-        """Members that were let in and of which nothing has come: they may have died on their way."""
+        """Members that were let in and of which nothing has come: they may have died on their way. Not those whose
+        join is only not stable, since somebody else is silent.
+        """
         established = self.established
         return tuple(
             who
             for who, peer in sorted(self._peers.items())
-            if who not in established and not peer.met and peer.last is None
+            if who not in established and not peer.met and not self.vector[who]
         )
 
     def leave_waits_for(self) -> list[str]:

@@ -303,6 +303,7 @@ class Reception(Core):
                 return
             peer = self._strangers.setdefault(sender, Peer(sender))
         self._digests_in += 1
+        peer.met = True
         if sender in membership.evictions or sender not in membership.members:
             # Its row is not taken, but it is answered and repaired.
             if digest.kind is DigestKind.ASK:

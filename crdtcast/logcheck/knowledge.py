@@ -10,10 +10,9 @@ A message is dropped once every log that goes on has told it stable, but the las
 origin. So memory is what is in flight and one vector a log, however long the logs are.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 
-from crdtcast.eventfiles import Event
+from crdtcast.eventfiles import Event, listed_members
 from crdtcast.logcheck.segments import Log
 from crdtcast.logcheck.violations import Place
 from crdtcast.tags import Dot, Vector
@@ -92,12 +91,6 @@ class Member:
     def is_told_stable(self, origin: str, counter: int) -> bool:
         """Whether this message was told stable here, or may have been before the log begins."""
         return self.stable.get(origin, 0) >= counter or self.excused.get(origin, 0) >= counter
-
-
-def listed_members(start: Event | None) -> list[str]:
-    """The members that a START lists: incarnation ids where they come and go, else names."""
-    listed = json.loads(start.op) if start is not None and start.op else []
-    return [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
 
 
 def told_stable(start: Event, unknown: Vector) -> Vector:

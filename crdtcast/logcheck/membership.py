@@ -7,9 +7,9 @@ of it (`Roll.has`).
 
 from collections.abc import Mapping
 
-from crdtcast.eventfiles import Event
+from crdtcast.eventfiles import Event, listed_members
 from crdtcast.incarnation import name_of
-from crdtcast.logcheck.knowledge import Member, listed_members
+from crdtcast.logcheck.knowledge import Member
 from crdtcast.logcheck.violations import Place, Problem, Report
 from crdtcast.tags import Dot, Vector, covers
 

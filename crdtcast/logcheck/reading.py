@@ -1,6 +1,7 @@
 """One file of an event log, line by line; it may be gzipped."""
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
@@ -22,7 +23,7 @@ def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
             try:
                 for number, line in enumerate(file, 1):
                     yield number, _event(path, number, line)
-            except EOFError:  # a gzip file that ends too early
+            except (EOFError, zlib.error):  # a gzip file that ends too early, or is damaged
                 yield number + 1, None
     except OSError as error:  # also what is not gzip though it is called so
         raise UnusableInputError(f"cannot read {path}: {error}") from error
@@ -35,19 +36,15 @@ def opened(path: Path) -> gzip.GzipFile | BufferedReader:
 
 def _event(path: Path, number: int, line: bytes) -> Event | None:
     event = parse_line(line) if line.endswith(b"\n") else None
-    if event is None or type(event.version) is not int:
+    if event is None:
         return None
     if event.version > SCHEMA_VERSION:
         raise UnusableInputError(
             f"{path}, line {number} is of schema version {event.version}; this program knows "
             f"{SCHEMA_VERSION}. Check it with the version of crdtcast that wrote it."
         )
-    if type(event.seq) is not int or type(event.ts) is not int:
+    if event.kind in _OF_MESSAGES and (event.counter is None or event.origin is None):
         return None
-    if event.kind in _OF_MESSAGES and not (
-        type(event.counter) is int and isinstance(event.origin, str)
-    ):
-        return None
-    if event.kind in _OF_LEVELS and type(event.level) is not int:
+    if event.kind in _OF_LEVELS and event.level is None:
         return None
     return event

@@ -274,5 +274,5 @@ def delete(name: str, as_json: bool, **where: Any) -> None:
 def _argument(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -39,6 +39,10 @@ async def listen_at(place: str) -> trio.SocketListener:
                 f"cannot listen at {path}: another node does: stop it, or give this one another "
                 "name or admin path"
             )
+        if _is_taken(path):
+            raise ConfigurationError(
+                f"cannot listen at {path}: something else than a socket is there: choose another admin path"
+            )
         remove(place)
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
@@ -60,6 +64,11 @@ def is_own(directory: Path) -> bool:
     found = directory.stat()
     shared = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     return found.st_uid in (os.getuid(), 0) and not shared
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether something is there that is no socket."""
+    return path.exists() and not path.is_socket()
 
 
 async def _answers(path: Path) -> bool:

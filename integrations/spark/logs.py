@@ -3,7 +3,6 @@
 the number of events.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from crdtcast.eventfiles import Kind
+from crdtcast.eventfiles import Kind, members_in
 from crdtcast.incarnation import name_of
 
 
@@ -220,7 +219,7 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
             log.last_gc = row.last_gc or 0
             log.claims_stable = row.claims_stable or 0
             log.entries, log.bytes_after = row.last_entries, row.last_bytes_after
-            log.members = tuple(json.loads(row.last_op)) if row.last_op else ()
+            log.members = tuple(members_in(row.last_op))
             log.starts = sorted(
                 (
                     Start(s.seq, s.vector or {}, None if s.deps is None else dict(s.deps))

@@ -1,11 +1,22 @@
 """Operations that no program of ours sends: every replica skips them, later programs, too, and the object goes on."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any, ClassVar
 
 import pytest
 
-from crdtcast.datatypes import AWMap, AWSet, GOMap, Operation, PureOpCRDT, SharedList, SharedText
+from crdtcast.datatypes import (
+    AWMap,
+    AWSet,
+    GOMap,
+    Operation,
+    PureOpCRDT,
+    RWSet,
+    SharedList,
+    SharedText,
+    SortedMap,
+)
 from crdtcast.datatypes.maps import NestedMap
 from crdtcast.datatypes.site import Site
 from crdtcast.exceptions import NewerOperationError, RemoteProtocolError
@@ -232,3 +243,96 @@ def test_an_operation_newer_than_its_type_is_a_mistake_in_the_class() -> None:
 
         class Ahead(AWSet):
             OPERATIONS: ClassVar = {**AWSet.OPERATIONS, "later": Operation(since=2)}
+
+
+PARTS = 1000
+
+
+def crowded(key: Key) -> Objects:
+    """An object with many parts that no message of `evil` has seen."""
+    calls: dict[str, tuple[Any, ...]] = {
+        AWMap.TYPE: ("update", "part", AWSet, ["add", 1]),
+        GOMap.TYPE: ("update", "part", AWSet, ["add", 1]),
+        SortedMap.TYPE: ("set", "part", 1),
+        SharedText.TYPE: ("insert", 0, "x"),
+        SharedList.TYPE: ("insert", 0, "x"),
+    }
+    objects = replica()
+    for at in range(PARTS):
+        name, *args = (at if each == "part" else each for each in calls[key[1]])
+        issue(objects, key, tag_of("good", at + 1), name, *args)
+    return objects
+
+
+class Counted(dict[str, int]):
+    """A past that counts how often it is looked at."""
+
+    looks = 0
+
+    def get(self, origin: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(origin, default)
+
+
+@pytest.mark.parametrize("crdt", [AWMap, GOMap, SortedMap, SharedText, SharedList])
+def test_many_resets_in_one_message_look_at_the_rest_once(crdt: type[PureOpCRDT[Any]]) -> None:
+    """Each of them would look at all that is there, and remove nothing: minutes for one small message."""
+    key: Key = ("crowded", crdt.TYPE)
+    objects = crowded(key)
+    before = objects.crdt(key).digest()
+    past = Counted()
+    entries = [[*key, "reset"], [key[0], None]] * PARTS
+    objects.deliver(entries, Tag(Dot("evil", 1), (), past))
+    assert objects.crdt(key).digest() == before
+    assert past.looks < 20 * PARTS
+
+
+def test_what_a_removal_names_twice_is_looked_for_once() -> None:
+    objects = crowded(TEXT)
+    past = Counted()
+    runs = [["good", at, 0, 0, 2**24] for at in range(1, PARTS + 1)]
+    objects.deliver([[*TEXT, "kill", runs * 100]], Tag(Dot("evil", 1), (), past))
+    assert past.looks < 20 * PARTS
+
+
+def test_deletions_of_what_nobody_understands_cost_each_the_same() -> None:
+    objects = replica()
+    for counter in range(1, 3001):
+        objects.deliver([["k", "later", "do"], ["k", None]], tag_of("evil", counter))
+    (held,) = objects.named("k")
+    assert len(held.backlog) == 6000 and not held.presence and held.needed
+    for counter in range(1, 3001):
+        objects.stable(tag_of("evil", counter))
+    assert objects.named("k") == []
+
+
+def test_resets_within_a_message_mean_what_they_mean_in_several() -> None:
+    issued = {
+        AWMap: [
+            ["update", "a", "set_aw", ["add", 1]],
+            ["update", "b", "map_aw", ["update", "c", "counter_pn", ["increment", 1]]],
+            ["update", "b", "map_aw", ["reset"]],
+            ["remove", "a", "set_aw"],
+        ],
+        SortedMap: [["increment", "a", 2], ["increment", "b", 3], ["remove", "a"]],
+        SharedText: [["place", None, "R", "ab"], ["place", ["good", 1, 0, 0], "L", "c"]],
+        SharedList: [["place", None, "L", ["d"]], ["write", ["good", 1, 0, 0], "e"]],
+        RWSet: [["add", 1], ["remove", 2], ["add", 2]],
+    }
+    for crdt, operations in issued.items():
+        for seed in range(60):
+            random = Random(seed)
+            chosen = random.choices([["reset"], ["forget"], *operations], k=8)
+            one, several = crdt(), crdt()
+            for each in (one, several):
+                each.effect(operations[0], tag_of("good", 1))
+                each.effect(operations[1], tag_of("unseen", 1))
+            for index, operation in enumerate(chosen):
+                at_once = tag_of("evil", 1, good=1), index
+                apart = tag_of("evil", index + 1, good=1), 0
+                for each, where in ((one, at_once), (several, apart)):
+                    if operation == ["forget"]:
+                        each.forget(*where)
+                    else:
+                        each.effect(operation, *where)
+            assert one == several, (crdt, seed)

@@ -204,3 +204,23 @@ def test_a_founder_alone_is_a_group() -> None:
     town.run()
     town.assert_one_group("a", "b")
     assert isinstance(town.engines["b"], GroupEngine)
+
+
+def test_a_joiner_is_heard_of_though_a_silent_member_keeps_its_join_from_being_stable() -> None:
+    town = Town("abc")
+    town.run()
+    town.cut("c", "ab")
+    d = town.join("d", "a")
+    assert town.engines["a"].unheard == (d.me,)
+    town.run()
+    for name in "abd":
+        assert town.engines[name].unheard == (), name
+    town.cut("d", "b")
+    e = town.join("e", "a")
+    town.cut("e", "bc")
+    assert e.me in town.engines["a"].unheard
+    e.send(b"handed on by a")
+    town.run()
+    for name in "abd":
+        assert town.engines[name].unheard == (), name
+    assert not town.engines["a"].established & {d.me, e.me}

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from crdtcast import cli, open_replica
 from crdtcast.datatypes import AWSet
-from crdtcast.eventfiles import SCHEMA_VERSION
+from crdtcast.eventfiles import COLUMNS, SCHEMA_VERSION
 from crdtcast.logcheck import Problem, check_logs
 from crdtcast.testing.eventlogs import Logs, Settings, line, make_up, write_logs
 from crdtcast.testing.logfaults import plant
@@ -168,6 +169,51 @@ def test_a_foreign_file_among_logs_is_noted_and_alone_is_unusable(tmp_path: Path
     assert result.exit_code == 0 and "metrics.jsonl tells of no events" in result.stderr
     result = run(foreign)
     assert result.exit_code == 2 and "is no event log" in result.stderr
+
+
+ODD = [None, True, -1, 2**70, 1.5, "", "{", "[1", '["a"]', "\ud800", [], [1], [[]], {}, {"a": "x"}]
+ODD += [[{"origin": 1, "counter": "x"}], [{"origin": "a", "counter": -1}], {"origin": "a"}]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_whatever_is_in_a_column_is_judged_or_no_line_of_a_log(tmp_path: Path, column: str) -> None:
+    write_logs(tmp_path, make_up(Settings(replicas=2, messages=6, seed=31)))
+    random = Random(column)
+    files = sorted(tmp_path.iterdir())
+    for odd in random.sample(ODD, 8):
+        file = random.choice(files)
+        lines = file.read_text().splitlines()
+        at = random.randrange(len(lines))
+        odd_lines = [
+            *lines[:at],
+            json.dumps({**json.loads(lines[at]), column: odd}),
+            *lines[at + 1 :],
+        ]
+        file.write_text("".join(f"{each}\n" for each in odd_lines))
+        result = run(tmp_path)
+        assert result.exit_code in (0, 1, 2) and isinstance(result.exception, SystemExit | None)
+        file.write_text("".join(f"{each}\n" for each in lines))
+
+
+@pytest.mark.parametrize("line", [b'{"deps":' + b"[" * 100_000, b'{"seq":' + b"9" * 5000 + b"}"])
+def test_what_python_cannot_read_is_no_line(tmp_path: Path, line: bytes) -> None:
+    write_logs(tmp_path, right_logs())
+    with open(min(tmp_path.iterdir()), "ab") as log:
+        log.write(line + b"\n")
+    assert run(tmp_path).exit_code in (0, 1)
+
+
+def test_a_damaged_gzip_file_ends_where_it_is_damaged(tmp_path: Path) -> None:
+    write_logs(tmp_path, right_logs())
+    file = min(tmp_path.iterdir())
+    packed = bytearray(gzip.compress(file.read_bytes()))
+    file.unlink()
+    for at in range(10, len(packed), 97):
+        damaged = bytearray(packed)
+        damaged[at] ^= 0x55
+        (tmp_path / (file.name + ".gz")).write_bytes(damaged)
+        result = run(tmp_path)
+        assert result.exit_code in (0, 1, 2) and isinstance(result.exception, SystemExit | None)
 
 
 def test_a_member_without_a_log_is_noted(tmp_path: Path) -> None:

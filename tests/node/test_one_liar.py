@@ -9,6 +9,7 @@ from crdtcast.engine.operations import Frozen, encode
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.status import as_json, status
 from crdtcast.tags import Dot
+from crdtcast.wire import FrameKind, framed
 from crdtcast.wire_groups import MAX_KNOWN, Here, Known
 from tests.node.group_support import World, world
 from tests.node.network import eventually, simulated
@@ -56,6 +57,19 @@ async def test_what_cannot_be_ends_the_link_of_its_sender_only(
         lines = [r.message for r in caplog.records if "tells of" in r.message]
         assert 1 <= len(lines) <= 3, lines
         assert status(a.channel).blamed[0].times > 2
+
+
+@simulated
+@pytest.mark.parametrize("body", [b"\xc1", b"\x91\x07", b"\x90", b"\xdd\xff\xff\xff\xff"])
+async def test_bytes_that_are_no_frame_name_their_sender_in_the_status_too(body: bytes) -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = group.hosts["a"], group.hosts["c"]
+        before = a.node.links().up["c"]
+        c.node.links().up["a"].offer(FrameKind.MESSAGE, framed(body))
+        await eventually(lambda: before.closed is not None)
+        await assert_only_its_link_ends(group)
+        assert not status(c.up.channel).blamed
 
 
 @simulated

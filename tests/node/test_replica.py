@@ -16,7 +16,7 @@ from crdtcast import (
     LocalProtocolError,
     open_replica,
 )
-from crdtcast.datatypes import AWSet, ResettableCounter
+from crdtcast.datatypes import AWSet, MVRegister, ResettableCounter
 
 from .replica_support import NAMES, replicas, settle
 
@@ -143,6 +143,18 @@ def test_what_cannot_be_read_is_skipped_counted_and_stable(payload: bytes) -> No
             await settle(group)
             assert us.unreadable == 1
             assert us.object("cart", AWSet).value == {"after it"}
+
+    trio.run(main)
+
+
+def test_what_no_replica_would_unpack_is_not_sent() -> None:
+    async def main() -> None:
+        async with replicas() as (eu, *_):
+            register = eu.object("many", MVRegister)
+            with pytest.raises(InvalidOperationError, match="send them as several messages"):
+                await register.assign([[]] * 2**18)
+            assert register.value == [] and eu.engine.vector[eu.engine.me] == 0
+            await register.assign([1] * 2**18)
 
     trio.run(main)
 

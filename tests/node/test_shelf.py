@@ -106,6 +106,28 @@ def test_a_payload_that_is_none_of_ours_is_skipped_and_counted(payload: bytes) -
     alone.shelf.tcstable(Tag(Dot("b.1", 1), (), {}))
 
 
+@pytest.mark.parametrize(
+    ("payload", "counted"),
+    [
+        (b"\x92\x00\xdd\x00\x04\x00\x00" + b"\x90" * 2**18, 1),
+        (b"\x92\x00\xdd\x00\x04\x00\x00" + b"\x01" * 2**18, 1),
+        (msgpack.packb([0, [["x", "register_lww", "assign", [[]] * 2**18, 0]]]), 1),
+        (msgpack.packb([0, [["x", "set_aw", "add", "kept"], 7]]), 1),
+        (msgpack.packb([0, [["x", "set_aw", "explode"]] * 5000]), 5000),
+    ],
+)
+def test_a_payload_of_millions_of_parts_is_one_line(
+    payload: bytes, counted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """16 MiB of one-byte nonsense were 17 million lines, 1.3 GB, and minutes in the loop."""
+    alone = Alone()
+    for counter in range(1, 4):
+        alone.shelf.tcdeliver(payload, Tag(Dot("b.1", counter), (), {"b.1": counter - 1}))
+    assert alone.shelf.unreadable == 3 * counted
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "x" not in {info.name for info in alone.shelf.objects.listing() if info.type != "set_aw"}
+
+
 def test_who_is_no_member_yet_sends_nothing() -> None:
     shelf = Shelf("a", lambda: 0)
     with pytest.raises(LocalProtocolError, match="is no member of its group yet"):

@@ -148,6 +148,14 @@ def test_the_socket_is_the_users_own_and_one_left_behind_is_replaced(tmp_path: P
     trio.run(twice)
 
 
+def test_what_is_no_socket_is_not_replaced(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of the group")
+    with pytest.raises(ConfigurationError, match="something else than a socket is there"):
+        trio.run(listen_at, str(secret))
+    assert secret.read_text() == "of the group"
+
+
 def test_a_node_is_found_by_name_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(UnusableInputError, match="no node of this user has its socket in"):
