@@ -20,6 +20,7 @@ from crdtcast.chaos import spaces
 from crdtcast.chaos.disks import Disk, SmallDisk
 from crdtcast.chaos.lateness import Lateness
 from crdtcast.chaos.load import Client, Found, Promised, compare
+from crdtcast.chaos.membership import Membership
 from crdtcast.chaos.nodes import NODE, REFUSED, Host, LateError, MisbehavedError
 from crdtcast.chaos.plan import Episode, Plan
 from crdtcast.chaos.proxy import Network
@@ -30,8 +31,8 @@ from crdtcast.logcheck.check import check_logs
 SETTLE_SECONDS = 180.0
 """How long the group has, once everything is healed, to become equal and quiet."""
 
-EVICTION_SECONDS = 120.0
-"""How long an eviction may take, with other faults beside it."""
+REST_SECONDS = 60.0
+"""How long the others have to acknowledge what was written at a node."""
 
 START_SECONDS = 20.0
 """How long a node has to find out that its disk is full, or fails."""
@@ -96,6 +97,7 @@ class Course:
         self.hosts: dict[str, Host] = {}
         self.clients: dict[str, Client] = {}
         self.outcome = Outcome()
+        self._membership = Membership(self.hosts, self._ask)
         self._network = Network()
         self._apart = apart
         self._small_disks = small_disks
@@ -204,7 +206,7 @@ class Course:
         for event in before:
             await event.wait()
         if episode.kind in plans.MEMBERSHIP:
-            await self._whole()
+            await self._membership.whole()
         self.outcome.episodes[episode.kind] += 1
         self._say(str(episode))
         await self._episode(episode, nursery)
@@ -270,7 +272,7 @@ class Course:
         await trio.sleep(episode.lasts)  # it may never be ready: the others may refuse it
         host.present = False
         await host.kill()
-        await self._evict(host)
+        await self._membership.whole()
 
     async def _at(self, host: Host, episode: Episode) -> None:
         match episode.kind:
@@ -321,7 +323,7 @@ class Course:
                 await host.wait_member()
             case plans.EVICT:
                 await self._write_alone(host, episode.lasts)
-                await self._evict(host)
+                await self._membership.evict(host)
                 self._restart(host)
             case plans.LEAVE:
                 await host.wait_member()
@@ -397,15 +399,18 @@ class Course:
         client = self.clients[host.name]
         await client.rest()
         name = f"count-rest-{host.name}"
-        await self._ask(
-            *(host, "perform"),
-            name=name,
-            type="counter_pn",
-            operation="increment",
-            args=[1],
-            wait="stable",
-            seconds=60,
-        )
+        try:
+            await self._ask(
+                *(host, "perform"),
+                name=name,
+                type="counter_pn",
+                operation="increment",
+                args=[1],
+                wait="stable",
+                seconds=REST_SECONDS,
+            )
+        except MisbehavedError as error:
+            raise LateError(str(error)) from error
         client.promised.setdefault(name, Promised()).acknowledged += 1
 
     async def _write_alone(self, host: Host, seconds: float) -> None:
@@ -421,37 +426,6 @@ class Course:
         for other in others:
             for weather in network.both(host.name, other):
                 weather.cut = False
-
-    async def _evict(self, victim: Host) -> None:
-        """By the first of the others that answers: some may be in trouble, too, but a majority will be up. The victim
-        may not have come back from its last eviction.
-        """
-        others = [host for host in self.hosts.values() if host is not victim and host.present]
-        with trio.move_on_after(EVICTION_SECONDS):
-            while True:
-                for host in others:
-                    with suppress(MisbehavedError):
-                        members = await self._ask(host, "members")
-                        if all(member["name"] != victim.name for member in members):
-                            return
-                        await self._ask(host, "evict", member=victim.name, seconds=10)
-                await trio.sleep(0.2)
-        raise LateError(f"{victim.name} is not evicted in {EVICTION_SECONDS:g} s")
-
-    async def _whole(self) -> None:
-        """Until all who are meant to be are members whom all know. Somebody who is about to come back counts for
-        nobody: if one of two others died meanwhile, nobody could put it out without force.
-        """
-        present = [host for host in self.hosts.values() if host.present]
-        with trio.move_on_after(EVICTION_SECONDS):
-            while True:
-                for host in present:
-                    with suppress(MisbehavedError):
-                        members = await self._ask(host, "members")
-                        known = {member["name"] for member in members if member["established"]}
-                        if known == {host.name for host in present} and len(known) == len(members):
-                            return
-                await trio.sleep(0.2)
 
     async def _ask(self, host: Host, do: str, **more: Any) -> Any:
         try:

@@ -9,22 +9,44 @@ from collections.abc import Collection
 
 from crdtcast.engine.core import Core
 from crdtcast.engine.engine import Engine
-from crdtcast.tags import Vector
+from crdtcast.engine.peer import Peer
+from crdtcast.tags import Dot, Vector
 
 
 def delivered(engine: Core, origin: str) -> list[int]:
     """For each member, this one included, how many messages of `origin` it has delivered for all that is known here;
     the largest number first.
     """
-    told = (peer.row if peer.aside is None else peer.aside for peer in engine._peers.values())
-    counters = [0 if vector is None else vector.get(origin, 0) for vector in told]
+    counters = [_counter(_newest(peer), origin) for peer in engine._peers.values()]
     return _with_own(engine, origin, counters)
 
 
 def settled(engine: Core, origin: str) -> list[int]:
     """The same with the digests only that count for stability."""
-    rows = (peer.row for peer in engine._peers.values())
-    return _with_own(engine, origin, [0 if row is None else row.get(origin, 0) for row in rows])
+    counters = [_counter(peer.row, origin) for peer in engine._peers.values()]
+    return _with_own(engine, origin, counters)
+
+
+def lacking(engine: Core, dot: Dot) -> list[str]:
+    """The other members that have not delivered that message, for all that is known here."""
+    origin, counter = dot
+    peers = engine._peers.values()
+    return sorted(p.incarnation for p in peers if _counter(_newest(p), origin) < counter)
+
+
+def unsettled(engine: Core, dot: Dot) -> list[str]:
+    """The other members from which something concurrent with that message can still come."""
+    origin, counter = dot
+    peers = engine._peers.values()
+    return sorted(p.incarnation for p in peers if _counter(p.row, origin) < counter)
+
+
+def _newest(peer: Peer) -> Vector | None:
+    return peer.row if peer.aside is None else peer.aside
+
+
+def _counter(vector: Vector | None, origin: str) -> int:
+    return 0 if vector is None else vector.get(origin, 0)
 
 
 def _with_own(engine: Core, origin: str, counters: list[int]) -> list[int]:

@@ -11,9 +11,11 @@ from typing import Any
 
 import trio
 
+from crdtcast.engine import acknowledged
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import name_of
 from crdtcast.link import STREAM_ERRORS
+from crdtcast.service import views
 from crdtcast.service.administered import Administered
 from crdtcast.service.lines import Lines, greet
 from crdtcast.service.policy import level_to_raise, why_not_evicted
@@ -149,18 +151,33 @@ class Admin:
         if wanted is not None and (type(wanted) is not int or wanted < 1):
             raise LocalProtocolError(f"level is {wanted!r}: give a number")
         level = level_to_raise(member.engine, wanted)
-        member.raise_level(level)
+        tag = member.raise_level(level)
         with trio.move_on_after(seconds_of(asked)):
             while member.engine.level < level:
                 with trio.move_on_after(_LOOK_SECONDS):
                     await member.changed()
         if member.engine.level >= level:
             return {"level": level}
-        waits = ", ".join(sorted(map(name_of, member.engine.held_back_by()))) or "this member"
+        waits = self._described(acknowledged.unsettled(member.engine, tag.dot)) or "this member"
         raise LocalProtocolError(
-            f"format level {level} is asked for, and not in force yet: {waits} has to acknowledge it. That comes by "
-            "itself when all are back and read it; `crdtcast status` says when"
+            f"format level {level} is asked for, and not in force yet: it lacks an acknowledgement of {waits}. That "
+            "comes by itself when all are back and read it; `crdtcast status` says when"
         )
+
+    def _described(self, incarnations: Sequence[str]) -> str:
+        """Names of members, and what keeps them from acknowledging anything."""
+        victims = self._process.member.engine.victims
+        silences = {each.name: each.silence for each in self._process.status().suspects}
+        words = []
+        for who in incarnations:
+            name = name_of(who)
+            if who in victims:
+                words.append(f"{name} (being evicted)")
+            elif name in silences:
+                words.append(f"{name} (silent for {views.seconds(silences[name])})")
+            else:
+                words.append(name)
+        return ", ".join(words)
 
     async def _surrender(self, asked: Asked) -> Any:
         self._process.member.surrender()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from crdtcast.engine import acknowledged
 from crdtcast.exceptions import InvalidOperationError, LocalProtocolError
 from crdtcast.objects import known_types
 from crdtcast.service.admin import Admin, Asked, seconds_of, text
@@ -93,9 +94,18 @@ class NodeAdmin(Admin):
             elif wait is not None:
                 await member.wait_stable(tag)
         if scope.cancelled_caught:
-            raise LocalProtocolError(
-                f"message {tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not where "
-                "it was to be waited for: look at `crdtcast members` for who is silent, and do not "
-                "repeat it"
-            )
+            raise LocalProtocolError(self._why_not_acknowledged(tag, wait, seconds))
         return {"tag": list(tag.dot)}
+
+    def _why_not_acknowledged(self, tag: Tag, wait: str | int | None, seconds: float) -> str:
+        """Whom a message waits for, and what an operator can do."""
+        counted = isinstance(wait, int)
+        place = f"at {wait} members" if counted else "stable"
+        rule = acknowledged.lacking if counted else acknowledged.unsettled
+        missing = rule(self._node.member.engine, tag.dot)
+        lacks = f"it lacks an acknowledgement of {self._described(missing)}. " if missing else ""
+        return (
+            f"message {tag.dot.counter} of {tag.dot.origin} has taken effect here, and is not {place} after "
+            f"{seconds:g} s: {lacks}That comes by itself when all are back, or those who are gone have been evicted; "
+            "do not repeat it"
+        )

@@ -36,7 +36,8 @@ def describe() -> dict[str, Any]:
         "version": program_version(),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
-        "platform": platform.platform(),
+        # `platform.platform()` starts a process to find out less.
+        "platform": "-".join((platform.system(), platform.release(), platform.machine())),
         "formats": formats(),
         "packages": dict(_installed()),
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crdtcast.engine import Durability
+from crdtcast.engine import Durability, acknowledged
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.messages import DigestKind
 
@@ -40,6 +40,19 @@ def test_stable_once_everybody_has_acknowledged_and_not_before():
     assert group["a"].stable == {incarnation("a"): 1}
 
 
+def test_who_lacks_a_later_message_only_does_not_hold_back_this_one():
+    group = Group("abc")
+    first = group["a"].send(b"1")
+    group.pump("a", "b")
+    take(group["b"])
+    group.tick("b")
+    group.pump("a", "b")
+    later = group["a"].send(b"2")
+    for missing in (acknowledged.lacking, acknowledged.unsettled):
+        assert missing(group["a"], first.dot) == [incarnation("c")]
+        assert missing(group["a"], later.dot) == [incarnation("b"), incarnation("c")]
+
+
 def test_a_digest_counts_only_when_what_its_sender_had_sent_before_is_delivered_here():
     """Late adoption. a sends 2 before it delivers b's message, its digest overtakes 2 on the way to c."""
     group = Group("abc")
@@ -55,6 +68,8 @@ def test_a_digest_counts_only_when_what_its_sender_had_sent_before_is_delivered_
     group.arrive("b", "c", is_digest)
     assert stable(group["c"]) == []
     assert group["c"].counters().held_digests >= 1
+    assert acknowledged.lacking(group["c"], dot("b", 1)) == []
+    assert acknowledged.unsettled(group["c"], dot("b", 1)) == [incarnation("a")]
     group.arrive("a", "c", is_message)
     (delivery,) = take(group["c"])
     assert delivery.tag.concurrent(group["c"].tag(dot("b", 1)))

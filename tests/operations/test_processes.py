@@ -15,10 +15,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from crdtcast.cli import main
+from crdtcast.exceptions import LocalProtocolError
 from crdtcast.ports import free_ports
 from tests.operations.processes import Running, killed_at_the_end
 
 pytestmark = pytest.mark.process
+
+TEA = {"name": "cart", "type": "set_aw", "operation": "add", "args": ["tea"]}
 
 
 def crdtcast(*words: str, at: Running | None = None, code: int = 0) -> Result:
@@ -152,6 +155,10 @@ def test_a_silent_member_is_suspect_is_evicted_and_comes_back(group: dict[str, R
         crdtcast("object", "do", "cart", "set_aw", "add", "tea", at=eu)
         silent = crdtcast("verify", "--seconds", "0.2", at=eu, code=1)
         assert "no answer of us" in silent.stdout
+        with pytest.raises(LocalProtocolError, match=r"not stable after 0 s: .*us \(silent for "):
+            eu.ask("perform", **TEA, wait="stable", seconds=0)
+        with pytest.raises(LocalProtocolError, match=r"not at 3 members after 0 s: .*us \(silent "):
+            eu.ask("perform", **TEA, wait=3, seconds=0)
         cut = answer("evict", "us", at=eu)
         assert cut["members"] == ["eu", "w"]
         assert cut["evicted"] == [us.ready["incarnation"]]
@@ -239,6 +246,10 @@ def test_one_of_two_cannot_cut_off_the_other_but_by_force(tmp_path: Path) -> Non
             refused = crdtcast("evict", "us", "--seconds", "0.1", at=eu, code=2).stderr
             assert "us is not cut off yet: the others (eu) have to say what" in refused
             assert answer("members", at=eu)[1]["evicting"]
+            with pytest.raises(
+                LocalProtocolError, match=r"acknowledgement of us \(being evicted\)\. "
+            ):
+                eu.ask("perform", **TEA, wait="stable", seconds=0)
             asia = Running(tmp_path, "asia", "--join", eu.listen, "--replaces", "us")
             with killed_at_the_end(asia):
                 asia.wait_ready()

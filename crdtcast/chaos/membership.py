@@ -1,0 +1,117 @@
+"""Who is in the group, as its members say. One of them alone proves nothing: it may have been away, and not know yet
+who has joined, or who has been cut off.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+import trio
+
+from crdtcast.chaos.nodes import LateError, MisbehavedError
+
+PATIENCE = 120.0
+"""Seconds that a change of members may take, with other faults beside it."""
+
+_PAUSE = 0.2
+
+View = Sequence[Mapping[str, Any]]
+"""What a node answers when it is asked for the members."""
+
+
+class Machine(Protocol):
+    """See `Host`."""
+
+    name: str
+    present: bool
+    lies: int
+
+
+M = TypeVar("M", bound=Machine)
+
+
+class Membership:
+    """Of the group that these hosts form. ask: what a node answers, or MisbehavedError; see `Course`."""
+
+    def __init__(self, hosts: Mapping[str, M], ask: Callable[..., Awaitable[Any]]) -> None:
+        self._hosts = hosts
+        self._ask = ask
+
+    async def whole(self) -> None:
+        """Until all members see the same members, those who are meant to be, each of them known everywhere. A liar
+        that has been killed is cut off first. LateError: it does not come to that.
+
+        Somebody who is about to come back counts for nobody: if one of two others died meanwhile, nobody could put it
+        out without force.
+        """
+        meant = {host.name: host for host in self._hosts.values() if host.present}
+        liars = {host.name for host in self._hosts.values() if host.lies} - meant.keys()
+        views: dict[str, View] = {}
+        with trio.move_on_after(PATIENCE):
+            while True:
+                for host in meant.values():
+                    with suppress(MisbehavedError):
+                        views[host.name] = view = await self._ask(host, "members")
+                        for name in sorted(liars & {member["name"] for member in view}):
+                            await self._ask(host, "evict", member=name, seconds=10)
+                if not amiss(meant, views):
+                    return
+                await trio.sleep(_PAUSE)
+        why = "; ".join(amiss(meant, views))
+        raise LateError(f"not all see the members who should be there, after {PATIENCE:g} s: {why}")
+
+    async def evict(self, victim: Machine) -> None:
+        """Until one of the others has cut it off that took it for a member. They are asked one after the other: some
+        may be in trouble, too, but a majority will be up. LateError: none has.
+        """
+        others = [host for host in self._hosts.values() if host is not victim and host.present]
+        knew = set[str]()
+        last = "nobody has answered"
+        with trio.move_on_after(PATIENCE):
+            while True:
+                for host in others:
+                    try:
+                        view: View = await self._ask(host, "members")
+                        if any(member["name"] == victim.name for member in view):
+                            knew.add(host.name)
+                            await self._ask(host, "evict", member=victim.name, seconds=10)
+                            return
+                        if host.name in knew:
+                            return
+                        last = f"{host.name} does not know it"
+                    except MisbehavedError as error:
+                        last = str(error)
+                await trio.sleep(_PAUSE)
+        raise LateError(f"{victim.name} is not evicted after {PATIENCE:g} s: {last}")
+
+
+def amiss(meant: Collection[str], views: Mapping[str, View]) -> list[str]:
+    """What is wrong, by what each of those who are meant to be members has answered last; nothing if all of them see
+    the same: each other, under the same incarnations, and that each is known everywhere.
+    """
+    found: dict[str, list[str]] = {}
+    lives: dict[str, set[str]] = {}
+    for viewer in sorted(meant):
+        for complaint in _complaints(meant, views.get(viewer)):
+            found.setdefault(complaint, []).append(viewer)
+        for member in views.get(viewer, ()):
+            lives.setdefault(member["name"], set()).add(member["incarnation"])
+    lines = [f"{complaint} {', '.join(viewers)}" for complaint, viewers in sorted(found.items())]
+    several = sorted(name for name, ids in lives.items() if len(ids) > 1)
+    return lines + [f"{name} is seen in {len(lives[name])} lives" for name in several]
+
+
+def _complaints(meant: Collection[str], view: View | None) -> list[str]:
+    """Of one member, without its name at the end."""
+    if view is None:
+        return ["no answer from"]
+    seen = {member["name"] for member in view}
+    return [
+        *(f"{name} is a member still, at" for name in seen.difference(meant)),
+        *(f"{name} is no member, at" for name in set(meant) - seen),
+        *(
+            f"{member['name']} may not be known everywhere yet, at"
+            for member in view
+            if not member["established"] and member["name"] in meant
+        ),
+    ]

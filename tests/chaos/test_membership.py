@@ -1,0 +1,162 @@
+"""What a run makes of views that differ. The members here are lists, and a script says when a view changes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from crdtcast.chaos.membership import Membership, amiss
+from crdtcast.chaos.nodes import LateError, MisbehavedError
+
+
+@dataclass
+class Machine:
+    name: str
+    present: bool = True
+    lies: int = 0
+
+
+class Group:
+    """views: by member that answers, the lives that it takes for members, and whether each is known everywhere.
+    evicts: whether an eviction is done at once; it is refused otherwise. late: what a member delivers when it has said
+    a second time who the members are.
+    """
+
+    def __init__(self, *names: str, gone: str = "", liar: str = "") -> None:
+        self.hosts = {
+            name: Machine(name, present=name not in (gone, liar), lies=int(name == liar))
+            for name in names
+        }
+        present = [name for name in names if self.hosts[name].present]
+        self.views = {name: {f"{each}.1": True for each in names} for name in present}
+        self.asked: list[tuple[str, str]] = []
+        self.late: dict[str, Callable[[], None]] = {}
+        self.evicts = True
+
+    def cut_off(self, name: str) -> None:
+        for view in self.views.values():
+            view.pop(f"{name}.1", None)
+
+    async def ask(self, host: Machine, do: str, **more: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        view = self.views.get(host.name)
+        if view is None:
+            raise MisbehavedError(f"{host.name} is gone")
+        if do == "members":
+            known = [
+                {"name": i.partition(".")[0], "incarnation": i, "established": view[i]}
+                for i in view
+            ]
+            if (host.name, do) in self.asked:
+                self.late.pop(host.name, lambda: None)()
+            self.asked.append((host.name, do))
+            return known
+        self.asked.append((host.name, f"{do} {more['member']}"))
+        if f"{more['member']}.1" not in view:
+            raise MisbehavedError("no member")
+        if not self.evicts:
+            raise MisbehavedError(f"{more['member']} is not cut off yet")
+        self.cut_off(more["member"])
+        return {}
+
+    def until_whole(self) -> None:
+        trio.run(Membership(self.hosts, self.ask).whole, clock=_clock())
+
+    def evict(self, name: str) -> None:
+        trio.run(Membership(self.hosts, self.ask).evict, self.hosts[name], clock=_clock())
+
+    @property
+    def evictions(self) -> list[tuple[str, str]]:
+        return [each for each in self.asked if each[1] != "members"]
+
+
+def _clock() -> trio.testing.MockClock:
+    return trio.testing.MockClock(autojump_threshold=0)
+
+
+def test_a_liar_is_put_out_though_the_first_one_asked_does_not_know_it_yet() -> None:
+    group = Group("a", "b", "c", "liar", liar="liar")
+    del group.views["a"]["liar.1"]
+    group.until_whole()
+    assert group.evictions == [("b", "evict liar")]
+
+
+def test_a_liar_that_was_refused_needs_no_eviction() -> None:
+    group = Group("a", "b", "liar", liar="liar")
+    group.cut_off("liar")
+    group.until_whole()
+    assert group.evictions == []
+
+
+def test_a_victim_is_put_out_by_one_that_knows_it() -> None:
+    group = Group("a", "b", "victim", gone="victim")
+    del group.views["a"]["victim.1"]
+    group.evict("victim")
+    assert group.evictions == [("b", "evict victim")]
+
+
+def test_an_eviction_that_is_done_after_the_answer_counts() -> None:
+    group = Group("a", "b", "victim", gone="victim")
+    group.evicts = False
+    group.late["b"] = lambda: group.cut_off("victim")
+    group.evict("victim")
+
+
+def test_an_eviction_that_is_never_done_says_what_was_answered_last() -> None:
+    group = Group("a", "b", "victim", gone="victim")
+    group.evicts = False
+    with pytest.raises(
+        LateError, match=r"victim is not evicted after 120 s: victim is not cut off"
+    ):
+        group.evict("victim")
+
+
+def test_one_that_knows_nothing_of_an_eviction_yet_does_not_make_a_group_whole() -> None:
+    group = Group("a", "b", "c")
+    for name in "bc":
+        group.views[name].pop("a.1")
+        group.views[name]["a.2"] = name != "b"
+
+    def delivered() -> None:
+        group.views["a"] = {"a.2": True, "b.1": True, "c.1": True}
+        group.views["b"]["a.2"] = True
+
+    group.late["a"] = delivered
+    group.until_whole()
+    assert group.asked.count(("a", "members")) > 2
+
+
+@pytest.mark.parametrize("wrong", ["more", "less", "new", "twice", "other", "gone"])
+@pytest.mark.parametrize("viewer", ["a", "b"])
+def test_one_that_sees_something_else_is_named(viewer: str, wrong: str) -> None:
+    group = Group("a", "b", "c")
+    view, expected = group.views[viewer], f"c is no member, at {viewer}"
+    match wrong:
+        case "more":
+            view["d.1"], expected = True, f"d is a member still, at {viewer}"
+        case "less":
+            del view["c.1"]
+        case "new":
+            view["c.1"], expected = False, f"c may not be known everywhere yet, at {viewer}"
+        case "twice":
+            view["c.2"], expected = True, "c is seen in 2 lives"
+        case "other":
+            del view["c.1"]
+            view["c.2"], expected = True, "c is seen in 2 lives"
+        case _:
+            del group.views[viewer]
+            expected = f"no answer from {viewer}"
+    with pytest.raises(LateError, match=f"after 120 s: {expected}"):
+        group.until_whole()
+
+
+def test_what_several_see_is_said_once() -> None:
+    view = [{"name": n, "incarnation": n, "established": True} for n in "abd"]
+    assert amiss("abc", {"a": view, "b": view}) == [
+        "c is no member, at a, b",
+        "d is a member still, at a, b",
+        "no answer from c",
+    ]
