@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from crdtcast.adapters.redis import keyspace
-from crdtcast.adapters.redis.keyspace import Holds, Keyspace, Known
+from crdtcast.adapters.redis.keyspace import Keyspace, Known
+from crdtcast.adapters.redis.types.native import NOTHING
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("crdtcast", "adapters", "datatypes", "integrations")
@@ -60,7 +61,7 @@ def test_trimming_at_every_commit_costs_few_steps_a_key(monkeypatch: pytest.Monk
     kept = Keyspace(1)
     kept.types = types = _Counted()
     for number in range(more):
-        types[b"%d" % number] = Holds.NOTHING
+        types[b"%d" % number] = NOTHING
         kept.trim()
         assert len(types) <= most * 5 // 4
     assert b"%d" % (more - 1) in types, "the newest went first"

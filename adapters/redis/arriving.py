@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.census import described
+from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
@@ -56,7 +57,7 @@ class Writer:
         self._db = metadata_db
         self._marker: tuple[bytes | str, ...] = (b"", *former)
         self._parked = parked
-        self._hiding: set[bytes] = set()
+        self._hiding: dict[bytes, set[RedisType]] = {}
 
     async def begin(self) -> None:
         """Leave nothing of what was here but the fence, what is parked, and the marker that this is under way."""

@@ -12,6 +12,7 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
+from crdtcast.adapters.redis.types.native import Home, NativeType
 from crdtcast.tags import Dot
 
 NOT_KEPT = b"?"
@@ -49,27 +50,24 @@ class Aside:
         else:
             plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
 
-    def members(
-        self, key: bytes, members: Collection[bytes], dot: Dot, place: int, plan: Plan
+    def slots(
+        self,
+        native: type[NativeType],
+        home: Home,
+        slots: Collection[bytes],
+        dot: Dot,
+        place: int,
+        plan: Plan,
     ) -> tuple[int, ...]:
-        """Take members out of a set of the clients. Positions of the commands whose replies count them."""
+        """Take slots out of a value. Positions of the commands whose replies count them."""
         name = self._name(dot, place)
-        if not self.has_room or len(members) > MOST_MEMBERS:
+        if not self.has_room or len(slots) > MOST_MEMBERS or native.move is None:
             plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
-            return (plan.native_packed(key, Expect.INTEGER, command_of(b"SREM", key, members)),)
-        places = [plan.native(key, Expect.INTEGER, b"SMOVE", key, name, m) for m in members]
-        plan.native(key, Expect.INTEGER, b"MOVE", name, self._db)
+            return (plan.at(home, command_of(native.remove, home.key, slots)),)
+        places = [plan.at(home, command_of(native.move, home.key, (name, slot))) for slot in slots]
+        if not home.db:
+            plan.native(home.owner, Expect.INTEGER, b"MOVE", name, self._db)
         return tuple(places)
-
-    def hidden_members(
-        self, hidden: bytes, members: Collection[bytes], dot: Dot, place: int, plan: Plan
-    ) -> tuple[int, ...]:
-        """The same for a set that another type hides, at that key of the metadata database."""
-        name = self._name(dot, place)
-        if len(members) > MOST_MEMBERS:
-            plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
-            return (plan.metadata_packed(command_of(b"SREM", hidden, members)),)
-        return tuple(plan.metadata_packed(command_of(b"SMOVE", hidden, (name, m))) for m in members)
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """These messages will never be sent again."""

@@ -14,12 +14,23 @@ from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Effect,
+    Event,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    pairs_of,
+)
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.many_slots import ManySlots
 from crdtcast.adapters.redis.open_increments import OpenIncrements
 from crdtcast.adapters.redis.plan import Plan
-from crdtcast.adapters.redis.unstable import Atoms
+from crdtcast.adapters.redis.unstable import SlotLog
 from crdtcast.tags import Dot, Tag, Vector, make_tuple
 
 if TYPE_CHECKING:
@@ -62,7 +73,7 @@ class LocalBatch:
         self.plan = plan
         self.keyspace = keyspace
         self.increments = OpenIncrements(plan, keyspace)
-        self.sent: list[tuple[Tag, bytes, list[Effect]]] = []
+        self.sent: list[tuple[Tag, bytes, Event]] = []
         self.bounded = True
         """Whether a message is closed when it is full; one that is sent again stays one."""
         self._engine = engine
@@ -76,35 +87,52 @@ class LocalBatch:
         dot: Dot = make_tuple(Dot, (me, vector.get(me, 0) + 1))
         self.tag = Tag(dot, (), vector)
         self._effects: list[Effect | None] = []
-        self._additions: dict[bytes, tuple[int, list[Sequence[bytes]]]] = {}
+        self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
+        self._time = 0
         self._operations = self._bytes = 0
 
-    def add_members(self, key: bytes, members: Sequence[bytes]) -> int:
-        """Add members; returns the position of the native command whose reply counts the new ones."""
+    def add(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> int:
+        """Have slots be present; returns the position of the native command whose reply counts the new ones."""
         if self.bounded:
-            self._count(len(members), _size(members) + len(key))
-        if type(members) is ManySlots:  # an effect of its own
+            self._count(len(slots), _size(slots) + len(key))
+        if type(slots) is ManySlots:  # an effect of its own
             self._seal(key)
             place = len(self._effects)
-            self._effects.append(One(key, RedisType.SET, members))
-            return self.keyspace.add_members(key, members, self.tag, place, self.plan)
+            self._effects.append(One(key, type_, slots))
+            return self.keyspace.add(key, type_, slots, self.tag, place, self.plan)
         open_ = self._additions.get(key)
         if open_ is None:
-            self._additions[key] = len(self._effects), [members]
+            self._additions[key] = len(self._effects), type_, [slots]
             self._effects.append(None)
         else:
-            open_[1].append(members)
-        return self.keyspace.show_members(key, members, self.plan)
+            open_[2].append(slots)
+        return self.keyspace.show(key, type_, slots, self.plan)
 
-    def remove_members(self, key: bytes, members: Sequence[bytes]) -> tuple[int, ...]:
-        """Remove members; returns the positions of the native commands whose replies count them."""
+    def write(self, key: bytes, type_: RedisType, words: Sequence[bytes]) -> int:
+        """Give slots values, slot and value in turn; returns the position of the native command."""
         if self.bounded:
-            self._count(len(members), _size(members) + len(key))
+            self._count(len(words) // 2, _size(words) + len(key))
         self._seal(key)
         place = len(self._effects)
-        slots = members if type(members) is ManySlots else tuple(members)
-        self._effects.append(KillSlots(key, RedisType.SET, slots))
-        return self.keyspace.kill_members(key, members, self.tag, self.plan, place)
+        kept = words if type(words) is ManySlots else tuple(words)
+        self._effects.append(Reg(key, type_, kept))
+        pairs = pairs_of(kept)
+        return self.keyspace.write(key, type_, pairs, self.tag, self._now(), place, self.plan)
+
+    def assign(self, key: bytes, value: bytes) -> None:
+        """The key becomes this string, whatever it was."""
+        self.kill_key(key)
+        self.write(key, RedisType.STRING, (WHOLE, value))
+
+    def remove(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> tuple[int, ...]:
+        """Remove slots; returns the positions of the native commands whose replies count them."""
+        if self.bounded:
+            self._count(len(slots), _size(slots) + len(key))
+        self._seal(key)
+        place = len(self._effects)
+        kept = slots if type(slots) is ManySlots else tuple(slots)
+        self._effects.append(KillSlots(key, type_, kept))
+        return self.keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
 
     def increment(self, key: bytes, delta: int) -> None:
         """Add to a number."""
@@ -124,14 +152,14 @@ class LocalBatch:
 
     def has_touched(self, key: bytes) -> bool:
         """Whether an operation on this key is in this batch."""
-        told = [effect for _, _, closed in self.sent for effect in closed]
+        told = [effect for _, _, event in self.sent for effect in event.effects]
         touched = {effect.key for effect in (*told, *self._effects) if effect is not None}
         return key in touched or key in self.increments or key in self._additions
 
-    def unstable_members(self, key: bytes) -> dict[bytes, Atoms]:
-        """Presences in the log, this batch's among them."""
+    def unstable(self, key: bytes, type_: RedisType) -> SlotLog:
+        """What of a type is unstable under a key, of this batch, too."""
         self._seal(key)
-        return self.keyspace.log.members(key)
+        return self.keyspace.log.of(key, type_)
 
     def read(self, request: Request) -> None:
         """A client's read, behind all that was prepared so far."""
@@ -170,14 +198,21 @@ class LocalBatch:
 
     def _seal_increment(self, key: bytes) -> None:
         index, total = self.increments.take(key)
-        self._effects[index] = Inc(key, RedisType.STRING, total)
-        self.keyspace.log.increment(key, total, self.tag, index)
+        self._effects[index] = Inc(key, RedisType.STRING, WHOLE, total)
+        self.keyspace.log.increment(key, RedisType.STRING, WHOLE, total, self.tag, index)
 
-    def _seal_addition(self, key: bytes, index: int, listed: list[Sequence[bytes]]) -> None:
+    def _seal_addition(
+        self, key: bytes, index: int, type_: RedisType, listed: list[Sequence[bytes]]
+    ) -> None:
         several = len(listed) > 1
-        members = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
-        self._effects[index] = One(key, RedisType.SET, members)
-        self.keyspace.log.one(key, members, self.tag, index)
+        slots = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
+        self._effects[index] = One(key, type_, slots)
+        self.keyspace.log.one(key, type_, slots, self.tag, index)
+
+    def _now(self) -> int:
+        """The time stamp of the message that is open."""
+        self._time = self._time or self._timestamp()
+        return self._time
 
     def close(self) -> None:
         """Tag and send what is open, if anything is; then the next message is."""
@@ -185,7 +220,7 @@ class LocalBatch:
             self._close()
             self._open()
 
-    def end(self) -> list[tuple[Tag, bytes, list[Effect]]]:
+    def end(self) -> list[tuple[Tag, bytes, Event]]:
         """Tag and send what is open, if anything is. Returns all that was sent; the batch is not to be used again."""
         if self._effects:
             self._close()
@@ -194,14 +229,15 @@ class LocalBatch:
     def _close(self) -> None:
         for key in list(self.increments.by_key):
             self._seal_increment(key)
-        for key, (index, listed) in self._additions.items():
-            self._seal_addition(key, index, listed)
+        for key, (index, type_, listed) in self._additions.items():
+            self._seal_addition(key, index, type_, listed)
         closed: list[Effect] = self._effects  # type: ignore[assignment]  # all are sealed
-        payload = effects.encode(self._timestamp(), closed)
+        event = Event(self._now(), closed)
+        payload = effects.encode(*event)
         tag = self._engine.send(payload)
         if tag.dot != self.tag.dot:
             raise AssertionError(f"prepared for {self.tag.dot}, tagged {tag.dot}")
-        self.sent.append((tag, payload, closed))
+        self.sent.append((tag, payload, event))
 
 
 def _size(members: Sequence[bytes]) -> int:

@@ -11,18 +11,24 @@ import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from crdtcast.adapters.redis.types import BY_NAME
+
 DEADLINES = "deadlines"
 STRINGS = "string"
 """Those that are not integers."""
 KINDS = ("list", "hash", "zset", "stream", DEADLINES)
 """What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
-REPLICATED = frozenset({b"string", b"set", b"none"})
 _AT_ONCE = 1000
 
 _OF_MODULE = re.compile("[A-Za-z0-9_-]{9}")
 
 Ask = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
 """Sends reads of database 0 and returns their replies, errors among them as values."""
+
+
+def is_replicated(kind: object) -> bool:
+    """Whether a key of which TYPE says this is copied and compared, or is not there."""
+    return kind == b"none" or kind in BY_NAME
 
 
 async def take_census(ask: Ask) -> dict[str, int]:
@@ -39,7 +45,7 @@ async def take_census(ask: Ask) -> dict[str, int]:
             reads += [[b"PTTL", name] for name in names]
         replies = await ask(reads) if reads else []
         for reply in replies:
-            if isinstance(reply, bytes) and reply not in REPLICATED:
+            if isinstance(reply, bytes) and not is_replicated(reply):
                 kind = reply.decode(errors="replace")
             elif isinstance(reply, int) and reply >= 0:
                 kind = DEADLINES

@@ -10,7 +10,7 @@ from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.effects import Effect
+    from crdtcast.adapters.redis.effects import Event
     from crdtcast.adapters.redis.front import Request
     from crdtcast.adapters.redis.transaction import Transaction
 
@@ -30,7 +30,7 @@ class Commit:
     stable: Sequence[Tag] = ()
     issued: Sequence[Tag] = ()
     """The engine's own operations on the membership."""
-    sent: Sequence[tuple[Tag, bytes, list[Effect]]] = ()
+    sent: Sequence[tuple[Tag, bytes, Event]] = ()
     repaired: frozenset[bytes] = frozenset()
     """Keys that are put right, which somebody had changed past the gateway."""
 
@@ -43,7 +43,7 @@ class Commit:
         self.requests: list[Request] = []
         self.transactions: list[Transaction] = []
         """Those of the requests that are an EXEC."""
-        self.deliveries: list[tuple[Delivery, list[Effect]]] = []
+        self.deliveries: list[tuple[Delivery, Event]] = []
         self.stored: list[Message] = []
         """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
         self.unknown: dict[bytes, None] = {}

@@ -26,6 +26,7 @@ from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
 from crdtcast.adapters.redis.divided import MOST_KEYS, divided
 from crdtcast.adapters.redis.effects import (
+    NO_EVENT,
     Effect,
     KillKey,
     One,
@@ -189,7 +190,7 @@ class Committer:
         self._flush_clients = flush_clients
         self._hold_peers = hold_peers
         self._fatal = fatal
-        self._later = later
+        self.later = later
         self._most_replied = most_replied
         self._incoming = Incoming(later, self.kick)
         self._log = logger
@@ -482,7 +483,7 @@ class Committer:
                 delivered > MAX_DELIVERED_BYTES or steps > MAX_DELIVERED_EFFECTS
             ):
                 break
-            decoded: list[Effect] = []
+            event = NO_EVENT
             if not message.kind:  # not an operation on the membership
                 try:
                     decoding = self._incoming.read(message)
@@ -491,13 +492,13 @@ class Committer:
                     continue
                 if decoding is None:
                     break
-                decoded = decoding.effects
-                steps += len(decoded)
-                self._clock.observe(decoding.timestamp, message.dot.origin)
+                event = decoding.event
+                steps += len(event.effects)
+                self._clock.observe(event.timestamp, message.dot.origin)
                 self._incoming.delivered(message)
             delivery = engine.poll()
             assert delivery is not None
-            commit.deliveries.append((delivery, decoded))
+            commit.deliveries.append((delivery, event))
         return delivered
 
     def _gather_together(self, commit: Commit) -> bool:
@@ -603,8 +604,8 @@ class Committer:
         for key, _ in self._inside:
             if key not in known:
                 unknown[key] = None
-        for _, decoded in commit.deliveries:
-            for effect in decoded:
+        for _, event in commit.deliveries:
+            for effect in event.effects:
                 if effect.key not in known and not isinstance(effect, KillKey):
                     unknown[effect.key] = None
 
@@ -656,7 +657,7 @@ class Committer:
             if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
         ]
         if work:
-            self._later(partial(self._fold_on, commit, work))
+            self.later(partial(self._fold_on, commit, work))
         else:
             self._prepare(commit)
 
@@ -668,7 +669,7 @@ class Committer:
             if work:
                 if work[-1].fold():
                     work.pop()
-                self._later(partial(self._fold_on, commit, work))
+                self.later(partial(self._fold_on, commit, work))
             else:
                 self._prepare(commit)
         except Exception as error:  # as in a callback of the connection
@@ -691,10 +692,9 @@ class Committer:
         if keyspace.rewritten:
             commit.repaired |= keyspace.rewritten
             keyspace.rewritten.clear()
-        for delivery, decoded in commit.deliveries:
-            for index, effect in enumerate(decoded):
-                keyspace.apply(effect, delivery.tag, index, plan)
-            self._note_large_sets(decoded)
+        for delivery, (timestamp, applied) in commit.deliveries:
+            keyspace.apply(applied, delivery.tag, timestamp, plan)
+            self._note_large_sets(applied)
         batch.bounded = not self._fits_one_message(commit)
         hindered = self._hinders_writes(commit)
         plain = commit.together and not (hindered or keyspace.refused)
@@ -712,12 +712,14 @@ class Committer:
                 break
         commit.sent = batch.end()
         if commit.size > _LARGE_MEMBERS:  # a member has a byte at least, but for the empty one
-            for _, _, decoded in commit.sent:
-                self._note_large_sets(decoded)
+            for _, _, event in commit.sent:
+                self._note_large_sets(event.effects)
         if self._last:
             last, self._last = self._last, []
             for end in last:
                 end(commit)
+        if keyspace.unsettled:
+            keyspace.settle(plan)
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
@@ -754,11 +756,11 @@ class Committer:
                 add(batch)
                 batch.increments.show(())  # the next one may put the key right
         batch.close()
-        for _, _, decoded in batch.sent:
-            self._note_large_sets(decoded)
+        for _, _, event in batch.sent:
+            self._note_large_sets(event.effects)
 
-    def _note_large_sets(self, decoded: list[Effect]) -> None:
-        for effect in decoded:
+    def _note_large_sets(self, applied: list[Effect]) -> None:
+        for effect in applied:
             if type(effect) is One and len(effect.slots) > _LARGE_MEMBERS:
                 self._note_large(effect.key)
 
@@ -1007,6 +1009,8 @@ class Committer:
             )
         for request, value in plan.answers:
             request.answer(value)
+        for key, place in plan.settling:
+            self.keyspace.settled(key, replies[place])
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
         self._observer.committed(commit)

@@ -4,22 +4,21 @@ Over values only, never over tags, logs or stability: the sum modulo 2^128 of a 
 type, hidden ones, too. Sums do not depend on the order of the slots.
 """
 
-from collections.abc import Iterable
 from hashlib import blake2b
 
+from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import RedisType
 
 _MODULUS = 1 << 128
 
 
-def key_digest(key: bytes, number: bytes | None, members: Iterable[bytes]) -> str:
-    """Digest of a key that holds a string (or None) and set members (visible or hidden), as 32 hex digits."""
+def key_digest(key: bytes, contents: Contents) -> str:
+    """Digest of a key by what it holds of each type, visible or hidden, as 32 hex digits."""
     total = 0
-    if number is not None:
-        total = _slot_hash(_begun(key, RedisType.STRING), b"", number)
-    begun = _begun(key, RedisType.SET)
-    for member in members:
-        total += _slot_hash(begun, member, b"")
+    for type_, content in contents.items():
+        begun = _begun(key, type_)
+        for slot, value in content.items():
+            total += _slot_hash(begun, slot, value)
     return f"{total % _MODULUS:032x}"
 
 

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
@@ -24,21 +24,23 @@ class RedisType(enum.IntEnum):
     """The types a key can hold, in the fixed order in which one hides another (rule H7): the lowest is visible."""
 
     STRING = 0
-    HLL = 1
-    HASH = 2
-    ZSET = 3
-    SET = 4
-    LIST = 5
-    STREAM = 6
+    BITS = 1
+    HLL = 2
+    HASH = 3
+    ZSET = 4
+    SET = 5
+    LIST = 6
+    STREAM = 7
 
 
 class Opcode(enum.IntEnum):
     """First element of an encoded effect."""
 
     ONE = 1
-    INC = 2
-    KILL_KEY = 3
-    KILL_SLOTS = 4
+    REG = 2
+    INC = 3
+    KILL_KEY = 4
+    KILL_SLOTS = 5
 
 
 Slots: TypeAlias = tuple[bytes, ...] | ManySlots
@@ -57,11 +59,21 @@ class One:
 
 
 @dataclass(slots=True, unsafe_hash=True)
-class Inc:
-    """A number grows by `delta`: exact, of any size."""
+class Reg:
+    """Each slot gets a value, behind a kill of that slot. words: slot and value in turn."""
 
     key: bytes
     type: RedisType
+    words: Slots
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Inc:
+    """The number in a slot grows by `delta`: exact, of any size."""
+
+    key: bytes
+    type: RedisType
+    slot: bytes
     delta: int
 
 
@@ -81,11 +93,31 @@ class KillSlots:
     slots: Slots
 
 
-Effect: TypeAlias = One | Inc | KillKey | KillSlots
+Effect: TypeAlias = One | Reg | Inc | KillKey | KillSlots
+
+WHOLE = b""
+"""The slot of a type that has one value only: the string itself."""
+
+
+def pairs_of(words: Slots) -> dict[bytes, bytes]:
+    """Values by slot; of a slot that comes twice the last one."""
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+class Event(NamedTuple):
+    """What a payload says. timestamp: its hybrid logical time."""
+
+    timestamp: int
+    effects: list[Effect]
+
+
+NO_EVENT = Event(0, [])
+"""Of a message that is none of the application's."""
 
 
 LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.ONE, RedisType.SET): 1,
+    (Opcode.REG, RedisType.STRING): 1,
     (Opcode.INC, RedisType.STRING): 1,
     (Opcode.KILL_KEY, None): 1,
     (Opcode.KILL_SLOTS, RedisType.SET): 1,
@@ -115,9 +147,11 @@ def _encode(effect: Effect) -> list[Any]:
     match effect:
         case One(key, type_, slots):
             return [Opcode.ONE, key, type_, _encoded(slots)]
-        case Inc(key, type_, delta):
+        case Reg(key, type_, words):
+            return [Opcode.REG, key, type_, _encoded(words)]
+        case Inc(key, type_, slot, delta):
             # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
-            return [Opcode.INC, key, type_, str(delta)]
+            return [Opcode.INC, key, type_, slot, str(delta)]
         case KillKey(key):
             return [Opcode.KILL_KEY, key, None]
         case KillSlots(key, type_, slots):
@@ -132,25 +166,25 @@ def _encoded(slots: Slots) -> Slots | bytes:
     return slots.encoded
 
 
-def decode(payload: bytes) -> tuple[int, list[Effect]]:
-    """Time stamp and effects of a payload. Raises UnreadableError for one that this program cannot read."""
+def decode(payload: bytes) -> Event:
+    """What a payload says. Raises UnreadableError for one that this program cannot read."""
     decoding = Decoding(payload)
     while not decoding.step():
         pass
-    return decoding.timestamp, decoding.effects
+    return decoding.event
 
 
 class Decoding:
-    """A payload that is decoded a piece at a time: `effects` are complete when `step` has returned True. Raises
+    """A payload that is decoded a piece at a time: `event` is complete when `step` has returned True. Raises
     UnreadableError for one that this program cannot read, here and at each step.
     """
 
     def __init__(self, payload: bytes) -> None:
-        self.timestamp, self.effects = _decode_payload(payload)
+        self.event = _decode_payload(payload)
         self._unfolding = [
-            Unfolding(effect.slots)
-            for effect in self.effects
-            if isinstance(effect, One | KillSlots) and type(effect.slots) is ManySlots
+            Unfolding(slots, 2 if type(effect) is Reg else 1)
+            for effect in self.event.effects
+            if (slots := _slots_of(effect)) is not None and type(slots) is ManySlots
         ]
 
     @property
@@ -169,14 +203,14 @@ class Decoding:
         return not self._unfolding
 
 
-def _decode_payload(payload: bytes) -> tuple[int, list[Effect]]:
+def _decode_payload(payload: bytes) -> Event:
     try:
         level, timestamp, rows = msgpack.unpackb(payload)
         if type(level) is not int or level not in READS:
             raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
         if type(timestamp) is not int:
             raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
-        return timestamp, [_decode(row) for row in rows]
+        return Event(timestamp, [_decode(row) for row in rows])
     except UnreadableError:
         raise
     except (
@@ -190,10 +224,10 @@ def _decode_payload(payload: bytes) -> tuple[int, list[Effect]]:
         raise UnreadableError(f"invalid payload: {error}") from error
 
 
-def decode_own(message: Message | ParkedOperation) -> list[Effect]:
-    """The effects of a message that is stored here. Raises ConfigurationError if this program cannot read them."""
+def decode_own(message: Message | ParkedOperation) -> Event:
+    """What a message says that is stored here. Raises ConfigurationError if this program cannot read them."""
     try:
-        return decode(message.payload)[1]
+        return decode(message.payload)
     except UnreadableError as error:
         raise ConfigurationError(
             f"the server holds a message that this gateway cannot read ({message.dot.origin}, number "
@@ -203,18 +237,37 @@ def decode_own(message: Message | ParkedOperation) -> list[Effect]:
 
 def _decode(row: list[object]) -> Effect:
     match row:
-        # Only the types that this program can apply: anything else is refused, not misread.
-        case [Opcode.ONE, bytes(key), RedisType.SET, list(slots)] if len(slots) <= PIECE:
-            return One(key, RedisType.SET, tuple(slots))
-        case [Opcode.ONE, bytes(key), RedisType.SET, bytes(encoded)]:
-            return One(key, RedisType.SET, ManySlots(encoded=encoded))
-        case [Opcode.INC, bytes(key), RedisType.STRING, str(delta)]:
-            return Inc(key, RedisType.STRING, int(delta))
-        case [Opcode.KILL_KEY, bytes(key), None]:
+        # Only what this program can apply: anything else is refused, not misread.
+        case [int(code), bytes(key), None] if (code, None) in LEVELS:
             return KillKey(key)
-        case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, list(slots)] if len(slots) <= PIECE:
-            return KillSlots(key, RedisType.SET, tuple(slots))
-        case [Opcode.KILL_SLOTS, bytes(key), RedisType.SET, bytes(encoded)]:
-            return KillSlots(key, RedisType.SET, ManySlots(encoded=encoded))
+        case [int(code), bytes(key), int(kind), slots] if (code, kind) in LEVELS:
+            opcode = Opcode(code)
+            return _WITH_SLOTS[opcode](key, RedisType(kind), _decoded(slots, opcode))
+        case [int(code), bytes(key), int(kind), bytes(slot), str(delta)] if (code, kind) in LEVELS:
+            return Inc(key, RedisType(kind), slot, int(delta))
         case _:
             raise ValueError(f"unknown effect {row!r:.80}")
+
+
+_WITH_SLOTS: Mapping[Opcode, Callable[[bytes, RedisType, Slots], Effect]] = {
+    Opcode.ONE: One,
+    Opcode.REG: Reg,
+    Opcode.KILL_SLOTS: KillSlots,
+}
+
+
+def _decoded(slots: object, opcode: Opcode) -> Slots:
+    if type(slots) is bytes:
+        return ManySlots(encoded=slots)
+    if type(slots) is not list or len(slots) > PIECE or (opcode is Opcode.REG and len(slots) % 2):
+        raise ValueError(f"invalid slots {slots!r:.80}")
+    if not all(type(slot) is bytes for slot in slots):
+        raise ValueError("slots that are not strings")
+    return tuple(slots)
+
+
+def _slots_of(effect: Effect) -> Slots | None:
+    match effect:
+        case One(_, _, slots) | KillSlots(_, _, slots) | Reg(_, _, slots):
+            return slots
+    return None

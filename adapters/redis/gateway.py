@@ -550,12 +550,12 @@ class Gateway:
         for message in unstable:
             if message.kind:
                 continue  # of the membership
-            decoded = effects.decode_own(message)
+            timestamp, applied = effects.decode_own(message)
             tag = engine.tag(message.dot)
-            for index, effect in enumerate(decoded):
-                keyspace.log.apply(effect, tag, index)
+            for index, effect in enumerate(applied):
+                keyspace.log.apply(effect, tag, timestamp, index)
             if keyspace.aside is not None and message.dot.origin == engine.me:
-                keyspace.aside.found(message.dot, decoded)
+                keyspace.aside.found(message.dot, applied)
 
     def _begin_events(
         self,

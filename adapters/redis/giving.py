@@ -218,6 +218,6 @@ class Giver(Hosting[_Guest]):
 
 
 def _touched(commit: Commit) -> set[bytes]:
-    touched = {effect.key for _, decoded in commit.deliveries for effect in decoded}
-    touched |= {effect.key for _, _, decoded in commit.sent for effect in decoded}
+    touched = {effect.key for _, event in commit.deliveries for effect in event.effects}
+    touched |= {effect.key for _, _, event in commit.sent for effect in event.effects}
     return touched | commit.repaired

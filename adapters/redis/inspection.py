@@ -9,6 +9,8 @@ from typing import Any
 import msgpack
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.hiding import hidden_of
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.recovery import Durability, Found
 from crdtcast.adapters.redis.server import ServerConnection, Words
@@ -28,8 +30,8 @@ class Inspection:
 
     found: Found
     unstable: list[Message]
-    hidden: set[bytes]
-    """Keys whose set is hidden behind a string."""
+    hidden: dict[bytes, set[RedisType]]
+    """Which types are hidden under which keys."""
     damaged: set[bytes]
     disputed: set[bytes]
     """Keys that wait for another region's copy."""
@@ -128,18 +130,16 @@ def _damaged(key: bytes, error: Exception) -> ConfigurationError:
     )
 
 
-async def _hidden_keys(server: ServerConnection) -> set[bytes]:
-    """Which keys have a hidden set: from the names that the metadata database keeps them under."""
-    prefix = metadata.HIDDEN_PREFIX + b"set:"
-    hidden: set[bytes] = set()
+async def _hidden_keys(server: ServerConnection) -> dict[bytes, set[RedisType]]:
+    found: set[bytes] = set()
     cursor: bytes = b"0"
     while True:
         ((cursor, names),) = await server.call(
             [("SCAN", cursor, "MATCH", metadata.HIDDEN_PREFIX + b"*", "COUNT", 1000)]
         )
-        hidden.update(name[len(prefix) :] for name in names if name.startswith(prefix))
+        found.update(names)
         if cursor == b"0":
-            return hidden
+            return hidden_of(found)
 
 
 def refuse_unusable(info: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ decided (`key_states.decide`) and written at the head of the very next commit, s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -19,6 +19,7 @@ import msgpack
 import trio
 
 from crdtcast.adapters.redis.census import has_deadlines
+from crdtcast.adapters.redis.contents import reads_of
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.key_digests import (
     DIGEST_BYTES,
@@ -36,7 +37,6 @@ from crdtcast.adapters.redis.key_states import (
     encode_states,
     read_state,
 )
-from crdtcast.adapters.redis.keyspace import hidden_key
 from crdtcast.adapters.redis.own_reads import read_together
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
@@ -155,52 +155,48 @@ class KeyComparison:
         self, keys: Sequence[bytes], take: Callable[[Vector, list[KeyState]], None]
     ) -> bool:
         """Whether it is known for all keys what they hide; a commit in between may have changed that."""
-        hidden = self._committer.keyspace.hidden & set(keys)
+        hidden = self._hidden(keys)
         replies: list[object] = []
         taken = False
 
         def finish(reply: object) -> None:
             nonlocal taken
             replies.append(reply)
-            keyspace, state = self._committer.keyspace, self._committer.state
-            if state is not None and hidden == keyspace.hidden & set(keys):
+            state = self._committer.state
+            if state is not None and hidden == self._hidden(keys):
                 take(dict(state.vector), self._taken(keys, hidden, replies))
                 taken = True
 
-        reads = self._reads_of(keys, hidden, replies)
+        commands = [command for key in keys for command in self._reads_of(key, hidden[key])]
+        reads = [(list(command), replies.append) for command in commands]
         last, _ = reads[-1]
         await self._read_together([*reads[:-1], (last, finish)])
         return taken
 
-    def _reads_of(
-        self, keys: Sequence[bytes], hidden: set[bytes], replies: list[object]
-    ) -> list[Read]:
-        commands: list[list[bytes]] = []
-        for key in keys:
-            commands += [[b"TYPE", key], [b"GET", key], [b"SMEMBERS", key], [b"PTTL", key]]
-        commands.append([b"SELECT", b"%d" % self._db])
-        commands += [[b"SMEMBERS", hidden_key(RedisType.SET, key)] for key in keys if key in hidden]
-        commands.append([b"SELECT", b"0"])
-        return [(command, replies.append) for command in commands]
+    def _hidden(self, keys: Sequence[bytes]) -> dict[bytes, frozenset[RedisType]]:
+        hidden = self._committer.keyspace.hidden
+        return {key: frozenset(hidden.get(key, ())) for key in keys}
+
+    def _reads_of(self, key: bytes, hidden: Collection[RedisType]) -> list[Sequence[bytes]]:
+        return [(b"TYPE", key), (b"PTTL", key), *reads_of(key, hidden, self._db)]
 
     def _taken(
-        self, keys: Sequence[bytes], hidden: set[bytes], replies: list[object]
+        self,
+        keys: Sequence[bytes],
+        hidden: Mapping[bytes, Collection[RedisType]],
+        replies: list[object],
     ) -> list[KeyState]:
         keyspace = self._committer.keyspace
-        aside = dict(
-            zip(
-                (key for key in keys if key in hidden),
-                replies[4 * len(keys) + 1 : -1],
-                strict=True,
-            )
-        )
-        states = []
-        for place, key in enumerate(keys):
-            kind, text, members, ttl = replies[4 * place : 4 * place + 4]
-            log = keyspace.log.key(key)
-            state = read_state(key, kind, text, members, aside.get(key), ttl, log)
+        states: list[KeyState] = []
+        start = 0
+        for key in keys:
+            end = start + len(self._reads_of(key, hidden[key]))
+            kind, ttl, *rest = replies[start:end]
+            start = end
             if key in keyspace.damaged:
                 state = KeyState(key, None, "a key that was overwritten past the gateway")
+            else:
+                state = read_state(key, kind, ttl, rest, hidden[key], keyspace.log.key(key))
             states.append(state)
         return states
 
@@ -484,7 +480,7 @@ def _settle(key: bytes, batch: LocalBatch) -> None:
 def _put(key: bytes, value: Value, batch: LocalBatch) -> None:
     if batch.has_touched(key):
         return  # an operation of the gateway's own stands before it: the next comparison finds the key again
-    batch.keyspace.put(key, value.number, value.members, batch.plan)
+    batch.keyspace.put(key, value.contents, batch.plan)
 
 
 def _shown(value: Value | None) -> str:

@@ -1,25 +1,29 @@
 """Short digests of many keys at a low cost, to find out which of them may differ between members.
 
-They need not be of one instant: what differs is examined exactly (`key_comparison`). Strings come with one MGET, sets
-with a command each, as many as have few members in all, a large one by SSCAN; only what is neither is asked for its
-type.
+They need not be of one instant: what differs is examined exactly (`key_comparison`). Strings come with one MGET, other
+values with a command each, as many as have few slots in all, a large one a part at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from crdtcast.adapters.redis.census import DEADLINES, REPLICATED, STRINGS
+from crdtcast.adapters.redis.census import DEADLINES, STRINGS, is_replicated
+from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.effects import WHOLE
 from crdtcast.adapters.redis.key_states import NO_INTEGER, KeyState
-from crdtcast.adapters.redis.keyspace import integer_of
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import Content, NativeType
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.worth import integer_of
 
 DIGEST_BYTES = 8
-LARGE_SET = 10_000
-"""Members from which on a set is read a part at a time. Also how many are read at once of several small sets."""
+LARGE = 10_000
+"""Slots from which on a value is read a part at a time. Also how many are read at once of several small values."""
 _SCANNED = 1000
-"""Members that are asked for at once."""
+"""Slots that are asked for at once."""
 NOTHING = bytes(DIGEST_BYTES)
 """Of a key that is not there."""
 
@@ -45,30 +49,38 @@ class Look(NamedTuple):
         return [kind for kind in (self.type_, DEADLINES if self.deadline else "") if kind]
 
 
-def value_digest(key: bytes, number: bytes | None, members: Collection[bytes]) -> bytes:
-    """Equal for equal values, in whatever order the members come."""
-    if number is None and not members:
+def value_digest(key: bytes, contents: Contents) -> bytes:
+    """Equal for equal values, in whatever order the slots come."""
+    if not contents:
         return NOTHING
     parts = [b"%d:" % len(key), key]
-    if number is not None:
-        parts += [b"n%d:" % len(number), number]
-    if len(members) >= LARGE_SET:
-        return _large_digest(parts, _sum_of(members))
-    slots = sorted(members)
-    for slot in slots:
-        parts += [b"%d:" % len(slot), slot]
-    return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
+    for type_ in sorted(contents):
+        parts.append(b"type %d" % type_)
+        parts += _content_parts(contents[type_])
+    return _digest(parts)
 
 
-def _sum_of(members: Iterable[bytes]) -> int:
-    """Of a number for each member: a sum can be added up a part at a time, in whatever order the parts come."""
-    numbers = (blake2b(member, digest_size=DIGEST_BYTES).digest() for member in members)
+def _content_parts(content: Content) -> list[bytes]:
+    if len(content) >= LARGE:
+        return [_sum_part(_sum_of(content.items()))]
+    parts: list[bytes] = []
+    for slot, worth in sorted(content.items()):
+        parts += [b"%d:" % len(slot), slot, b"%d:" % len(worth), worth]
+    return parts
+
+
+def _sum_of(slots: Iterable[tuple[bytes, bytes]]) -> int:
+    """Of a number for each slot: a sum can be added up a part at a time, in whatever order the parts come."""
+    words = (b"%d:%b%b" % (len(slot), slot, worth) for slot, worth in slots)
+    numbers = (blake2b(word, digest_size=DIGEST_BYTES).digest() for word in words)
     return sum(int.from_bytes(number) for number in numbers)
 
 
-def _large_digest(parts: list[bytes], total: int) -> bytes:
-    total %= 1 << 8 * DIGEST_BYTES
-    parts.append(b"sum of members %d" % total)
+def _sum_part(total: int) -> bytes:
+    return b"sum of slots %d" % (total % (1 << 8 * DIGEST_BYTES))
+
+
+def _digest(parts: list[bytes]) -> bytes:
     return blake2b(b"".join(parts), digest_size=DIGEST_BYTES).digest()
 
 
@@ -80,11 +92,8 @@ def foreign_digest(key: bytes, kind: str) -> bytes:
 def look_at(state: KeyState) -> Look:
     """The same of a state that was read exactly."""
     value = state.value
-    if value is None:
-        digest = foreign_digest(state.key, state.foreign)
-    else:
-        number = None if value.number is None else b"%d" % value.number
-        digest = value_digest(state.key, number, value.members)
+    foreign = foreign_digest(state.key, state.foreign)
+    digest = foreign if value is None else value_digest(state.key, value.contents)
     return Look(state.key, digest, state.foreign, state.deadline)
 
 
@@ -93,76 +102,83 @@ async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) ->
     (texts,) = await read([[b"MGET", *keys]])
     assert isinstance(texts, list)
     others = [key for key, text in zip(keys, texts, strict=True) if text is None]
-    sizes = dict(zip(others, await _read_all(read, b"SCARD", others), strict=True))
-    digests = await _digests_of_sets(
-        {key: size for key, size in sizes.items() if isinstance(size, int)}, read
-    )
-    strange = [key for key in others if key not in digests]
-    kinds = dict(zip(strange, await _read_all(read, b"TYPE", strange), strict=True))
+    kinds = dict(zip(others, await _read_all(read, b"TYPE", others), strict=True))
+    digests = {key: NOTHING for key, kind in kinds.items() if kind == b"none"}
+    for native in TYPES.values():
+        if native is not String:
+            digests |= await _digests_of(
+                [k for k in others if kinds[k] == native.name], native, read
+            )
     ttls = await _read_all(read, b"PTTL", keys) if deadlines else [-1] * len(keys)
     looks: list[Look] = []
     for key, text, ttl in zip(keys, texts, ttls, strict=True):
         foreign = type_ = ""
         if text is not None and integer_of(text) is not None:
-            digest = value_digest(key, text, ())
+            digest = value_digest(key, {String.type: {WHOLE: text}})
         elif text is not None:
             foreign, type_ = NO_INTEGER, STRINGS
-        elif key in kinds:
+        elif key in digests:
+            digest = digests[key]
+        else:
             kind = kinds[key]
             name = kind.decode(errors="replace") if isinstance(kind, bytes) else "unknown"
             foreign = f"a key of type {name}"
-            if kind not in REPLICATED:  # otherwise it became something else meanwhile
+            if not is_replicated(kind):  # otherwise it became something else meanwhile
                 type_ = name
-        else:
-            digest = digests[key]
         if foreign:
             digest = foreign_digest(key, foreign)
         looks.append(Look(key, digest, foreign, isinstance(ttl, int) and ttl >= 0, type_))
     return looks
 
 
-async def _digests_of_sets(sizes: Mapping[bytes, int], read: Read) -> dict[bytes, bytes]:
-    """Of keys that held sets of these sizes; of the small ones together, of each large one by itself. What has become
-    something else meanwhile has none.
+async def _digests_of(
+    keys: Sequence[bytes], native: type[NativeType], read: Read
+) -> dict[bytes, bytes]:
+    """Of keys that hold this type; of the small ones together, of each large one by itself. What has become something
+    else meanwhile has none.
     """
     digests: dict[bytes, bytes] = {}
     together: list[bytes] = []
-    room = LARGE_SET
+    room = LARGE
 
     async def read_together() -> None:
-        for key, members in zip(
-            together, await _read_all(read, b"SMEMBERS", together), strict=True
-        ):
-            if isinstance(members, list | set):
-                digests[key] = value_digest(key, None, members)
+        replies = await _read_all(read, native.read, together)
+        for key, reply in zip(together, replies, strict=True):
+            content = native.content(reply)
+            if content is not None:
+                digests[key] = value_digest(key, {native.type: content} if content else {})
         together.clear()
 
-    for key, size in sizes.items():
-        if size >= LARGE_SET:
-            digest = await _digest_of_large_set(key, read)
+    sizes = await _read_all(read, native.size, keys)
+    for key, size in zip(keys, sizes, strict=True):
+        if not isinstance(size, int):
+            continue
+        if size >= LARGE:
+            digest = await _digest_of_large(key, native, read)
             if digest is not None:
                 digests[key] = digest
             continue
         if size > room:
             await read_together()
-            room = LARGE_SET
+            room = LARGE
         together.append(key)
         room -= size
     await read_together()
     return digests
 
 
-async def _digest_of_large_set(key: bytes, read: Read) -> bytes | None:
-    """A member that comes twice, since the set grows or shrinks, makes it another one: then the key is examined."""
+async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> bytes | None:
+    """A slot that comes twice, since the value grows or shrinks, makes it another one: then the key is examined."""
+    assert native.scan is not None
     cursor, total = b"0", 0
     while True:
-        (reply,) = await read([[b"SSCAN", key, cursor, b"COUNT", b"%d" % _SCANNED]])
+        (reply,) = await read([[native.scan, key, cursor, b"COUNT", b"%d" % _SCANNED]])
         if not isinstance(reply, list):
             return None
-        cursor, members = reply
-        total += _sum_of(members)
+        cursor, words = reply
+        total += _sum_of((native.content(words) or {}).items())
         if cursor == b"0":
-            return _large_digest([b"%d:" % len(key), key], total)
+            return _digest([b"%d:" % len(key), key, b"type %d" % native.type, _sum_part(total)])
 
 
 async def _read_all(read: Read, verb: bytes, keys: Sequence[bytes]) -> Sequence[object]:

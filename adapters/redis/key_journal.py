@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Effect
+from crdtcast.adapters.redis.effects import Event
 from crdtcast.adapters.redis.key_states import Later
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.messages import Message
@@ -47,31 +47,31 @@ class KeyJournal:
             tag, message = self._unread.popleft()
             found = effects.decode_own(message)
             _keep(self._earlier, tag, found)
-            decoded += len(found)
+            decoded += len(found.effects)
             if decoded >= _AT_ONCE:
                 decoded = 0
                 await trio.lowlevel.checkpoint()
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
-        for delivery, decoded in commit.deliveries:
-            self._note(delivery.tag, decoded)
-        for tag, _, decoded in commit.sent:
-            self._note(tag, decoded)
+        for delivery, event in commit.deliveries:
+            self._note(delivery.tag, event)
+        for tag, _, event in commit.sent:
+            self._note(tag, event)
 
-    def _note(self, tag: Tag, decoded: Sequence[Effect]) -> None:
+    def _note(self, tag: Tag, event: Event) -> None:
         if tag.dot in self._seen:
             return  # its commit was under way when this began
         self._seen.add(tag.dot)
-        _keep(self._later, tag, decoded)
+        _keep(self._later, tag, event)
 
     def of(self, key: bytes) -> Sequence[Later]:
         """The effects on one of the keys, in the order of their delivery."""
         return [*self._earlier[key], *self._later[key]]
 
 
-def _keep(kept: dict[bytes, list[Later]], tag: Tag, decoded: Sequence[Effect]) -> None:
-    for place, effect in enumerate(decoded):
+def _keep(kept: dict[bytes, list[Later]], tag: Tag, event: Event) -> None:
+    for place, effect in enumerate(event.effects):
         of_key = kept.get(effect.key)
         if of_key is not None:
-            of_key.append(Later(effect, tag, place))
+            of_key.append(Later(effect, tag, event.timestamp, place))

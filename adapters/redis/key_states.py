@@ -7,19 +7,34 @@ of all that the giver has not delivered yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
 
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
-from crdtcast.adapters.redis.keyspace import integer_of
-from crdtcast.adapters.redis.unstable import Atom, KeyLog, UnstableLog
+from crdtcast.adapters.redis.census import is_replicated
+from crdtcast.adapters.redis.contents import Contents, contents_of, packed, unpacked
+from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    pairs_of,
+)
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.unstable import Atom, KeyLog, Register, SlotLog, UnstableLog
+from crdtcast.adapters.redis.worth import PRESENT, Worth, increased, integer_of
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.tags import Dot, Tag, Vector, covers
 
 NO_INTEGER = "a string that is not an integer"
+_SHOWN = 40
 _pack: Callable[[object], bytes] = msgpack.packb
 
 
@@ -28,24 +43,44 @@ class Later(NamedTuple):
 
     effect: Effect
     tag: Tag
+    timestamp: int
     place: int
 
 
-@dataclass(frozen=True, slots=True)
 class Value:
-    """What a key of a replicated type is worth. Both a number and members: the number hides the set."""
+    """What a key is worth. Equal values are one, also in a dictionary."""
 
-    number: int | None = None
-    members: frozenset[bytes] = frozenset()
+    __slots__ = ("_same", "contents")
+
+    def __init__(self, contents: Contents | None = None) -> None:
+        self.contents: Contents = contents or {}
+        self._same = frozenset(
+            (type_, slot, worth)
+            for type_, content in self.contents.items()
+            for slot, worth in content.items()
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and self._same == other._same
+
+    def __hash__(self) -> int:
+        return hash(self._same)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
     @property
     def is_nothing(self) -> bool:
-        return self.number is None and not self.members
+        return not self.contents
 
     def __str__(self) -> str:
-        number = [] if self.number is None else [str(self.number)]
-        members = [f"a set of {len(self.members)}"] if self.members else []
-        return " and ".join(number + members) or "nothing"
+        words = [
+            content[WHOLE].decode(errors="replace")[:_SHOWN]
+            if type_ is String.type
+            else f"a {TYPES[type_].name.decode()} of {len(content)}"
+            for type_, content in sorted(self.contents.items())
+        ]
+        return " and ".join(words) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +94,7 @@ class KeyState:
     value: Value | None
     foreign: str = ""
     deadline: bool = False
-    log: KeyLog = field(default_factory=KeyLog)
+    log: KeyLog = field(default_factory=dict)
     """What is not stable there, of the value."""
 
     def at(self, vector: Vector, later: Iterable[Later]) -> Value | None:
@@ -69,57 +104,66 @@ class KeyState:
         """
         if self.value is None:
             return None
-        number, members = self.value.number, set(self.value.members)
+        contents = {type_: dict(content) for type_, content in self.value.contents.items()}
         log = UnstableLog()
         log.take(self.key, self.log)
-        for effect, tag, place in later:
-            if covers(vector, tag.dot):
-                continue
-            number, members = _applied(log, number, members, effect, tag, place)
-        return Value(number, frozenset(members))
+        for effect, tag, timestamp, place in later:
+            if not covers(vector, tag.dot):
+                _apply(log, contents, effect, tag, timestamp, place)
+        return Value({type_: content for type_, content in contents.items() if content})
 
 
-def _applied(
-    log: UnstableLog, number: int | None, members: set[bytes], effect: Effect, tag: Tag, place: int
-) -> tuple[int | None, set[bytes]]:
+def _apply(
+    log: UnstableLog,
+    contents: dict[RedisType, dict[bytes, Worth]],
+    effect: Effect,
+    tag: Tag,
+    timestamp: int,
+    place: int,
+) -> None:
     """The same as `Keyspace.apply`, on values."""
     match effect:
-        case One(key, _, slots):
-            log.one(key, slots, tag, place)
-            return number, members.union(slots)
-        case Inc(key, _, delta):
-            log.increment(key, delta, tag, place)
-            return (number or 0) + delta, members
+        case One(key, type_, slots):
+            log.one(key, type_, slots, tag, place)
+            contents.setdefault(type_, {}).update(dict.fromkeys(slots, PRESENT))
+        case Reg(key, type_, words):
+            pairs = pairs_of(words)
+            told = log.write(key, type_, pairs, tag, timestamp, place)
+            contents.setdefault(type_, {}).update((s, told.worth(s) or b"") for s in pairs)
+        case Inc(key, type_, slot, delta):
+            log.increment(key, type_, slot, delta, tag, place)
+            content = contents.setdefault(type_, {})
+            content[slot] = increased(content.get(slot, b"0"), delta)
         case KillKey(key):
             left = log.kill_key(key, tag)
-            return sum(left.increments.values()) if left.increments else None, set(left.members)
-        case KillSlots(key, _, slots):
-            return number, members.difference(log.kill_members(key, slots, tag))
+            contents.clear()
+            contents.update((type_, each.survivors()) for type_, each in left.items())
+        case KillSlots(key, type_, slots):
+            content = contents.get(type_, {})
+            for slot in log.kill_slots(key, type_, slots, tag):
+                content.pop(slot, None)
+            left_of = log.of(key, type_)
+            content.update((s, w) for s in slots if (w := left_of.worth(s)) is not None)
 
 
 def read_state(
     key: bytes,
     kind: object,
-    text: object,
-    visible: object,
-    hidden: object,
     ttl: object,
+    replies: Sequence[object],
+    hidden: Collection[RedisType],
     log: KeyLog,
 ) -> KeyState:
-    """From the server's answers to TYPE, GET, SMEMBERS, SMEMBERS of the hidden set and PTTL."""
+    """From the server's answers to TYPE and PTTL, and to `contents.reads_of`."""
     deadline = isinstance(ttl, int) and ttl >= 0
-    aside = frozenset(hidden) if isinstance(hidden, list) else frozenset()
-    if kind == b"none":
-        return KeyState(key, Value(None, aside), "", False, log)
-    if kind == b"set" and isinstance(visible, list):
-        return KeyState(key, Value(None, frozenset(visible) | aside), "", deadline, log)
-    if kind == b"string":
-        number = integer_of(text)
-        if number is not None:
-            return KeyState(key, Value(number, aside), "", deadline, log)
+    if not is_replicated(kind):
+        name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
+        return KeyState(key, None, f"a key of type {name}", deadline, log)
+    contents = contents_of(replies, hidden)
+    text = contents.get(String.type, {}).get(WHOLE)
+    if text is not None and integer_of(text) is None:
         return KeyState(key, None, NO_INTEGER, deadline, log)
-    name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
-    return KeyState(key, None, f"a key of type {name}", deadline, log)
+    return KeyState(key, Value(contents), "", deadline and kind != b"none", log)
 
 
 # On the wire
@@ -131,50 +175,63 @@ def encode_states(vector: Vector, states: Iterable[KeyState]) -> bytes:
 
 
 def _row(state: KeyState) -> list[object]:
-    value = state.value
-    number = None if value is None or value.number is None else b"%d" % value.number
-    members = None if value is None else list(value.members)
-    increments = [[*_dot(atom), b"%d" % delta] for atom, delta in state.log.increments.items()]
-    presences = [[m, [_dot(a) for a in atoms]] for m, atoms in state.log.members.items()]
-    return [state.key, number, members, state.foreign, state.deadline, increments, presences]
+    contents = None if state.value is None else packed(state.value.contents)
+    log = {int(type_): _log_row(each) for type_, each in state.log.items()}
+    return [state.key, contents, state.foreign, state.deadline, log]
 
 
-def _dot(atom: Atom) -> list[object]:
-    return [atom.dot.origin, atom.dot.counter, atom.place]
+def _log_row(log: SlotLog) -> list[object]:
+    deltas = [
+        [slot, [[*_atom_row(atom), b"%d" % delta] for atom, delta in each.items()]]
+        for slot, each in log.increments.items()
+    ]
+    held = [[slot, [_atom_row(atom) for atom in atoms]] for slot, atoms in log.held.items()]
+    return [deltas, held]
+
+
+def _atom_row(atom: Atom | Register) -> list[object]:
+    (origin, counter), place, *rest = atom
+    return [origin, counter, place, *rest]
 
 
 def decode_states(raw: bytes) -> tuple[Vector, list[KeyState]]:
     """Raises RemoteProtocolError."""
     try:
-        vector, rows = msgpack.unpackb(raw)
+        vector, rows = msgpack.unpackb(raw, strict_map_key=False)
         told = {str(origin): int(counter) for origin, counter in vector.items()}
         return told, [_state(*row) for row in rows]
     except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"no states of a gateway's keys: {error}") from error
 
 
-def _state(
-    key: Any,
-    number: Any,
-    members: Any,
-    foreign: Any,
-    deadline: Any,
-    increments: Any,
-    presences: Any,
-) -> KeyState:
-    if not all(type(word) is bytes for word in (key, *(members or ()))):
-        raise ValueError("a key's value is bytes")
-    log = KeyLog(
-        {_atom(*place): int(delta) for *place, delta in increments},
-        {member: tuple(_atom(*place) for place in places) for member, places in presences},
-    )
-    value = None
-    if members is not None:
-        value = Value(None if number is None else int(number), frozenset(members))
-    return KeyState(key, value, str(foreign), deadline is True, log)
+def _state(key: Any, contents: Any, foreign: Any, deadline: Any, log: Any) -> KeyState:
+    if type(key) is not bytes:
+        raise ValueError("a key is bytes")
+    value = None if contents is None else Value(unpacked(contents))
+    logs = {RedisType(number): _log(*rows) for number, rows in log.items()}
+    return KeyState(key, value, str(foreign), deadline is True, logs)
 
 
-def _atom(origin: Any, counter: Any, place: Any) -> Atom:
+def _log(deltas: Any, held: Any) -> SlotLog:
+    increments: dict[bytes, dict[Atom, int]] = {
+        slot: {_presence(*where): int(delta) for *where, delta in each} for slot, each in deltas
+    }
+    atoms = {slot: tuple(_atom(*row) for row in rows) for slot, rows in held}
+    if not all(type(slot) is bytes for slot in (*increments, *atoms)):
+        raise ValueError("a slot is bytes")
+    return SlotLog(increments, atoms)
+
+
+def _atom(origin: Any, counter: Any, place: Any, *written: Any) -> Atom | Register:
+    if not written:
+        return _presence(origin, counter, place)
+    timestamp, value = written
+    if type(value) is not bytes:
+        raise ValueError("a value is bytes")
+    return Register(Dot(str(origin), int(counter)), int(place), int(timestamp), value)
+
+
+def _presence(origin: Any, counter: Any, place: Any) -> Atom:
     return Atom(Dot(str(origin), int(counter)), int(place))
 
 
@@ -193,8 +250,8 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdi
     """Who is right about a key. votes: what it is worth at members that hold a value which a gateway may have written,
     all as of one history; members: of the group; complete: whether all members were heard.
 
-    What more than half of the members hold is right. Otherwise nothing is lost: what only some hold is kept, set
-    members each by itself; two different numbers stay disputed.
+    What more than half of the members hold is right. Otherwise nothing is lost: what only some hold is kept, each slot
+    by itself; two different values of one stay disputed.
     """
     counts: dict[Value, list[str]] = {}
     for name, value in sorted(votes.items()):
@@ -206,8 +263,10 @@ def decide(votes: Mapping[str, Value], members: int, *, complete: bool) -> Verdi
         return Verdict(None, "a member that could decide it is away")
     if not votes:
         return Verdict(None, "no member holds a value that a gateway has written")
-    numbers = {value.number for value in votes.values()} - {None}
-    if len(numbers) > 1:
-        return Verdict(None, "there are different numbers, and no majority")
-    union = frozenset[bytes]().union(*(value.members for value in votes.values()))
-    return Verdict(Value(numbers.pop() if numbers else None, union), "nothing is lost")
+    merged: dict[RedisType, dict[bytes, Worth]] = {}
+    for value in votes.values():
+        for type_, content in value.contents.items():
+            slots = merged.setdefault(type_, {})
+            if any(slots.setdefault(slot, worth) != worth for slot, worth in content.items()):
+                return Verdict(None, "there are different values, and no majority")
+    return Verdict(Value(merged), "nothing is lost")

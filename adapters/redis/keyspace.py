@@ -1,55 +1,45 @@
 """Turns effects into native commands: the one place that knows what the server holds and what it should hold.
 
-It keeps the unstable log, remembers the type (and the number) of keys in use, and keeps a value whose type is hidden
-by another (rule H7) in the metadata database. It does no I/O: it appends commands to a `Plan`.
+It keeps the unstable log, remembers the type (and the number) of keys in use, and keeps values whose type is hidden by
+another (rule H7) in the metadata database. It does no I/O: it appends commands to a `Plan`. Of types it names one: the
+string, which may be a number.
 """
 
-import re
-from collections.abc import Collection, Iterable
-from enum import Enum
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    pairs_of,
+)
+from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
-from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.adapters.redis.types import BY_NAME, TYPES
+from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, Home, NativeType
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
+from crdtcast.adapters.redis.worth import Worth, integer_of
 from crdtcast.tags import Tag
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-_CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
-_LONGEST_NUMBER = 1000
-"""Digits; no sum of increments comes near it, and Python refuses to read a number of more than 4300."""
 _REMEMBERED_KEYS = 200_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
 _SLOTS_AT_ONCE = 5_000
-
-
-class Holds(Enum):
-    """What a key is known to hold natively, when it is not an integer (then the integer itself is remembered)."""
-
-    NOTHING = "none"
-    SET = "set"
-    PERHAPS_SET = "set or none"
-    """After a removal: nobody has looked whether a member is left."""
-    TEXT = "string that is no integer"
-    OTHER = "another type"
-
+_TEXT, _STRING = String.here, String.type
+_INTEGER = Expect.INTEGER
 
 Known = int | Holds
-_SET, _INTEGER = Holds.SET, Expect.INTEGER
-
-
-def integer_of(text: object) -> int | None:
-    """The number that a string of the server stands for, if a gateway may have written it."""
-    if not isinstance(text, bytes) or len(text) > _LONGEST_NUMBER:
-        return None
-    return int(text) if _CANONICAL_INTEGER.fullmatch(text) else None
-
-
-def hidden_key(type_: RedisType, key: bytes) -> bytes:
-    """Where the metadata database keeps a value that another type hides."""
-    return b"hidden:%s:%s" % (type_.name.lower().encode(), key)
+"""What a key holds natively; of a number the number itself."""
 
 
 class Keyspace:
@@ -58,10 +48,10 @@ class Keyspace:
     def __init__(self, metadata_db: int) -> None:
         self.log = UnstableLog()
         self.metadata_db = metadata_db
-        self.hidden: set[bytes] = set()
-        """Keys whose set is hidden behind a string."""
+        self.hidden: dict[bytes, set[RedisType]] = {}
+        """Types that another one hides, by key."""
         self.damaged: set[bytes] = set()
-        """Sets that were overwritten past the gateway and wait for another region's copy."""
+        """Keys that were overwritten past the gateway and wait for another region's copy."""
         self.disputed: set[bytes] = set()
         """Keys that differ between members, of which nothing tells who is right."""
         self.refused: set[bytes] = set()
@@ -74,6 +64,8 @@ class Keyspace:
         """Where members come and go: what own removals take away is kept."""
         self.types: dict[bytes, Known] = {}
         """What keys are known to hold. To be read only."""
+        self.unsettled: dict[bytes, None] = {}
+        """Keys of which it is not known which type is visible: one that hid others may have become empty."""
 
     # What the server holds
 
@@ -83,19 +75,19 @@ class Keyspace:
 
     def learn(self, key: bytes, type_name: bytes, text: object) -> None:
         """Take in the server's answers to TYPE and GET."""
-        if type_name == b"none":
-            self.types[key] = Holds.NOTHING
-        elif type_name == b"set":
-            self.types[key] = Holds.SET
-        elif type_name == b"string" and isinstance(text, bytes):
-            number = integer_of(text)
-            self.types[key] = Holds.TEXT if number is None else number
+        number = integer_of(text) if type_name == String.name else None
+        if number is not None:
+            self.types[key] = number
         else:
-            self.types[key] = Holds.OTHER
+            native = BY_NAME.get(type_name)
+            strange = NOTHING if type_name == b"none" else OTHER
+            self.types[key] = strange if native is None else native.here
 
-    def looked_at_set(self, key: bytes, *, is_empty: bool) -> None:
-        """A set, or nothing, is there: it has become known which of them."""
-        self.types[key] = Holds.NOTHING if is_empty else Holds.SET
+    def looked_at(self, key: bytes, *, is_empty: bool) -> None:
+        """A key holds a type or nothing: it has become known which of them."""
+        known = self.types[key]
+        if isinstance(known, Holds) and known.type is not None:
+            self.types[key] = NOTHING if is_empty else TYPES[known.type].here
 
     def forget(self, key: bytes) -> None:
         """Ask the server again before the key is used."""
@@ -110,48 +102,92 @@ class Keyspace:
 
     # Effects
 
-    def apply(self, effect: Effect, tag: Tag, index: int, plan: Plan) -> None:
-        """Apply a remote effect: log and native commands."""
-        match effect:
-            case One(key, _, members):
-                self.add_members(key, members, tag, index, plan)
-            case Inc(key, _, delta):
-                self.increment(key, delta, tag, index, plan)
-            case KillKey(key):
-                self.kill_key(key, tag, plan)
-            case KillSlots(key, _, members):
-                self.kill_members(key, members, tag, plan)
+    def apply(self, applied: Sequence[Effect], tag: Tag, timestamp: int, plan: Plan) -> None:
+        """Apply the effects of a remote message: log and native commands."""
+        for index, effect in enumerate(applied):
+            match effect:
+                case One(key, type_, slots):
+                    self.add(key, type_, slots, tag, index, plan)
+                case Reg(key, type_, words):
+                    self.write(key, type_, pairs_of(words), tag, timestamp, index, plan)
+                case Inc(key, _, _, delta):
+                    self.increment(key, delta, tag, index, plan)
+                case KillKey(key):
+                    self.kill_key(key, tag, plan)
+                case KillSlots(key, type_, slots):
+                    self.kill_slots(key, type_, slots, tag, plan)
 
-    def add_members(
-        self, key: bytes, members: Collection[bytes], tag: Tag, index: int, plan: Plan
+    def add(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slots: Collection[bytes],
+        tag: Tag,
+        index: int,
+        plan: Plan,
     ) -> int:
-        """Set members become present, in the log and for the server. Returns the position of the command."""
-        self.log.one(key, members, tag, index)
-        return self.show_members(key, members, plan)
+        """Slots become present, in the log and for the server. Returns the position of the command."""
+        self.log.one(key, type_, slots, tag, index)
+        return self.show(key, type_, slots, plan)
 
-    def show_members(self, key: bytes, members: Collection[bytes], plan: Plan) -> int:
-        """Have the server add members: natively or, under a string, to the hidden set.
+    def show(self, key: bytes, type_: RedisType, slots: Collection[bytes], plan: Plan) -> int:
+        """Have the server add slots, which are present. Returns the position of the command that does it."""
+        native = TYPES[type_]
+        if self.types[key] is native.here:
+            return plan.native_packed(key, _INTEGER, command_of(native.write, key, slots))
+        home = self._home(key, type_, native.here, plan)
+        return plan.at(home, command_of(native.write, home.key, slots))
 
-        Returns the position in the plan of the command that does it.
+    def write(
+        self,
+        key: bytes,
+        type_: RedisType,
+        values: Mapping[bytes, bytes],
+        tag: Tag,
+        timestamp: int,
+        index: int,
+        plan: Plan,
+    ) -> int:
+        """Slots get values, in the log, and for the server what they are worth then: a later one may be there. Returns
+        the position of the command.
         """
+        log = self.log.write(key, type_, values, tag, timestamp, index)
+        shown: dict[bytes, Worth] = {slot: log.worth(slot) for slot in values}  # type: ignore[misc]
+        return self._fill(key, type_, shown, plan)
+
+    def _fill(self, key: bytes, type_: RedisType, content: Content, plan: Plan) -> int:
+        """Have the server hold these slots, beside what it holds of that type."""
+        native = TYPES[type_]
+        known: Known = native.here
+        if type_ is _STRING and (number := integer_of(content[WHOLE])) is not None:
+            known = number
+        return _write(native, self._home(key, type_, known, plan), content, plan)
+
+    def _home(self, key: bytes, type_: RedisType, then: Known, plan: Plan) -> Home:
+        """Where slots of this type are to be written. then: what the key holds, if it is the visible one."""
         known = self.types[key]
-        if known is not _SET:
-            if known is not Holds.NOTHING and known is not Holds.PERHAPS_SET:
-                self._note_conflict(key)
-                hidden = hidden_key(RedisType.SET, key)
-                return plan.metadata_packed(command_of(b"SADD", hidden, members))
-            self.types[key] = Holds.SET
-        return plan.native_packed(key, _INTEGER, command_of(b"SADD", key, members))
+        if known is not then:
+            visible = known.type if isinstance(known, Holds) else _STRING
+            if known is OTHER or (visible is not None and visible < type_):
+                self._note_hidden(key, type_)
+                if known is not OTHER and isinstance(known, Holds) and not known.is_sure:
+                    self.unsettled[key] = None
+                return Home(key, hidden_key(type_, key), self.metadata_db)
+            if visible is not None and visible is not type_:
+                self._hide(key, visible, plan)
+            self.types[key] = then
+        return Home(key, key, 0)
 
     def increment(self, key: bytes, delta: int, tag: Tag, index: int, plan: Plan) -> None:
         """A number grows: in the log, and for the server."""
-        self.log.increment(key, delta, tag, index)
+        self.log.increment(key, _STRING, WHOLE, delta, tag, index)
         base = self.count(key, delta, plan)
         if base is not None:
             self.show_number(key, base, plan)
 
     def count(self, key: bytes, delta: int, plan: Plan) -> int | None:
-        """A number is known to grow; the server has to be sent what it grows by. A set that stands there is hidden.
+        """A number is known to grow; the server has to be sent what it grows by. Another type that stands there is
+        hidden.
 
         Returns the number before; None where a text base hides the deltas beside it.
         """
@@ -159,11 +195,10 @@ class Keyspace:
         if isinstance(known, int):
             self.types[key] = known + delta
             return known
-        if known is Holds.TEXT or known is Holds.OTHER:
+        if known is _TEXT or known is OTHER:
             return None
-        if known is Holds.SET or known is Holds.PERHAPS_SET:
-            self._note_conflict(key)
-            self._hide_set(key, plan)
+        if known.type is not None:
+            self._hide(key, known.type, plan)
         self.types[key] = delta
         return 0
 
@@ -191,57 +226,104 @@ class Keyspace:
         if self.aside is not None and own is not None:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
         position = plan.native(key, Expect.INTEGER, b"DEL", key)
-        if key in self.hidden:
-            plan.metadata(Expect.INTEGER, b"DEL", hidden_key(RedisType.SET, key))
-            self.hidden.discard(key)
-        self.types[key] = Holds.NOTHING
-        if left.increments:
-            self.set_number(key, 0, sum(left.increments.values()), plan)
-        if left.members:
-            if left.increments:
-                self._note_conflict(key)
-                plan.metadata(
-                    Expect.INTEGER, b"SADD", hidden_key(RedisType.SET, key), *left.members
-                )
-            else:
-                plan.native(key, Expect.INTEGER, b"SADD", key, *left.members)
-                self.types[key] = Holds.SET
+        self._drop_hidden(key, plan)
+        self.types[key] = NOTHING
+        if left:
+            self._put_survivors(key, left, plan)
         return position
 
-    def kill_members(
+    def _put_survivors(self, key: bytes, left: KeyLog, plan: Plan) -> None:
+        """The key, which holds nothing, gets what the log says."""
+        for type_ in sorted(left):
+            self._fill(key, type_, left[type_].survivors(), plan)
+
+    def kill_slots(
         self,
         key: bytes,
-        members: Collection[bytes],
+        type_: RedisType,
+        slots: Collection[bytes],
         tag: Tag,
         plan: Plan,
         own: int | None = None,
     ) -> tuple[int, ...]:
-        """Members of which no unseen add is left go; `own` is the place of a local SREM in its message.
+        """Slots of which nothing unseen is left go, and the others are worth that; `own` is the place of a local
+        removal in its message.
 
-        Returns the positions in the plan of the native commands that do it and count them.
+        Returns the positions in the plan of the native commands that remove them and count them.
         """
-        gone = self.log.kill_members(key, members, tag)
+        gone = self.log.kill_slots(key, type_, slots, tag)
+        native = TYPES[type_]
+        known = self.types[key]
+        is_visible = isinstance(known, Holds) and known.type is type_
+        if not is_visible and type_ not in self.hidden.get(key, ()):
+            return ()
+        home = (
+            Home(key, key, 0) if is_visible else Home(key, hidden_key(type_, key), self.metadata_db)
+        )
+        if native.valued and gone is not slots:
+            log = self.log.of(key, type_)
+            left = {slot: log.worth(slot) for slot in slots}
+            _write(native, home, {s: w for s, w in left.items() if w is not None}, plan)
         if not gone:
             return ()
-        known = self.types[key]
-        aside = None if own is None else self.aside
+        if is_visible:
+            self.types[key] = native.perhaps
         if key in self.hidden:
-            hidden = hidden_key(RedisType.SET, key)
-            if aside is not None and own is not None:
-                return aside.hidden_members(hidden, gone, tag.dot, own, plan)
-            return (plan.metadata_packed(command_of(b"SREM", hidden, gone)),)
-        if known is Holds.SET or known is Holds.PERHAPS_SET:
-            self.types[key] = Holds.PERHAPS_SET
-            if aside is not None and own is not None:
-                return aside.members(key, gone, tag.dot, own, plan)
-            return (plan.native_packed(key, Expect.INTEGER, command_of(b"SREM", key, gone)),)
-        return ()
+            self.unsettled[key] = None
+        if self.aside is not None and own is not None:
+            return self.aside.slots(native, home, gone, tag.dot, own, plan)
+        return (plan.at(home, command_of(native.remove, home.key, gone)),)
+
+    # What is hidden
+
+    def _hide(self, key: bytes, type_: RedisType, plan: Plan) -> None:
+        """The visible value makes room for a type that comes before it."""
+        known = self.types[key]
+        if isinstance(known, Holds) and not known.is_sure:
+            self.unsettled[key] = None
+        target = hidden_key(type_, key)
+        db = b"%d" % self.metadata_db
+        plan.native(key, Expect.INTEGER, b"COPY", key, target, b"DB", db, b"REPLACE")
+        plan.native(key, Expect.INTEGER, b"DEL", key)
+        self._note_hidden(key, type_)
+
+    def _note_hidden(self, key: bytes, type_: RedisType) -> None:
+        hidden = self.hidden.setdefault(key, set())
+        if type_ not in hidden:
+            hidden.add(type_)
+            self.conflicts += 1
+
+    def _drop_hidden(self, key: bytes, plan: Plan) -> None:
+        for type_ in self.hidden.pop(key, ()):
+            plan.metadata(Expect.INTEGER, b"DEL", hidden_key(type_, key))
+
+    def settle(self, plan: Plan) -> None:
+        """At the end of a commit: of each key that may have become empty the next type comes out."""
+        for key in self.unsettled:
+            plan.settle(key)
+        self.unsettled.clear()
+
+    def settled(self, key: bytes, reply: Any) -> None:
+        """Take in the server's answer to `settle`: what is visible under a key, and which types it hides."""
+        if not isinstance(
+            reply, list
+        ):  # an error, of a server without room, say: with the next commit again
+            self.forget(key)
+            self.unsettled[key] = None
+            return
+        visible, text, hidden = reply
+        self.learn(key, visible, text)
+        self.hidden.pop(key, None)
+        if hidden:
+            self.hidden[key] = set(map(RedisType, hidden))
+
+    # Repair
 
     def restore(self, key: bytes, plan: Plan) -> None:
         """Put back what a key is worth after somebody changed it past the gateway.
 
-        A number is known exactly. Of a set only the unstable members are known here: what stood in its place is kept
-        aside, and the key counts as `damaged` until another region has told its members.
+        A number is known exactly. Of all else only what is unstable is known here: what stood in its place is kept
+        aside, and the key counts as `damaged` until another region has told what it is worth.
         """
         known = self.types.get(key)
         if isinstance(known, int):
@@ -252,12 +334,14 @@ class Keyspace:
         plan.metadata(Expect.INTEGER, b"SADD", metadata.DAMAGED, key)
         self._keep_foreign(key, plan)
         plan.native(key, Expect.INTEGER, b"DEL", key)
-        members = self.log.members(key)
-        if members:
-            plan.native(key, Expect.INTEGER, b"SADD", key, *members)
-        self.types[key] = Holds.SET if members else Holds.NOTHING
+        hidden = self.hidden.get(key, ())
+        self.types[key] = NOTHING
+        if hidden:
+            self.unsettled[key] = None
+        left = {t: log for t, log in self.log.key(key).items() if t not in hidden}
+        self._put_survivors(key, left, plan)
 
-    def put(self, key: bytes, number: int | None, members: Iterable[bytes], plan: Plan) -> None:
+    def put(self, key: bytes, contents: Mapping[RedisType, Content], plan: Plan) -> None:
         """The key becomes worth this, whatever its server holds, which is kept aside. It is in order from here on.
 
         The log stays: it never was wrong.
@@ -265,22 +349,12 @@ class Keyspace:
         if key not in self.damaged:  # then it is aside already
             self._keep_foreign(key, plan)
         plan.native(key, Expect.INTEGER, b"DEL", key)
-        hidden = hidden_key(RedisType.SET, key)
-        if key in self.hidden:
-            plan.metadata(Expect.INTEGER, b"DEL", hidden)
-            self.hidden.discard(key)
-        if number is not None:
-            plan.native(key, SAYS_OK, b"SET", key, b"%d" % number)
-        slots = list(members)
-        for start in range(0, len(slots), _SLOTS_AT_ONCE):
-            some = slots[start : start + _SLOTS_AT_ONCE]
-            if number is None:
-                plan.native(key, Expect.INTEGER, b"SADD", key, *some)
-            else:
-                plan.metadata(Expect.INTEGER, b"SADD", hidden, *some)
-        if number is not None and slots:
-            self._note_conflict(key)
-        self.types[key] = number if number is not None else Holds.SET if slots else Holds.NOTHING
+        self._drop_hidden(key, plan)
+        self.types[key] = NOTHING
+        for type_ in sorted(contents):
+            slots = list(contents[type_].items())
+            for start in range(0, len(slots), _SLOTS_AT_ONCE):
+                self._fill(key, type_, dict(slots[start : start + _SLOTS_AT_ONCE]), plan)
         self.rewritten.add(key)
         self.in_order(key, plan)
 
@@ -307,14 +381,6 @@ class Keyspace:
         plan.native(key, Expect.INTEGER, b"COPY", key, aside, b"DB", db, b"REPLACE")
         plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
 
-    def _hide_set(self, key: bytes, plan: Plan) -> None:
-        target = hidden_key(RedisType.SET, key)
-        plan.native(
-            key, Expect.INTEGER, b"COPY", key, target, b"DB", b"%d" % self.metadata_db, b"REPLACE"
-        )
-        plan.native(key, Expect.INTEGER, b"DEL", key)
 
-    def _note_conflict(self, key: bytes) -> None:
-        if key not in self.hidden:
-            self.hidden.add(key)
-            self.conflicts += 1
+def _write(native: type[NativeType], home: Home, content: Content, plan: Plan) -> int:
+    return plan.at(home, command_of(native.write, home.key, native.words(content)), native.written)

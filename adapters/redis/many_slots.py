@@ -64,8 +64,10 @@ class Folding:
 class Unfolding:
     """Fills slots of which only the encoded form is there."""
 
-    def __init__(self, slots: ManySlots) -> None:
+    def __init__(self, slots: ManySlots, each: int = 1) -> None:
+        """each: their number is a multiple of it."""
         self.slots = slots
+        self._each = each
         self._lists = msgpack.Unpacker(max_buffer_size=len(slots.encoded), max_array_len=PIECE)
         self._lists.feed(slots.encoded)
         self._pieces: list[bytes] = []
@@ -86,7 +88,8 @@ class Unfolding:
         if room <= 0 and self._lists.tell() < len(self.slots.encoded):
             crash_point("piece-decoded")
             return False
-        if self._lists.tell() != len(self.slots.encoded) or not self.slots:
+        complete = self._lists.tell() == len(self.slots.encoded) and self.slots
+        if not complete or len(self.slots) % self._each:
             raise ValueError("slots that break off")
         self.slots.words = b"".join(self._pieces)
         return True

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 import hiredis
 
+from crdtcast.adapters.redis.hiding import settling
+
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.types.native import Home
 
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -67,6 +70,8 @@ class Plan:
         """It is answered with the sum of the replies at the positions."""
         self.answers: list[tuple[Request, object]] = []
         """It is answered with a value known now."""
+        self.settling: list[tuple[bytes, int]] = []
+        """Keys, and where the reply stands that tells what they hold now (`hiding.settled`)."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
 
@@ -88,12 +93,23 @@ class Plan:
         self.expected.append(expect)
         return place
 
-    def metadata_packed(self, packed: bytes) -> int:
-        """A packed command on our own database, which answers an integer. Returns its position."""
+    def at(self, home: Home, packed: bytes, expect: Expect | bytes = Expect.INTEGER) -> int:
+        """A packed command on a key of either database. Returns its position."""
+        if home.db:
+            return self.metadata_packed(packed, expect)
+        return self.native_packed(home.owner, expect, packed)
+
+    def metadata_packed(self, packed: bytes, expect: Expect | bytes = Expect.INTEGER) -> int:
+        """A packed command on our own database. Returns its position."""
         if self._db != self._metadata_db:
             self._select(self._metadata_db)
         self.writes = True
-        return self._append(Expect.INTEGER, packed)
+        return self._append(expect, packed)
+
+    def settle(self, key: bytes) -> None:
+        """Have a key that has become empty hold what it hid."""
+        words = settling(key, self._metadata_db)
+        self.settling.append((key, self.native(key, Expect.ANY, *words)))
 
     def metadata(self, expect: Expect | int | bytes, *command: bytes) -> None:
         """A command on our own database."""

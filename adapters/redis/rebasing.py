@@ -9,13 +9,13 @@ the number still is what it was. Any other yields. This file knows no server; se
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import msgpack
 
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Vector
 
@@ -95,7 +95,7 @@ def _row(part: Part) -> list[object]:
     match part:
         case One(key, _, slots):
             return [key, list(slots)]
-        case Inc(key, _, delta):
+        case Inc(key, _, _, delta):
             return [key, str(delta)]
         case Removal(key, slots, taken):
             number, members = taken or Taken()
@@ -105,7 +105,7 @@ def _row(part: Part) -> list[object]:
 def _part(key: bytes, what: list[bytes] | str | None, *taken: object) -> Part:
     if not taken:
         if isinstance(what, str):
-            return Inc(key, RedisType.STRING, int(what))
+            return Inc(key, RedisType.STRING, WHOLE, int(what))
         return One(key, RedisType.SET, tuple(what or ()))
     if isinstance(what, str):
         raise ValueError("an increment removes nothing")
@@ -115,9 +115,24 @@ def _part(key: bytes, what: list[bytes] | str | None, *taken: object) -> Part:
     return Removal(key, None if what is None else tuple(what), base)
 
 
-def rebased(mine: Sequence[Mine]) -> tuple[list[Mine], list[Removal]]:
-    """The same messages, each standing for itself; and the removals that yield whatever the group has."""
-    told, yielding = _without_what_was_only_mine(mine)
+Rebased: TypeAlias = "tuple[list[Mine], list[Removal]]"
+"""The same messages, each standing for itself; and the removals that yield whatever the group has."""
+
+
+def rebased(mine: Sequence[Mine]) -> Rebased:
+    """The whole at one go."""
+    steps = rebasing(mine)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: Rebased = ended.value
+            return result
+
+
+def rebasing(mine: Iterable[Mine]) -> Generator[None, None, Rebased]:
+    """One message a step. `mine` may be taken from one step at a time, too."""
+    told, yielding = yield from _without_what_was_only_mine(mine)
     told.reverse()
     dead_keys: set[bytes] = set()
     dead: dict[bytes, set[bytes]] = defaultdict(set)
@@ -145,11 +160,12 @@ def rebased(mine: Sequence[Mine]) -> tuple[list[Mine], list[Removal]]:
                         if left or taken.number is not None:
                             parts.append(replace(part, taken=Taken(taken.number, left)))
         found.append(Mine(tuple(reversed(parts)), message.home, rebased=True))
+        yield
     found.reverse()
     return found, yielding
 
 
-def _without_what_was_only_mine(mine: Iterable[Mine]) -> tuple[list[Mine], list[Removal]]:
+def _without_what_was_only_mine(mine: Iterable[Mine]) -> Generator[None, None, Rebased]:
     """Removals took away what others had, and what only mine had put there before: they keep the former."""
     own: dict[bytes, set[bytes]] = defaultdict(set)
     sums: dict[bytes, int] = defaultdict(int)
@@ -162,7 +178,7 @@ def _without_what_was_only_mine(mine: Iterable[Mine]) -> tuple[list[Mine], list[
             match part:
                 case One(key, _, slots):
                     own[key].update(slots)
-                case Inc(key, _, delta):
+                case Inc(key, _, _, delta):
                     sums[key] += delta
                 case Removal(key, slots, taken):
                     if not message.rebased:
@@ -177,6 +193,7 @@ def _without_what_was_only_mine(mine: Iterable[Mine]) -> tuple[list[Mine], list[
                         own[key].difference_update(slots)
             parts.append(kept)
         told.append(replace(message, parts=tuple(parts)))
+        yield
     return told, yielding
 
 

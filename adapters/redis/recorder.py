@@ -13,10 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.contents import Contents, contents_of, reads_of
 from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import Effect, RedisType
+from crdtcast.adapters.redis.effects import WHOLE, Effect
 from crdtcast.adapters.redis.heldlog import HeldLog
-from crdtcast.adapters.redis.keyspace import Holds, Keyspace, hidden_key
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.strings import String
 from crdtcast.eventlog import EventLog
 from crdtcast.grouplog import GroupLog
 from crdtcast.messages import Message
@@ -29,7 +33,7 @@ Read = tuple[list[bytes], Callable[[object], None]]
 
 _REMEMBERED_OBJECTS = 100_000
 _OBJECTS_PER_ROUND = 200
-_LARGEST_SET = 5_000
+_LARGEST = 5_000
 """A larger set is digested on VERIFY only: its members would have to be fetched each time it has been quiet."""
 
 
@@ -62,7 +66,7 @@ class Recorder:
         self._vectors: dict[bytes, dict[str, int]] = {}
         self._touched: OrderedDict[bytes, float] = OrderedDict()
         """In order of the last touch. The oldest go first: a plain dict would pass all that went, to find the next."""
-        self._small_sets: list[bytes] = []
+        self._small: list[bytes] = []
         self._size_before = 0
         self._told_size = -1.0
 
@@ -152,14 +156,14 @@ class Recorder:
         told = self.group is not None
         for tag in () if told else commit.stable:
             log.stable(tag.dot)
-        for delivery, decoded in commit.deliveries:
+        for delivery, event in commit.deliveries:
             if not told:
                 log.deliver(delivery.tag.dot)
-            self._touch(decoded, delivery.tag.dot, now)
-        for tag, _, decoded in commit.sent:
+            self._touch(event.effects, delivery.tag.dot, now)
+        for tag, _, event in commit.sent:
             if not told:
                 log.send(tag)
-            self._touch(decoded, tag.dot, now)
+            self._touch(event.effects, tag.dot, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             self._touched.popitem(last=False)
         self._tell_size(now, collected=bool(commit.stable))
@@ -172,8 +176,8 @@ class Recorder:
             self.log.gc(self._size_before, size, entries)
             self._told_size, self._size_before = now, size
 
-    def _touch(self, decoded: Iterable[Effect], dot: Dot, now: float) -> None:
-        for effect in decoded:
+    def _touch(self, applied: Iterable[Effect], dot: Dot, now: float) -> None:
+        for effect in applied:
             key = effect.key
             vector = self._vectors.get(key)
             if vector is None:
@@ -186,11 +190,11 @@ class Recorder:
 
     def reads(self) -> list[Read]:
         """Tell about objects that have been quiet for a while; returns the reads that this takes."""
-        if self.log is None or not (self._touched or self._small_sets):
+        if self.log is None or not (self._touched or self._small):
             return []
         ripe = self._clock() - self._quiet
-        wanted: list[Read] = [self._members_of(key) for key in self._small_sets]
-        self._small_sets.clear()
+        wanted: list[Read] = [read for key in self._small for read in self._all_of(key)]
+        self._small.clear()
         for key, touched in list(islice(self._touched.items(), _OBJECTS_PER_ROUND)):
             if touched > ripe:
                 break
@@ -209,48 +213,37 @@ class Recorder:
         if key in self.keyspace.refused:
             return []  # told when it has been put right
         if key in self.keyspace.hidden:
-            return self._read_both(key)
+            return self._all_of(key)
         if isinstance(known, int):
-            self.tell(key, b"%d" % known, ())
-        elif known is Holds.NOTHING:
-            self.tell(key, None, ())
-        elif known is Holds.SET or known is Holds.PERHAPS_SET:
-            return [([b"SCARD", key], lambda size: self._sized(key, size))]
+            self.tell(key, {String.type: {WHOLE: b"%d" % known}})
+        elif known is NOTHING:
+            self.tell(key, {})
+        elif known is not None and known.type is not None:
+            size = TYPES[known.type].size
+            return [([size, key], lambda reply: self._sized(key, reply))]
         return []
 
     def _sized(self, key: bytes, size: object) -> None:
-        if isinstance(size, int) and size <= _LARGEST_SET:
-            self._small_sets.append(key)
+        if isinstance(size, int) and size <= _LARGEST:
+            self._small.append(key)
 
-    def _members_of(self, key: bytes) -> Read:
-        def tell(members: object) -> None:
-            if isinstance(members, list):
-                self.tell(key, None, members)
+    def _all_of(self, key: bytes) -> list[Read]:
+        hidden = frozenset(self.keyspace.hidden.get(key, ()))
+        commands = list(reads_of(key, hidden, self.metadata_db))
+        replies: list[object] = []
 
-        return [b"SMEMBERS", key], tell
+        def tell(reply: object) -> None:
+            replies.append(reply)
+            if len(replies) == len(commands):
+                self.tell(key, contents_of(replies, hidden))
 
-    def _read_both(self, key: bytes) -> list[Read]:
-        text: list[bytes | None] = [None]
+        return [(list(command), tell) for command in commands]
 
-        def keep(value: object) -> None:
-            text[0] = value if isinstance(value, bytes) else None
-
-        def tell(members: object) -> None:
-            if isinstance(members, list):
-                self.tell(key, text[0], members)
-
-        return [
-            ([b"GET", key], keep),
-            ([b"SELECT", b"%d" % self.metadata_db], _ignore),
-            ([b"SMEMBERS", hidden_key(RedisType.SET, key)], tell),
-            ([b"SELECT", b"0"], _ignore),
-        ]
-
-    def tell(self, key: bytes, number: bytes | None, members: Iterable[bytes]) -> None:
+    def tell(self, key: bytes, contents: Contents) -> None:
         """Write a STATE line for a key's value at this instant."""
         if self.log is not None:
             vector = self._vectors.get(key, self._floor)
-            self.log.state(key, vector, key_digest(key, number, members))
+            self.log.state(key, vector, key_digest(key, contents))
 
     def _forget_vectors(self) -> None:
         surplus = len(self._vectors) - _REMEMBERED_OBJECTS
@@ -258,7 +251,3 @@ class Recorder:
             return
         for key in [key for key in self._vectors if key not in self._touched][:surplus]:
             merge_into(self._floor, self._vectors.pop(key))
-
-
-def _ignore(reply: object) -> None:
-    del reply

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -19,9 +20,10 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import NOT_KEPT, taken_name
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
-from crdtcast.adapters.redis.keyspace import Holds
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
-from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
+from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebasing
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
 from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
@@ -37,6 +39,8 @@ _MESSAGES_AT_ONCE = 64
 """Sent again in one commit."""
 _STEPS_AT_ONCE = 4096
 """Operations, keys and members of one commit, or of one look at what removals took away. One message may have more."""
+_COMPARED_AT_ONCE = 4
+"""Messages of one turn of the loop, each of which may have 4,096 operations."""
 _SHOWN = 10
 
 _Decoded: TypeAlias = "tuple[ParkedOperation, list[Effect]]"
@@ -54,6 +58,8 @@ class Returning:
         self._db = metadata_db
         self._log = logger
         self.parked: Parked | None = None
+        self._rebasing: Iterator[None] | None = None
+        """Under way, or done and not noted yet."""
         self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
         self.yielded = 0
         """Removals that were not sent again, since start."""
@@ -62,6 +68,7 @@ class Returning:
         """Go on from what the server holds. Raises UnusableInputError, or ConfigurationError from a later program."""
         where = "the key 'parked' of the metadata database"
         self.parked = None if raw is None else unpack_saved(raw, where).parked
+        self._rebasing = None
         for operation in () if self.parked is None else self.parked.operations:
             Mine.decode(operation.payload)
 
@@ -170,7 +177,8 @@ class Returning:
             uncovered = parked.uncovered(engine)
             # Those of the incarnation that ended last, which are to be compared yet, are behind all others.
             if uncovered and not Mine.decode(uncovered[-1].payload).rebased:
-                self._committer.at_its_end(partial(self._rebase, engine))
+                if self._rebasing is None:
+                    self._rebase(parked, uncovered)
             elif uncovered:
                 self._send_some_again(uncovered)
             elif self._own_tombs(engine):
@@ -181,10 +189,8 @@ class Returning:
     def _own_tombs(self, engine: GroupEngine) -> list[str]:
         return sorted(i for i in engine.tombs if name_of(i) == self._name)
 
-    def _rebase(self, engine: GroupEngine, commit: Commit) -> None:
+    def _rebase(self, parked: Parked, uncovered: Iterable[ParkedOperation]) -> None:
         """Compare all that the group does not have, once, and note what is left of each."""
-        parked = self.parked
-        assert parked is not None
         newest = parked.ended[-1]
 
         def when(operation: ParkedOperation) -> tuple[bool, int, int]:
@@ -192,15 +198,35 @@ class Returning:
             last = parked.copies.get(operation.dot, (operation.dot,))[-1]
             return last.origin != newest, parked.ended.index(last.origin), last.counter
 
-        order = sorted(parked.uncovered(engine), key=when)
-        results, yielding = rebased([Mine.decode(operation.payload) for operation in order])
-        left = {
-            operation.dot: replace(operation, payload=mine.encode())
-            for operation, mine in zip(order, results, strict=True)
-        }
-        self._tell_yielding(yielding)
-        operations = tuple(left.get(o.dot, o) for o in parked.operations)
-        self._save(commit, replace(parked, operations=operations))
+        order = sorted(uncovered, key=when)
+        self._rebasing = self._compared(order)
+        self._go_on(self._rebasing)
+
+    def _compared(self, order: Sequence[ParkedOperation]) -> Iterator[None]:
+        """A step for each message, in each pass."""
+        results, yielding = yield from rebasing(Mine.decode(each.payload) for each in order)
+        left: dict[Dot, ParkedOperation] = {}
+        for operation, mine in zip(order, results, strict=True):
+            left[operation.dot] = replace(operation, payload=mine.encode())
+            yield
+
+        def note(commit: Commit) -> None:
+            assert self.parked is not None
+            self._rebasing = None
+            self._tell_yielding(yielding)
+            operations = tuple(left.get(o.dot, o) for o in self.parked.operations)
+            self._save(commit, replace(self.parked, operations=operations))
+
+        self._committer.at_its_end(note)
+
+    def _go_on(self, steps: Iterator[None]) -> None:
+        """Do some of it, and the rest in later turns of the loop."""
+        if steps is not self._rebasing:
+            return  # all was read from the server again
+        if len(list(islice(steps, _COMPARED_AT_ONCE))) == _COMPARED_AT_ONCE:
+            self._committer.later(partial(self._go_on, steps))
+        else:
+            self._committer.kick()
 
     def _send_some_again(self, operations: Sequence[ParkedOperation]) -> None:
         steps = 0
@@ -268,21 +294,21 @@ class Returning:
 def _goes_out(part: One | Inc | Removal, mine: Mine, batch: LocalBatch) -> bool:
     """Perform it, as far as the group has not written behind what it meant; whether nothing of it yields."""
     match part:
-        case One(key, _, slots):
-            batch.add_members(key, slots)
-        case Inc(key, _, delta):
+        case One(key, type_, slots):
+            batch.add(key, type_, slots)
+        case Inc(key, _, _, delta):
             batch.increment(key, delta)
         case Removal(key, _, Taken(number, members)):
             known = batch.keyspace.known(key)
-            unseen = batch.unstable_members(key)
+            unseen = batch.unstable(key, Set.type).held
             seen = [
                 member
                 for member in members
                 if all(covers(mine.home, atom.dot) for atom in unseen.get(member, ()))
             ]
             if seen:
-                batch.remove_members(key, seen)
-            if number is not None and known is not Holds.NOTHING:
+                batch.remove(key, Set.type, seen)
+            if number is not None and known is not NOTHING:
                 if known != number or key in batch.keyspace.hidden:
                     return False
                 batch.kill_key(key)
@@ -294,7 +320,7 @@ def _portions(operations: Iterable[ParkedOperation]) -> Iterator[list[_Decoded]]
     some: list[_Decoded] = []
     effects_in_it = 0
     for operation in operations:
-        decoded = effects.decode_own(operation)
+        decoded = effects.decode_own(operation).effects
         some.append((operation, decoded))
         effects_in_it += len(decoded)
         if effects_in_it >= _STEPS_AT_ONCE:

@@ -1,19 +1,19 @@
 """The keys of a region in slices, as a joining gateway gets them: absolute values, each as of one instant.
 
-A row is a key, its number (or None), its set members, and those of a set that its number hides; none of them: the key
-is not there. Values travel as what they mean, not as the server's own dump, so servers of any version read them.
+A row is a key and what it is worth by type; nothing: the key is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgpack
 
+from crdtcast.adapters.redis import contents
+from crdtcast.adapters.redis.contents import Contents, packed, unpacked
 from crdtcast.adapters.redis.effects import RedisType
-from crdtcast.adapters.redis.keyspace import hidden_key
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.server import Words
 from crdtcast.exceptions import RemoteProtocolError
@@ -21,7 +21,6 @@ from crdtcast.exceptions import RemoteProtocolError
 _WHAT = "crdtcast keys"
 _LEVEL = 1
 """The format level that has brought in rows like these."""
-_MEMBERS_AT_ONCE = 5_000
 
 _pack: Callable[[object], bytes] = msgpack.packb
 
@@ -30,9 +29,7 @@ class Row(NamedTuple):
     """What one key is worth."""
 
     key: bytes
-    number: bytes | None = None
-    members: list[bytes] = []  # noqa: RUF012 (never changed)
-    hidden: list[bytes] = []  # noqa: RUF012
+    contents: Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,8 @@ class Slice:
     left_out: dict[str, int]
 
     def encode(self) -> bytes:
-        return _pack([_WHAT, _LEVEL, self.place, self.total, self.done, self.rows, self.left_out])
+        rows = [[row.key, packed(row.contents)] for row in self.rows]
+        return _pack([_WHAT, _LEVEL, self.place, self.total, self.done, rows, self.left_out])
 
     @classmethod
     def decode(cls, raw: bytes) -> Slice:
@@ -74,7 +72,8 @@ class Ending:
     rows: list[Row]
 
     def encode(self) -> bytes:
-        return _pack([_WHAT, _LEVEL, self.entry, self.clock, self.rows])
+        rows = [[row.key, packed(row.contents)] for row in self.rows]
+        return _pack([_WHAT, _LEVEL, self.entry, self.clock, rows])
 
     @classmethod
     def decode(cls, raw: bytes) -> Ending:
@@ -89,79 +88,55 @@ class Ending:
 
 
 def _opened(raw: bytes) -> list[Any]:
-    what, level, *fields = msgpack.unpackb(raw)
+    what, level, *fields = msgpack.unpackb(raw, strict_map_key=False)
     if what != _WHAT or level != _LEVEL:
         raise ValueError(f"{what!r:.40} of format level {level!r:.40}")
     return list(fields)
 
 
-def _row(key: Any, number: Any, members: Any, hidden: Any) -> Row:
-    words = [key, *members, *hidden, *([] if number is None else [number])]
-    if not all(type(word) is bytes for word in words):
-        raise ValueError("a key's value is bytes")
-    return Row(key, number, members, hidden)
+def _row(key: Any, contents: Any) -> Row:
+    if type(key) is not bytes:
+        raise ValueError("a key is bytes")
+    return Row(key, unpacked(contents))
 
 
 def reads_of(
-    keys: Iterable[bytes], hidden: set[bytes], metadata_db: int, take: Callable[[Row], None]
+    keys: Iterable[bytes],
+    hidden: Mapping[bytes, Collection[RedisType]],
+    metadata_db: int,
+    take: Callable[[Row], None],
 ) -> Iterator[Read]:
     """The reads for these keys, all at one instant on a connection to database 0; `take` gets each row.
 
     Nothing is taken of a key whose read fails with the connection.
     """
     for key in keys:
-        yield from _reads_of_one(key, key in hidden, metadata_db, take)
+        yield from _reads_of_one(key, frozenset(hidden.get(key, ())), metadata_db, take)
 
 
 def _reads_of_one(
-    key: bytes, is_hidden: bool, metadata_db: int, take: Callable[[Row], None]
+    key: bytes, hidden: Collection[RedisType], metadata_db: int, take: Callable[[Row], None]
 ) -> Iterator[Read]:
-    number: list[bytes | None] = [None]
-    visible: list[bytes] = []
+    commands = list(contents.reads_of(key, hidden, metadata_db))
+    replies: list[object] = []
 
-    def note_number(reply: object) -> None:
-        number[0] = reply if isinstance(reply, bytes) else None  # an error: it is a set
+    def note(reply: object) -> None:
+        replies.append(reply)
+        if len(replies) == len(commands):
+            take(Row(key, contents.contents_of(replies, hidden)))
 
-    def note_members(reply: object) -> None:
-        visible.extend(reply if isinstance(reply, list) else ())
-        if not is_hidden:
-            take(Row(key, number[0], visible, []))
-
-    def note_hidden(reply: object) -> None:
-        take(Row(key, number[0], visible, reply if isinstance(reply, list) else []))
-
-    yield [b"GET", key], note_number
-    yield [b"SMEMBERS", key], note_members
-    if is_hidden:
-        yield [b"SELECT", b"%d" % metadata_db], _ignore
-        yield [b"SMEMBERS", hidden_key(RedisType.SET, key)], note_hidden
-        yield [b"SELECT", b"0"], _ignore
+    for command in commands:
+        yield list(command), note
 
 
-def _ignore(reply: object) -> None:
-    del reply
-
-
-def commands_for(rows: Iterable[Row], metadata_db: int, hiding: set[bytes]) -> Iterator[Words]:
+def commands_for(
+    rows: Iterable[Row], metadata_db: int, hiding: dict[bytes, set[RedisType]]
+) -> Iterator[Words]:
     """What makes a server hold these values, whatever it holds; from database 0, and back to it.
 
-    hiding: the keys that hide a set there so far; kept up to date.
+    hiding: the types that keys hide there so far; kept up to date.
     """
-    for key, number, members, hidden in rows:
-        yield b"DEL", key
-        if number is not None:
-            yield b"SET", key, number
-        else:
-            yield from _added(key, members)
-        if hidden or key in hiding:
-            aside = hidden_key(RedisType.SET, key)
-            yield b"SELECT", metadata_db
-            yield b"DEL", aside
-            yield from _added(aside, hidden)
-            yield b"SELECT", 0
-            (hiding.add if hidden else hiding.discard)(key)
-
-
-def _added(key: bytes, members: list[bytes]) -> Iterator[Words]:
-    for start in range(0, len(members), _MEMBERS_AT_ONCE):
-        yield b"SADD", key, *members[start : start + _MEMBERS_AT_ONCE]
+    for key, worth in rows:
+        yield from contents.commands_for(key, worth, hiding.pop(key, ()), metadata_db)
+        if hidden := set(sorted(worth)[1:]):
+            hiding[key] = hidden

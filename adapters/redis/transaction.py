@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
 from crdtcast.adapters.redis.client import NO_REPLY, Request
 from crdtcast.adapters.redis.commands.table import Command, Kind
-from crdtcast.adapters.redis.keyspace import Holds, Keyspace
+from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.parsing import Args
 from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.exceptions import LocalProtocolError
 
 MAX_CALLS = 16_384
@@ -25,7 +27,7 @@ of them.
 MAX_ARGUMENTS = 1 << 20
 
 DISCARDED = ReplyError("EXECABORT Transaction discarded because of previous errors.")
-_SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
+_SETS = (NOTHING, Set.here, Set.perhaps)
 
 
 def discarded_because(error: ReplyError) -> ReplyError:
@@ -243,7 +245,7 @@ def prepare_transaction(
         contents = {}
     for key, found in contents.items():
         if keyspace.known(key) in _SETS:
-            keyspace.looked_at_set(key, is_empty=found.is_empty)
+            keyspace.looked_at(key, is_empty=found.is_empty)
     if not _counts_are_certain(transaction, keyspace):
         return False
     with batch.undivided(transaction.steps, transaction.size):
@@ -260,7 +262,7 @@ def prepare_transaction(
                 raise LocalProtocolError(f"{command.name} in a transaction needs a look")
             for key in followed:
                 contents[key].follow(call)
-                keyspace.looked_at_set(key, is_empty=contents[key].is_empty)
+                keyspace.looked_at(key, is_empty=contents[key].is_empty)
     return True
 
 
@@ -269,8 +271,7 @@ def _counts_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
     unsure = {
         call.args[1]
         for call in transaction.calls
-        if call.command.type == "counter"
-        and keyspace.known(call.args[1]) in (None, Holds.PERHAPS_SET)
+        if call.command.type == "counter" and keyspace.known(call.args[1]) in (None, Set.perhaps)
     }
     for key in unsure:
         keyspace.forget(key)

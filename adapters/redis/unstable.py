@@ -1,29 +1,53 @@
 """The PO-Log of a gateway: the unstable atoms of every slot. A stable atom *is* its native value in the server.
 
 Rules (docs/redis.md): a kill is never stored; stability takes a message's atoms out and changes no value. This file
-knows no server: it answers what is left of a slot.
+knows no server and no type: it answers what is left of a slot, and what that is worth.
 
-A large add or kill costs next to nothing: it stays the list that it came as, behind those before it, and members are
-indexed only when something has to tell them apart: a look, or a kill that has not seen all of the adds. Members with
-the same atoms share one tuple.
+A large add or kill of presences costs next to nothing: it stays the list that it came as, behind those before it, and
+members are indexed only when something has to tell them apart: a look, or a kill that has not seen all of the adds.
+Members with the same atoms share one tuple.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
+from crdtcast.adapters.redis.effects import (
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    pairs_of,
+)
+from crdtcast.adapters.redis.worth import Worth, worth_of
 from crdtcast.tags import Dot, Tag, make_tuple
 
 
 class Atom(NamedTuple):
-    """Identity of an effect: its message's dot and its place in the message."""
+    """A presence. Its identity is that of its effect: its message's dot and its place in the message."""
 
     dot: Dot
     place: int
 
 
-Atoms = tuple[Atom, ...]
+class Register(NamedTuple):
+    """A value that was written; of several the one with the greatest `rank` shows. timestamp: hybrid logical time."""
+
+    dot: Dot
+    place: int
+    timestamp: int
+    value: bytes
+
+    @property
+    def rank(self) -> tuple[int, str, int]:
+        """Later ones are greater; two that were written at one time are told apart by who wrote them."""
+        return self.timestamp, self.dot.origin, self.place
+
+
+Atoms: TypeAlias = tuple[Atom | Register, ...]
 _MANY = 1000
 """Members of an add or kill from which on it is not indexed."""
 _FEW = 8
@@ -37,8 +61,8 @@ class _Large(NamedTuple):
     atom: Atom | None
 
 
-class KeyLog:
-    """Unstable atoms under one key: deltas of a number, presences of set members.
+class SlotLog:
+    """Unstable atoms of one type under one key: presences and registers by slot, and increments by slot.
 
     A large add does not take out the atoms that it has seen: whatever removes it removes these, too, so they are worth
     nothing beside it.
@@ -47,11 +71,13 @@ class KeyLog:
     __slots__ = ("_held", "_large", "_seen_by", "increments")
 
     def __init__(
-        self, increments: dict[Atom, int] | None = None, members: dict[bytes, Atoms] | None = None
+        self,
+        increments: dict[bytes, dict[Atom, int]] | None = None,
+        held: dict[bytes, Atoms] | None = None,
     ) -> None:
-        self.increments: dict[Atom, int] = increments or {}
-        self._held: dict[bytes, Atoms] = members or {}
-        """Presences by member, of all adds but those in `_large`."""
+        self.increments: dict[bytes, dict[Atom, int]] = increments or {}
+        self._held: dict[bytes, Atoms] = held or {}
+        """By slot, all but those in `_large`."""
         self._large: list[_Large] = []
         """In the order in which they were applied; the first one is an add."""
         self._seen_by: dict[str, int] = {}
@@ -61,26 +87,28 @@ class KeyLog:
         return bool(self.increments or self._large or self._held)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, KeyLog):
+        if not isinstance(other, SlotLog):
             return NotImplemented
-        return self.increments == other.increments and self.members == other.members
+        return self.increments == other.increments and self.held == other.held
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def __len__(self) -> int:
         """Number of atoms, of large adds at most so many."""
         large = sum(len(members) for members, atom in self._large if atom is not None)
-        return len(self.increments) + sum(map(len, self._held.values())) + large
+        deltas = sum(map(len, self.increments.values()))
+        return deltas + sum(map(len, self._held.values())) + large
 
-    def copy(self) -> "KeyLog":
+    def copy(self) -> "SlotLog":
         """The same atoms, which change apart from here on."""
-        copy = KeyLog(dict(self.increments), dict(self._held))
+        increments = {slot: dict(deltas) for slot, deltas in self.increments.items()}
+        copy = SlotLog(increments, dict(self._held))
         copy._large, copy._seen_by = list(self._large), dict(self._seen_by)
         return copy
 
     @property
-    def members(self) -> dict[bytes, Atoms]:
-        """Presences by member."""
+    def held(self) -> dict[bytes, Atoms]:
+        """Presences and registers by slot."""
         if self._large:
             later, self._held = self._held, {}
             for members, atom in self._large:
@@ -92,6 +120,21 @@ class KeyLog:
             self._index(later)
             self._drop_large()
         return self._held
+
+    def slots(self) -> Collection[bytes]:
+        """Those with anything unstable."""
+        held = self.held
+        return held.keys() | self.increments.keys() if self.increments else held.keys()
+
+    def worth(self, slot: bytes) -> Worth | None:
+        """What of a slot is worth something by its unstable atoms alone; None: nothing."""
+        return worth_of(self.held.get(slot, ()), self.increments.get(slot, {}).values())
+
+    def survivors(self) -> dict[bytes, Worth]:
+        """What all slots are worth by their unstable atoms alone."""
+        if not self.increments:  # presences, mostly
+            return {slot: worth_of(atoms, ()) for slot, atoms in self.held.items()}  # type: ignore[misc]
+        return {slot: self.worth(slot) for slot in self.slots()}  # type: ignore[misc]  # they have atoms
 
     def _index(self, added: dict[bytes, Atoms]) -> None:
         """These members get these atoms, too."""
@@ -132,58 +175,100 @@ class KeyLog:
                     added[member] = (*left, atom)
         held.update(added)
 
-    def kill(self, members: Collection[bytes], tag: Tag) -> Collection[bytes]:
-        """Drop, of these members, what comes before; return those of which nothing is left."""
+    def write(self, registers: Mapping[bytes, Register], tag: Tag) -> None:
+        """Each of these slots gets its register; what it had before goes as far as `tag` has seen it."""
+        self.kill(registers, tag)
+        held = self._held
+        for slot, register in registers.items():
+            held[slot] = (*held.get(slot, ()), register)
+
+    def increase(self, slot: bytes, delta: int, atom: Atom) -> bool:
+        """One more delta of a slot; deltas of one effect add up (nothing came between them). Whether it is new."""
+        deltas = self.increments.setdefault(slot, {})
+        is_new = atom not in deltas
+        deltas[atom] = delta if is_new else deltas[atom] + delta
+        return is_new
+
+    def kill(self, slots: Collection[bytes], tag: Tag) -> Collection[bytes]:
+        """Drop, of these slots, what comes before; return those of which nothing is left."""
         if self._large:
             if all(
                 tag.past.get(origin, 0) >= counter or tag.dot == (origin, counter)
                 for origin, counter in self._seen_by.items()
             ):
-                self._large.append(_Large(members, None))
+                self._large.append(_Large(slots, None))
             else:
-                self.members  # noqa: B018  # indexes them
+                self.held  # noqa: B018  # indexes them
+        counted = self._kill_increments(slots, tag) if self.increments else ()
         held = self._held
         if not held:
-            return members
+            return [slot for slot in slots if slot not in counted] if counted else slots
         left_after = _left_after(tag)
-        kept = False
+        kept = bool(counted)
         gone: list[bytes] = []
-        for member in members:
-            atoms = held.get(member)
+        for slot in slots:
+            atoms = held.get(slot)
             if atoms is not None:
                 if left := left_after(atoms):
-                    held[member] = left
+                    held[slot] = left
                     kept = True
                     continue
-                del held[member]
-            gone.append(member)
-        return gone if kept else members
+                del held[slot]
+            if slot not in counted:
+                gone.append(slot)
+        return gone if kept else slots
+
+    def _kill_increments(self, slots: Collection[bytes], tag: Tag) -> Collection[bytes]:
+        """Slots of which increments are left."""
+        counted: list[bytes] = []
+        for slot in slots if len(slots) < len(self.increments) else list(self.increments):
+            deltas = self.increments.get(slot)
+            if deltas is None or slot not in slots:
+                continue
+            left = {atom: delta for atom, delta in deltas.items() if not comes_before(atom, tag)}
+            if left:
+                self.increments[slot] = left
+                counted.append(slot)
+            else:
+                del self.increments[slot]
+        return counted
 
     def drop_before(self, tag: Tag) -> None:
         """Drop all atoms that `tag` has seen."""
-        self.increments = {
-            atom: delta for atom, delta in self.increments.items() if not comes_before(atom, tag)
-        }
+        if self.increments:
+            self._kill_increments(list(self.increments), tag)
         self._keep_large(lambda atom: not comes_before(atom, tag))
         left_after = _left_after(tag)
         self._held = {
             member: left for member, atoms in self._held.items() if (left := left_after(atoms))
         }
 
-    def forget(self, members: Collection[bytes], atom: Atom) -> None:
-        """Drop this one atom of these members."""
-        if self._large and len(members) >= _MANY:
+    def forget(self, slots: Collection[bytes], atom: Atom) -> None:
+        """Drop this one effect's atoms of these slots."""
+        if self._large and len(slots) >= _MANY:
             before = len(self._large)
             self._keep_large(lambda other: other != atom)
             if len(self._large) < before:
                 return
-        held, alone = self._held, (atom,)
-        for member in members if held else ():
-            atoms = held.get(member)
+        held, alone, (dot, place) = self._held, (atom,), atom
+        for slot in slots if held else ():
+            atoms = held.get(slot)
             if atoms == alone:
-                del held[member]
-            elif atoms is not None and atom in atoms:
-                held[member] = tuple(other for other in atoms if other != atom)
+                del held[slot]
+            elif atoms is not None:
+                left = tuple(a for a in atoms if a.dot != dot or a.place != place)
+                if left:
+                    held[slot] = left
+                else:
+                    del held[slot]
+
+    def forget_increment(self, slot: bytes, atom: Atom) -> None:
+        """Drop this one delta."""
+        deltas = self.increments.get(slot)
+        if deltas is not None:
+            deltas.pop(atom, None)
+            if not deltas:
+                del self.increments[slot]
 
     def _keep_large(self, wanted: Callable[[Atom], bool]) -> None:
         """Of the large adds only these, with the kills behind them."""
@@ -196,7 +281,11 @@ class KeyLog:
             self._seen_by.clear()
 
 
-def comes_before(atom: Atom, tag: Tag) -> bool:
+KeyLog: TypeAlias = dict[RedisType, SlotLog]
+"""What is unstable under one key, by type; none of them is empty."""
+
+
+def comes_before(atom: Atom | Register, tag: Tag) -> bool:
     """Whether the atom is in the causal past of an effect of `tag` that is being applied now.
 
     An earlier effect of the same message counts: order inside a message is by index, and effects are applied in it.
@@ -219,14 +308,21 @@ def _left_after(tag: Tag) -> Callable[[Atoms], Atoms]:
     return left_of
 
 
+class _Written(NamedTuple):
+    """What an effect has put into the log. slots: one for an increment."""
+
+    key: bytes
+    type: RedisType
+    slots: Collection[bytes] | bytes
+    atom: Atom
+
+
 class UnstableLog:
-    """Atoms by key, with an index by message so that stability costs what the message wrote."""
+    """Atoms by key and type, with an index by message so that stability costs what the message wrote."""
 
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyLog] = {}
-        self._by_dot: defaultdict[Dot, list[tuple[bytes, Collection[bytes] | None, Atom]]] = (
-            defaultdict(list)
-        )
+        self._by_dot: defaultdict[Dot, list[_Written]] = defaultdict(list)
 
     def __len__(self) -> int:
         """Number of atoms."""
@@ -238,87 +334,121 @@ class UnstableLog:
 
     def entries(self, key: bytes) -> int:
         """Atoms under one key."""
-        log = self._keys.get(key)
-        return 0 if log is None else len(log)
+        return sum(map(len, self._keys.get(key, {}).values()))
 
-    def members(self, key: bytes) -> dict[bytes, Atoms]:
-        """Unstable presences under a key, by member."""
-        log = self._keys.get(key)
-        return log.members if log else {}
+    def of(self, key: bytes, type_: RedisType) -> SlotLog:
+        """What is unstable of one type under a key. To be read only."""
+        return self._keys.get(key, {}).get(type_) or _EMPTY
 
     def key(self, key: bytes) -> KeyLog:
         """A copy of what is unstable under a key."""
-        log = self._keys.get(key)
-        return KeyLog() if log is None else log.copy()
+        return {type_: log.copy() for type_, log in self._keys.get(key, {}).items()}
 
-    def take(self, key: bytes, log: KeyLog) -> None:
+    def take(self, key: bytes, logs: KeyLog) -> None:
         """Begin a key with what another log has under it. Its atoms never become stable here."""
-        if log:
-            self._keys[key] = log.copy()
+        if logs:
+            self._keys[key] = {type_: log.copy() for type_, log in logs.items()}
 
-    def apply(self, effect: Effect, tag: Tag, index: int) -> None:
+    def apply(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
         """Apply one effect to the log alone, as a restart does when it reads the stored messages again."""
         match effect:
-            case One(key, _, slots):
-                self.one(key, slots, tag, index)
-            case Inc(key, _, delta):
-                self.increment(key, delta, tag, index)
+            case One(key, type_, slots):
+                self.one(key, type_, slots, tag, index)
+            case Reg(key, type_, words):
+                self.write(key, type_, pairs_of(words), tag, timestamp, index)
+            case Inc(key, type_, slot, delta):
+                self.increment(key, type_, slot, delta, tag, index)
             case KillKey(key):
                 self.kill_key(key, tag)
-            case KillSlots(key, _, slots):
-                self.kill_members(key, slots, tag)
+            case KillSlots(key, type_, slots):
+                self.kill_slots(key, type_, slots, tag)
 
-    def one(self, key: bytes, members: Collection[bytes], tag: Tag, index: int) -> None:
-        """Each member gets this atom; the atoms that it had before are superseded. `members` is kept as it is."""
-        dot = tag.dot
-        atom: Atom = make_tuple(Atom, (dot, index))
-        log = self._keys.get(key)
+    def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
+        logs = self._keys.get(key)
+        if logs is None:
+            logs = self._keys[key] = {}
+        log = logs.get(type_)
         if log is None:
-            log = self._keys[key] = KeyLog()
-        log.add(members, atom, tag)
-        self._by_dot[dot].append((key, members, atom))
+            log = logs[type_] = SlotLog()
+        return log
 
-    def increment(self, key: bytes, delta: int, tag: Tag, index: int) -> None:
-        """One more delta under the key; deltas of one effect add up (nothing came between them)."""
+    def one(
+        self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag, index: int
+    ) -> None:
+        """Each slot gets this atom; the atoms that it had before are superseded. `slots` is kept as it is."""
         atom: Atom = make_tuple(Atom, (tag.dot, index))
-        log = self._keys.get(key)
-        if log is None:
-            log = self._keys[key] = KeyLog()
-        if atom in log.increments:
-            log.increments[atom] += delta
-        else:
-            log.increments[atom] = delta
-            self._by_dot[tag.dot].append((key, None, atom))
+        self._log_of(key, type_).add(slots, atom, tag)
+        self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slots, atom)))
+
+    def write(
+        self,
+        key: bytes,
+        type_: RedisType,
+        values: Mapping[bytes, bytes],
+        tag: Tag,
+        timestamp: int,
+        index: int,
+    ) -> SlotLog:
+        """Each slot gets its value. Returns the log, which tells what the slots are worth now."""
+        dot = tag.dot
+        log = self._log_of(key, type_)
+        registers = {s: Register(dot, index, timestamp, value) for s, value in values.items()}
+        log.write(registers, tag)
+        self._by_dot[dot].append(_Written(key, type_, values.keys(), Atom(dot, index)))
+        return log
+
+    def increment(
+        self, key: bytes, type_: RedisType, slot: bytes, delta: int, tag: Tag, index: int
+    ) -> None:
+        """One more delta of the slot."""
+        atom: Atom = make_tuple(Atom, (tag.dot, index))
+        if self._log_of(key, type_).increase(slot, delta, atom):
+            self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slot, atom)))
 
     def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
         """Drop what comes before; what is left is all that the key is worth now (everything stable goes, too)."""
-        log = self._keys.get(key)
-        if log is None:
-            return KeyLog()
-        log.drop_before(tag)
-        if not log:
+        logs = self._keys.get(key)
+        if logs is None:
+            return {}
+        for type_, log in list(logs.items()):
+            log.drop_before(tag)
+            if not log:
+                del logs[type_]
+        if not logs:
             del self._keys[key]
-        return log
+        return logs
 
-    def kill_members(self, key: bytes, members: Collection[bytes], tag: Tag) -> Collection[bytes]:
-        """Drop what comes before; return the members of which nothing is left (`members` itself if it is all)."""
-        log = self._keys.get(key)
-        if log is None:
-            return members
-        gone = log.kill(members, tag)
+    def kill_slots(
+        self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag
+    ) -> Collection[bytes]:
+        """Drop what comes before; return the slots of which nothing is left (`slots` itself if it is all)."""
+        logs = self._keys.get(key)
+        log = logs.get(type_) if logs is not None else None
+        if logs is None or log is None:
+            return slots
+        gone = log.kill(slots, tag)
         if not log:
-            del self._keys[key]
+            self._drop(key, type_, logs)
         return gone
 
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's atoms. No value changes."""
-        for key, members, atom in self._by_dot.pop(dot, ()):
-            log = self._keys.get(key)
-            if log is None:
+        for key, type_, slots, atom in self._by_dot.pop(dot, ()):
+            logs = self._keys.get(key)
+            log = logs.get(type_) if logs is not None else None
+            if logs is None or log is None:
                 continue
-            if members is None:
-                log.increments.pop(atom, None)
+            if isinstance(slots, bytes):
+                log.forget_increment(slots, atom)
             else:
-                log.forget(members, atom)
+                log.forget(slots, atom)
             if not (log._held or log.increments or log._large):
-                del self._keys[key]
+                self._drop(key, type_, logs)
+
+    def _drop(self, key: bytes, type_: RedisType, logs: KeyLog) -> None:
+        del logs[type_]
+        if not logs:
+            del self._keys[key]
+
+
+_EMPTY = SlotLog()

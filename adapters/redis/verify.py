@@ -10,10 +10,13 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from crdtcast.adapters.redis.census import DEADLINES, REPLICATED, STRINGS, has_deadlines
+from crdtcast.adapters.redis.census import DEADLINES, STRINGS, has_deadlines, is_replicated
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
-from crdtcast.adapters.redis.keyspace import integer_of
+from crdtcast.adapters.redis.effects import WHOLE
 from crdtcast.adapters.redis.own_reads import replies_to
+from crdtcast.adapters.redis.types import BY_NAME
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.worth import integer_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
@@ -44,25 +47,27 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
             if lasting := sum(isinstance(ttl, int) and ttl >= 0 for ttl in ttls):
                 foreign[DEADLINES] += lasting
         for name, kind in zip(names, types, strict=True):
-            if isinstance(kind, bytes) and kind not in REPLICATED:
+            if isinstance(kind, bytes) and not is_replicated(kind):
                 foreign[kind.decode(errors="replace")] += 1
                 total += presence_hash(name, kind)
                 keys += 1
-        reads = [
-            [b"SMEMBERS" if kind == b"set" else b"GET", name]
+        found = [
+            (native, name)
             for name, kind in zip(names, types, strict=True)
-            if kind in REPLICATED
+            if (native := BY_NAME.get(kind)) is not None
         ]
+        replies = await read([[native.read, name] for native, name in found])
         hidden = gateway.committer.keyspace.hidden
-        for (verb, name), value in zip(reads, await read(reads), strict=True):
-            if name in hidden or isinstance(value, Exception) or value is None:
+        for (native, name), reply in zip(found, replies, strict=True):
+            content = native.content(reply)
+            if name in hidden or not content:
                 recorder.touch_again(name)  # told when it has been read with what it hides
                 continue
-            number, members = (None, value) if verb == b"SMEMBERS" else (value, ())
-            if number is not None and integer_of(number) is None:
+            if native is String and integer_of(content[WHOLE]) is None:
                 foreign[STRINGS] += 1
-            recorder.tell(name, number, members)
-            total += int(key_digest(name, number, members), 16)
+            contents = {native.type: content}
+            recorder.tell(name, contents)
+            total += int(key_digest(name, contents), 16)
             keys += 1
         if recorder.log is not None:
             recorder.log.flush()

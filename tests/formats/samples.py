@@ -111,7 +111,8 @@ OPERATIONS = {
 
 EFFECTS: list[effects.Effect] = [
     effects.One(b"s", effects.RedisType.SET, (b"x", b"y")),
-    effects.Inc(b"n", effects.RedisType.STRING, -(10**30)),
+    effects.Reg(b"t", effects.RedisType.STRING, (effects.WHOLE, b"text")),
+    effects.Inc(b"n", effects.RedisType.STRING, effects.WHOLE, -(10**30)),
     effects.KillKey(b"k"),
     effects.KillSlots(b"s", effects.RedisType.SET, (b"x",)),
 ]

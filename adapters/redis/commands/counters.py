@@ -11,7 +11,9 @@ from crdtcast.adapters.redis.commands.errors import (
     OVERFLOW,
     WRONG_TYPE,
 )
-from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN, Holds
+from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -31,12 +33,12 @@ def _amount(raw: bytes) -> int | None:
 def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
     key = request.args[1]
     known = batch.keyspace.known(key)
-    if known is Holds.PERHAPS_SET:
-        return False  # ask the server whether the set is empty, and come again
-    if known is Holds.NOTHING:
+    if known is NOTHING:
         known = 0
     if not isinstance(known, int):
-        wrong = NOT_AN_INTEGER if known is Holds.TEXT else WRONG_TYPE
+        if known is not None and not known.is_sure:
+            return False  # ask the server whether it is empty, and come again
+        wrong = NOT_AN_INTEGER if known is String.here else WRONG_TYPE
         batch.plan.answer_with(request, wrong)
     elif not INT64_MIN <= known + delta <= INT64_MAX:
         batch.plan.answer_with(request, OVERFLOW)

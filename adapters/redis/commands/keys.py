@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.keyspace import Holds
+from crdtcast.adapters.redis.types.native import NOTHING
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 def delete(batch: LocalBatch, request: Request) -> bool:
     """DEL key [key …]: removes what this replica has seen; a concurrent add or increment elsewhere survives."""
     positions = [
-        batch.kill_key(key)
-        for key in request.args[1:]
-        if batch.keyspace.known(key) is not Holds.NOTHING
+        batch.kill_key(key) for key in request.args[1:] if batch.keyspace.known(key) is not NOTHING
     ]
     batch.plan.answer_from(request, positions)
     return True

@@ -5,25 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
-from crdtcast.adapters.redis.keyspace import Holds
 from crdtcast.adapters.redis.large_request import slots_of
+from crdtcast.adapters.redis.types.native import NOTHING, Holds
+from crdtcast.adapters.redis.types.sets import Set
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.front import Request
 
-_SETS = (Holds.NOTHING, Holds.SET, Holds.PERHAPS_SET)
+_SETS = (NOTHING, Set.here, Set.perhaps)
 
 
 def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
     args = request.args
     key = args[1]
-    if batch.keyspace.types[key] not in _SETS:
+    known = batch.keyspace.types[key]
+    if known not in _SETS:
+        if not isinstance(known, int) and not known.is_sure:
+            return False  # ask the server whether it is empty, and come again
         batch.plan.answer_with(request, WRONG_TYPE)
     else:
         members = args[2:] if type(args) is list else slots_of(args)
-        batch.plan.from_reply.append((request, batch.add_members(key, members)))
+        batch.plan.from_reply.append((request, batch.add(key, Set.type, members)))
     return True
 
 
@@ -32,9 +36,11 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     key, members = request.args[1], slots_of(request.args)
     known = batch.keyspace.known(key)
     if known not in _SETS:
+        if isinstance(known, Holds) and not known.is_sure:
+            return False
         batch.plan.answer_with(request, WRONG_TYPE)
-    elif known is Holds.NOTHING:
+    elif known is NOTHING:
         batch.plan.answer_with(request, 0)
     else:
-        batch.plan.answer_from(request, batch.remove_members(key, members))
+        batch.plan.answer_from(request, batch.remove(key, Set.type, members))
     return True

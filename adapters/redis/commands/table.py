@@ -29,7 +29,7 @@ class Command:
 
     `arity` counts the name, and is negative for "at least", as in the server's own table. `keys`
     are the first key's position, the last one's (negative: from the end) and the step; all 0
-    without keys. `type` is the data type that a write implies: "set", "counter" or "any". `taken`
+    without keys. `type` is the data type that a write implies: "any" of one that removes whole keys. `taken`
     holds the numbers of words with which it may go to the core without the session's look. `calls` and `rejected` are
     counted for INFO.
     """
@@ -71,7 +71,7 @@ class Command:
         self.high = arity if arity > 0 else 1 << 62
         self.keys = keys
         self.type = type
-        self.looks = type in ("set", "counter")  # it has to know what its key holds
+        self.looks = type not in (None, "any", "string")  # it has to know what its key holds
         self.removes_keys = kind is Kind.WRITE and type == "any"
         self.writes_one_key = False  # and every format level has all that it may send
         self.flags = frozenset(flags)

@@ -49,7 +49,7 @@ def sadd_later(batch: LocalBatch, request: Request) -> bool:
     batch._seal(key)
     place = len(batch._effects)
     batch._effects.append(Later(key, RedisType.SET, tuple(members)))
-    position = batch.keyspace.add_members(key, members, batch.tag, place, batch.plan)
+    position = batch.keyspace.add(key, RedisType.SET, members, batch.tag, place, batch.plan)
     batch.plan.answer_from(request, [position])
     return True
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.effects import WHOLE, RedisType
 
 
 def by_definition(key: bytes, number: bytes | None, members: set[bytes]) -> str:
@@ -24,4 +24,7 @@ def by_definition(key: bytes, number: bytes | None, members: set[bytes]) -> str:
 def test_a_digest_is_the_sum_of_the_hashes_of_its_slots(
     key: bytes, number: bytes | None, members: set[bytes]
 ) -> None:
-    assert key_digest(key, number, members) == by_definition(key, number, members)
+    contents: dict[RedisType, dict[bytes, bytes]] = {RedisType.SET: dict.fromkeys(members, b"")}
+    if number is not None:
+        contents[RedisType.STRING] = {WHOLE: number}
+    assert key_digest(key, contents) == by_definition(key, number, members)

@@ -5,8 +5,10 @@ from random import Random
 
 import pytest
 
+from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.key_digests import (
-    LARGE_SET,
+    LARGE,
     NOTHING,
     Look,
     look_at_keys,
@@ -52,12 +54,16 @@ def reading() -> Iterator[Reading]:
         yield Reading(client)
 
 
+def of(members: Sequence[bytes]) -> Contents:
+    return {RedisType.SET: dict.fromkeys(members, b"")} if members else {}
+
+
 def add(reading: Reading, key: bytes, members: Sequence[bytes]) -> None:
     for start in range(0, len(members), 5000):
         reading.client.call("SADD", key, *members[start : start + 5000])
 
 
-@pytest.mark.parametrize("size", [1, LARGE_SET - 1, LARGE_SET, 3 * LARGE_SET])
+@pytest.mark.parametrize("size", [1, LARGE - 1, LARGE, 3 * LARGE])
 def test_set_of_any_size_has_the_digest_of_its_value(reading: Reading, size: int) -> None:
     seed = 5
     print("seed", seed)
@@ -66,16 +72,14 @@ def test_set_of_any_size_has_the_digest_of_its_value(reading: Reading, size: int
     Random(seed).shuffle(members)
     add(reading, b"t", members[:-1])
     (look, other) = reading.looks(b"s", b"t")
-    assert look == Look(b"s", value_digest(b"s", None, members))
-    assert other == Look(b"t", value_digest(b"t", None, members[:-1]))
-    assert (
-        value_digest(b"s", None, members[:-1]) != look.digest != value_digest(b"t", None, members)
-    )
-    assert value_digest(b"s", b"1", members) != look.digest
+    assert look == Look(b"s", value_digest(b"s", of(members)))
+    assert other == Look(b"t", value_digest(b"t", of(members[:-1])))
+    assert value_digest(b"s", of(members[:-1])) != look.digest != value_digest(b"t", of(members))
+    assert value_digest(b"s", {RedisType.STRING: {WHOLE: b"1"}, **of(members)}) != look.digest
 
 
 def test_no_round_of_reads_brings_more_than_a_bounded_number(reading: Reading) -> None:
-    sizes = [LARGE_SET // 3] * 5 + [5 * LARGE_SET] + [LARGE_SET - 1] * 3
+    sizes = [LARGE // 3] * 5 + [5 * LARGE] + [LARGE - 1] * 3
     keys = [b"key%d" % n for n in range(len(sizes))]
     for key, size in zip(keys, sizes, strict=True):
         add(reading, key, [b"%d" % n for n in range(size)])
@@ -87,4 +91,4 @@ def test_no_round_of_reads_brings_more_than_a_bounded_number(reading: Reading) -
     assert len({look.digest for look in looks}) == len(looks)
     assert looks[-1].digest == NOTHING
     assert [look.foreign != "" for look in looks[-4:]] == [True, True, False, False]
-    assert reading.most <= LARGE_SET
+    assert reading.most <= LARGE

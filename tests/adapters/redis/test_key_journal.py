@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from crdtcast.adapters.redis.effects import Inc, RedisType, encode
+from crdtcast.adapters.redis.effects import WHOLE, Event, Inc, RedisType, encode
 from crdtcast.adapters.redis.key_journal import KeyJournal
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Tag
@@ -21,7 +21,9 @@ class Unstable:
         names = [b"k%d" % number for number in range(EFFECTS)]
         self.messages = [
             Message(
-                Dot("a", counter), (), encode(0, [Inc(n, RedisType.STRING, counter) for n in names])
+                Dot("a", counter),
+                (),
+                encode(0, [Inc(n, RedisType.STRING, WHOLE, counter) for n in names]),
             )
             for counter in range(1, MESSAGES + 1)
         ]
@@ -57,8 +59,9 @@ def test_others_are_served_while_what_is_unstable_is_read() -> None:
 def test_what_is_committed_during_the_reading_comes_behind_what_was_unstable() -> None:
     unstable = Unstable()
     journal = KeyJournal([b"k7"], unstable)  # type: ignore[arg-type]
-    added = [Inc(b"k7", RedisType.STRING, 100)]
-    sent = [(unstable.tag(Dot("a", counter)), b"", added) for counter in (MESSAGES, MESSAGES + 1)]
+    added = [Inc(b"k7", RedisType.STRING, WHOLE, 100)]
+    event = Event(0, added)
+    sent = [(unstable.tag(Dot("a", counter)), b"", event) for counter in (MESSAGES, MESSAGES + 1)]
 
     def commit() -> None:
         journal.committed(SimpleNamespace(deliveries=[], sent=sent))  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ The schedules are those of `test_keyspace_model`: three replicas, deliveries in 
 definition allows. Here they have no servers: a value is what the visible effects make of it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from random import Random
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.key_states import (
     KeyState,
     Later,
@@ -20,14 +21,23 @@ from crdtcast.adapters.redis.key_states import (
     decode_states,
     encode_states,
 )
-from crdtcast.adapters.redis.unstable import Atom, KeyLog, UnstableLog
+from crdtcast.adapters.redis.unstable import Atom, Register, SlotLog, UnstableLog
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.tags import Dot, Tag, dominates
-from tests.adapters.redis.test_keyspace_model import Sent, live_atoms
+from tests.adapters.redis.test_keyspace_model import Sent, live_values
 from tests.effort import seeds
 
 KEY = b"k"
 MEMBERS = (b"x", b"y")
+
+
+def worth(number: int | None, members: Collection[bytes] = ()) -> Value:
+    contents: dict[RedisType, dict[bytes, bytes]] = {}
+    if number is not None:
+        contents[RedisType.STRING] = {WHOLE: b"%d" % number}
+    if members:
+        contents[RedisType.SET] = dict.fromkeys(members, b"")
+    return Value(contents)
 
 
 @dataclass(eq=False)
@@ -48,13 +58,12 @@ class Replica:
 
     def take(self, sent: Sent) -> None:
         for place, effect in enumerate(sent.decoded):
-            self.log.apply(effect, sent.tag, place)
+            self.log.apply(effect, sent.tag, 0, place)
         self.vector[sent.tag.dot.origin] = sent.tag.dot.counter
         self.delivered.append(sent)
 
     def value(self) -> Value:
-        deltas, members = live_atoms(self.delivered, KEY)
-        return Value(sum(deltas) if deltas else None, frozenset(members))
+        return Value(live_values(self.delivered, KEY))
 
     def state(self) -> KeyState:
         state = KeyState(KEY, self.value(), log=self.log.key(KEY))
@@ -63,7 +72,9 @@ class Replica:
         return again
 
     def later(self) -> list[Later]:
-        return [Later(e, s.tag, place) for s in self.delivered for place, e in enumerate(s.decoded)]
+        return [
+            Later(e, s.tag, 0, place) for s in self.delivered for place, e in enumerate(s.decoded)
+        ]
 
 
 def effect(rng: Random) -> Effect:
@@ -73,7 +84,7 @@ def effect(rng: Random) -> Effect:
         case 1:
             return KillSlots(KEY, RedisType.SET, (rng.choice(MEMBERS),))
         case 2 | 3:
-            return Inc(KEY, RedisType.STRING, rng.randint(-3, 9))
+            return Inc(KEY, RedisType.STRING, WHOLE, rng.randint(-3, 9))
         case _:
             return One(KEY, RedisType.SET, (rng.choice(MEMBERS),))
 
@@ -164,8 +175,15 @@ def test_anything_else_is_no_state(raw: bytes) -> None:
 
 
 def test_state_with_a_log_travels_as_it_is() -> None:
-    atom = Atom(Dot("a.1", 3), 1)
-    state = KeyState(KEY, Value(2**70, frozenset({b"x"})), log=KeyLog({atom: 5}, {b"x": (atom,)}))
+    atom, register = Atom(Dot("a.1", 3), 1), Register(Dot("b.1", 4), 0, 77, b"5")
+    state = KeyState(
+        KEY,
+        worth(2**70, {b"x"}),
+        log={
+            RedisType.STRING: SlotLog({WHOLE: {atom: 5}}, {WHOLE: (register,)}),
+            RedisType.SET: SlotLog(None, {b"x": (atom,)}),
+        },
+    )
     foreign = KeyState(b"l", None, "a key of type list", deadline=True)
     assert decode_states(encode_states({"a.1": 3}, [state, foreign])) == (
         {"a.1": 3},
@@ -173,8 +191,8 @@ def test_state_with_a_log_travels_as_it_is() -> None:
     )
 
 
-A, B = Value(1), Value(2)
-X, Y = Value(None, frozenset({b"x"})), Value(None, frozenset({b"y"}))
+A, B = worth(1), worth(2)
+X, Y = worth(None, {b"x"}), worth(None, {b"y"})
 
 
 @pytest.mark.parametrize(
@@ -185,8 +203,8 @@ X, Y = Value(None, frozenset({b"x"})), Value(None, frozenset({b"y"}))
         ({"a": A, "b": B}, 3, False, None),
         ({"a": A, "b": B}, 2, True, None),
         ({"a": A, "b": Value()}, 2, True, A),
-        ({"a": X, "b": Y}, 2, True, Value(None, frozenset({b"x", b"y"}))),
-        ({"a": X, "b": A}, 2, True, Value(1, frozenset({b"x"}))),
+        ({"a": X, "b": Y}, 2, True, worth(None, {b"x", b"y"})),
+        ({"a": X, "b": A}, 2, True, worth(1, {b"x"})),
         ({"a": A, "b": B, "c": Value()}, 3, True, None),
         ({"a": Value(), "b": Value(), "c": A}, 3, True, Value()),
         ({}, 2, True, None),

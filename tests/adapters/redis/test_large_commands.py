@@ -111,7 +111,7 @@ def test_many_slots_of_a_request_come_back_out_of_a_payload(count: int) -> None:
         while not decoding.step():
             steps += 1
         assert steps == max(1, -(-count // PIECE))
-        kill, told = decoding.effects
+        kill, told = decoding.event.effects
         assert kill == KillKey(b"k")
         assert type(told) is kind
         assert list(told.slots) == words
@@ -153,7 +153,7 @@ def test_many_slots_that_are_none_are_refused(encoded: bytes) -> None:
 
 def test_too_many_slots_in_one_list_are_refused() -> None:
     payload = msgpack.packb([1, 7, [[1, b"k", RedisType.SET, [b"x"] * (PIECE + 1)]]])
-    with pytest.raises(UnreadableError, match="unknown effect"):
+    with pytest.raises(UnreadableError, match="invalid slots"):
         decode(payload)
 
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, KillKey, KillSlots, One, RedisType
 from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebased
 from crdtcast.exceptions import UnusableInputError
 from tests.effort import seeds
@@ -22,7 +22,7 @@ def remove(*members: bytes) -> KillSlots:
 
 
 def inc(delta: int) -> Inc:
-    return Inc(KEY, RedisType.STRING, delta)
+    return Inc(KEY, RedisType.STRING, WHOLE, delta)
 
 
 def mine(*parts: tuple[Effect, Taken | None]) -> Mine:
@@ -100,7 +100,7 @@ def test_in_an_untouched_group_all_is_as_it_was_at_home(seed: int) -> None:
                     parts.append((remove(*some), Taken(None, tuple(m for m in some if m in home))))
                     home.difference_update(some)
                 case 3:
-                    parts.append((Inc(b"n", RedisType.STRING, 1), None))
+                    parts.append((Inc(b"n", RedisType.STRING, WHOLE, 1), None))
                     number += 1
                 case _:
                     parts.append((KillKey(KEY), Taken(None, tuple(sorted(home)))))
@@ -118,7 +118,7 @@ def test_in_an_untouched_group_all_is_as_it_was_at_home(seed: int) -> None:
             match part:
                 case One(_, _, slots):
                     theirs.update(slots)
-                case Inc(_, _, delta):
+                case Inc(_, _, _, delta):
                     theirs_number += delta
                 case Removal(_, _, Taken(before, taken)):
                     theirs.difference_update(taken)

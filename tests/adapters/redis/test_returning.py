@@ -1,13 +1,15 @@
 """What an evicted gateway sends again: so much in one commit as one turn of the loop may take, and noted once."""
 
 import logging
+from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.effects import Inc, RedisType
-from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Taken
+from crdtcast.adapters.redis.effects import WHOLE, Inc, RedisType
+from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Taken, rebased
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.engine import Parked, ParkedOperation, Standing
 from crdtcast.tags import Dot
@@ -21,6 +23,8 @@ class Commits:
     def __init__(self) -> None:
         self.keys: list[bytes] = []
         self.ends: list[Any] = []
+        self.turns: deque[Callable[[], None]] = deque()
+        self.kicks = 0
 
     def inside(self, key: bytes, add: object) -> None:
         self.keys.append(key)
@@ -28,15 +32,21 @@ class Commits:
     def at_its_end(self, add: object) -> None:
         self.ends.append(add)
 
+    def later(self, step: Callable[[], None]) -> None:
+        self.turns.append(step)
 
-def returning(messages: list[list[Part]]) -> Commits:
+    def kick(self) -> None:
+        self.kicks += 1
+
+
+def returning(messages: list[list[Part]], *, rebased: bool = True) -> tuple[Commits, Returning]:
     """What the next commit is to do, when the group has none of these messages."""
     commits = Commits()
     back = Returning(commits, "g", "c", 15, logging.getLogger("test"))  # type: ignore[arg-type]
     back.parked = Parked(
         tuple(
             ParkedOperation(
-                Dot(ENDED, number + 1), 0, Mine(tuple(parts), {}, rebased=True).encode()
+                Dot(ENDED, number + 1), 0, Mine(tuple(parts), {}, rebased=rebased).encode()
             )
             for number, parts in enumerate(messages)
         ),
@@ -46,7 +56,7 @@ def returning(messages: list[list[Part]]) -> Commits:
         standing=Standing.MEMBER, outdated=None, vector={}, stable={}, tombs={}, fate=lambda _: 0
     )
     back.add_work(group)  # type: ignore[arg-type]
-    return commits
+    return commits, back
 
 
 def removal(members: int) -> Removal:
@@ -56,14 +66,38 @@ def removal(members: int) -> Removal:
 @pytest.mark.parametrize(
     ("messages", "sent"),
     [
-        ([[Inc(b"k%d" % n, RedisType.STRING, 1) for n in range(4096)]] * 3, 1),
-        ([[Inc(b"k%d" % n, RedisType.STRING, 1) for n in range(2000)]] * 3, 2),
+        ([[Inc(b"k%d" % n, RedisType.STRING, WHOLE, 1) for n in range(4096)]] * 3, 1),
+        ([[Inc(b"k%d" % n, RedisType.STRING, WHOLE, 1) for n in range(2000)]] * 3, 2),
         ([[removal(3000)]] * 3, 1),
         ([[removal(9000)]] * 3, 1),
-        ([[Inc(b"k", RedisType.STRING, 1)]] * 70, 64),
+        ([[Inc(b"k", RedisType.STRING, WHOLE, 1)]] * 70, 64),
     ],
 )
 def test_so_much_is_sent_again_in_one_commit(messages: list[list[Part]], sent: int) -> None:
-    commits = returning(messages)
+    commits, _ = returning(messages)
     assert len(commits.keys) == sent * (len(messages[0]) + 1)  # each key is looked up, too
     assert len(commits.ends) == 1
+
+
+def test_the_comparison_takes_many_turns_and_ends_as_at_one_go() -> None:
+    messages = [[Inc(b"k", RedisType.STRING, WHOLE, n), removal(n)] for n in range(1, 60)]
+    commits, back = returning(messages, rebased=False)
+    turns = 0
+    while not commits.kicks:
+        assert not commits.ends
+        commits.turns.popleft()()
+        turns += 1
+    assert turns >= len(messages) // 2
+    saved: list[object] = []
+    (note,) = commits.ends
+    note(SimpleNamespace(plan=SimpleNamespace(metadata=lambda *words: saved.append(words))))
+    assert len(saved) == 1 and back.parked is not None
+    found = [Mine.decode(operation.payload) for operation in back.parked.operations]
+    assert found == rebased([Mine(tuple(parts), {}) for parts in messages])[0]
+
+
+def test_a_comparison_is_worth_nothing_behind_another_look_at_the_server() -> None:
+    commits, back = returning([[removal(3)]] * 60, rebased=False)
+    back.resume(None)
+    commits.turns.popleft()()
+    assert not commits.turns and not commits.ends and not commits.kicks

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.gate import Gate
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
 from crdtcast.exceptions import RemoteProtocolError
@@ -14,7 +15,15 @@ from crdtcast.messages import Digest, DigestKind, Transmit
 WORDS = st.binary(max_size=4)
 ROWS = st.lists(
     st.builds(
-        Row, WORDS, st.none() | WORDS, st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3)
+        Row,
+        WORDS,
+        st.fixed_dictionaries(
+            {},
+            optional={
+                RedisType.STRING: st.builds(lambda text: {WHOLE: text}, WORDS),
+                RedisType.SET: st.dictionaries(WORDS, st.just(b""), min_size=1, max_size=3),
+            },
+        ),
     ),
     max_size=4,
 )
@@ -48,30 +57,34 @@ def test_anything_else_is_refused(raw: bytes) -> None:
 
 
 def test_of_another_version_nothing_is_taken() -> None:
-    good = Slice(0, 1, True, [Row(b"k", b"1")], {}).encode()
+    good = Slice(0, 1, True, [Row(b"k", {RedisType.STRING: {WHOLE: b"1"}})], {}).encode()
     with pytest.raises(RemoteProtocolError, match="keys' of format level 2"):
         Slice.decode(good.replace(b"crdtcast keys\x01", b"crdtcast keys\x02"))
 
 
 def test_values_replace_what_was_there_hidden_ones_too() -> None:
-    hiding: set[bytes] = set()
-    first = list(commands_for([Row(b"k", b"5", [], [b"m"])], 15, hiding))
+    hiding: dict[bytes, set[RedisType]] = {}
+    first = list(
+        commands_for(
+            [Row(b"k", {RedisType.STRING: {WHOLE: b"5"}, RedisType.SET: {b"m": b""}})], 15, hiding
+        )
+    )
     assert first == [
         (b"DEL", b"k"),
         (b"SET", b"k", b"5"),
-        (b"SELECT", 15),
+        (b"SELECT", b"15"),
         (b"DEL", b"hidden:set:k"),
         (b"SADD", b"hidden:set:k", b"m"),
-        (b"SELECT", 0),
+        (b"SELECT", b"0"),
     ]
-    assert hiding == {b"k"}
-    again = list(commands_for([Row(b"k", None, [b"a", b"b"], [])], 15, hiding))
+    assert hiding == {b"k": {RedisType.SET}}
+    again = list(commands_for([Row(b"k", {RedisType.SET: {b"a": b"", b"b": b""}})], 15, hiding))
     assert again == [
         (b"DEL", b"k"),
         (b"SADD", b"k", b"a", b"b"),
-        (b"SELECT", 15),
+        (b"SELECT", b"15"),
         (b"DEL", b"hidden:set:k"),
-        (b"SELECT", 0),
+        (b"SELECT", b"0"),
     ]
     assert not hiding
 

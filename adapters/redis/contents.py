@@ -1,0 +1,83 @@
+"""What keys are worth, by type: as it is read from a server, written to one, and as it travels.
+
+A server's own dump is of its version; values travel as what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeAlias
+
+from crdtcast.adapters.redis.effects import RedisType, pairs_of
+from crdtcast.adapters.redis.hiding import hidden_key
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import Content
+from crdtcast.adapters.redis.worth import PRESENT
+
+Contents: TypeAlias = Mapping[RedisType, Content]
+"""By type, of one key; of several the first in their order is visible. No content is empty."""
+_SLOTS_AT_ONCE = 5_000
+
+
+def reads_of(
+    key: bytes, hidden: Collection[RedisType], metadata_db: int
+) -> Iterator[Sequence[bytes]]:
+    """The commands that read all of a key on a connection to database 0, and leave it there."""
+    yield from ((native.read, key) for native in TYPES.values())
+    if hidden:
+        yield b"SELECT", b"%d" % metadata_db
+        yield from ((TYPES[type_].read, hidden_key(type_, key)) for type_ in sorted(hidden))
+        yield b"SELECT", b"0"
+
+
+def contents_of(replies: Sequence[object], hidden: Collection[RedisType]) -> Contents:
+    """From the replies to `reads_of`, in their order. What is visible is left out if it is of no type of ours."""
+    visible, behind = replies[: len(TYPES)], replies[len(TYPES) + 1 : -1]
+    pairs = chain(zip(TYPES, visible, strict=True), zip(sorted(hidden), behind, strict=True))
+    return {type_: content for type_, reply in pairs if (content := TYPES[type_].content(reply))}
+
+
+def commands_for(
+    key: bytes, contents: Contents, hiding: Collection[RedisType], metadata_db: int
+) -> Iterator[Sequence[bytes]]:
+    """What makes a server hold this, whatever it holds; from database 0, and back. hiding: types hidden so far."""
+    yield b"DEL", key
+    types = sorted(contents)
+    if types:
+        yield from _filled(key, types[0], contents[types[0]])
+    if hiding or len(types) > 1:
+        yield b"SELECT", b"%d" % metadata_db
+        yield b"DEL", *(hidden_key(type_, key) for type_ in sorted({*hiding, *types[1:]}))
+        for type_ in types[1:]:
+            yield from _filled(hidden_key(type_, key), type_, contents[type_])
+        yield b"SELECT", b"0"
+
+
+def _filled(key: bytes, type_: RedisType, content: Content) -> Iterator[Sequence[bytes]]:
+    native = TYPES[type_]
+    slots = list(content.items())
+    for start in range(0, len(slots), _SLOTS_AT_ONCE):
+        yield native.write, key, *native.words(dict(slots[start : start + _SLOTS_AT_ONCE]))
+
+
+def packed(contents: Contents) -> dict[int, list[bytes]]:
+    """As it travels: slots by type, each with its value if it has one."""
+    return {
+        int(type_): list(chain.from_iterable(content.items()))
+        if TYPES[type_].valued
+        else list(content)
+        for type_, content in contents.items()
+    }
+
+
+def unpacked(raw: Any) -> Contents:
+    """Raises ValueError, TypeError or AttributeError for what no gateway has packed."""
+    contents: dict[RedisType, Content] = {}
+    for number, words in raw.items():
+        type_ = RedisType(number)
+        if type_ not in TYPES or not words or not all(type(word) is bytes for word in words):
+            raise ValueError(f"slots of type {number!r:.40} that no gateway has")
+        valued = TYPES[type_].valued
+        contents[type_] = pairs_of(tuple(words)) if valued else dict.fromkeys(words, PRESENT)
+    return contents

@@ -1,0 +1,22 @@
+"""The types that a gateway writes, one file each."""
+
+from __future__ import annotations
+
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.types.native import NativeType
+from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.adapters.redis.types.strings import String
+
+TYPES: dict[RedisType, type[NativeType]] = {}
+BY_NAME: dict[bytes, type[NativeType]] = {}
+"""As TYPE tells them."""
+
+
+def register(native: type[NativeType]) -> None:
+    """Have the gateway know a type: in copies, comparisons, repair, digests, the log and what is hidden."""
+    TYPES[native.type] = native
+    BY_NAME[native.name] = native
+
+
+register(String)
+register(Set)

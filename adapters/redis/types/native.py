@@ -1,0 +1,82 @@
+"""What the core knows of a type: the commands that write, remove and read its slots.
+
+The core decides what a slot is worth, and under which key its type stands. One file a type, registered in `types`; no
+other file names one, but for the string, which may be a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.worth import Worth
+
+Content: TypeAlias = Mapping[bytes, Worth]
+"""What the slots of one type under one key are worth."""
+
+
+class Home(NamedTuple):
+    """Where a value stands. owner: the client's key, which is blamed; key: the native one; db: of the server."""
+
+    owner: bytes
+    key: bytes
+    db: int
+
+
+class Holds:
+    """What a key is known to hold. type: None for nothing, or for what no gateway writes. is_sure: or else nothing."""
+
+    __slots__ = ("is_sure", "type", "word")
+
+    def __init__(self, word: str, type_: RedisType | None, *, is_sure: bool = True) -> None:
+        self.word = word
+        self.type = type_
+        self.is_sure = is_sure
+
+    def __repr__(self) -> str:
+        return f"<holds {self.word}>"
+
+
+NOTHING = Holds("nothing", None)
+OTHER = Holds("another type", None)
+"""None that a gateway writes: it came past the gateway."""
+
+
+class NativeType:
+    """A type that has all its slots in one native key."""
+
+    type: ClassVar[RedisType]
+    name: ClassVar[bytes]
+    """As TYPE tells it."""
+    valued: ClassVar[bool]
+    """Whether its slots have values, not only presences."""
+    here: ClassVar[Holds]
+    perhaps: ClassVar[Holds]
+    """After a removal: nobody has looked whether a slot is left."""
+    write: ClassVar[bytes]
+    """The command that gives slots what they are worth, beside what else is there: `write key words…`."""
+    written: ClassVar[Expect | bytes]
+    """Its reply."""
+    remove: ClassVar[bytes]
+    """The command that removes slots, and counts them: `remove key slots…`."""
+    read: ClassVar[bytes]
+    """The command that reads all slots: `read key`."""
+
+    size: ClassVar[bytes]
+    """The command that counts the slots, or tells how long the one is."""
+    scan: ClassVar[bytes | None] = None
+    """The command that reads some of the slots at a time, if it has many."""
+    move: ClassVar[bytes | None] = None
+    """The command that moves a slot to another key, and counts it: `move key other slot`."""
+
+    @staticmethod
+    def words(content: Content) -> Collection[bytes]:
+        """What `write` gets behind the key."""
+        raise NotImplementedError
+
+    @staticmethod
+    def content(reply: object) -> Content | None:
+        """What the slots are worth by the reply to `read`; None if the key holds another type."""
+        raise NotImplementedError

@@ -1,0 +1,32 @@
+"""Sets: a slot is a member, worth that it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
+from crdtcast.adapters.redis.worth import PRESENT
+
+
+class Set(NativeType):
+    """(See `NativeType`.)"""
+
+    type = RedisType.SET
+    name = b"set"
+    valued = False
+    here = Holds("a set", RedisType.SET)
+    perhaps = Holds("a set or nothing", RedisType.SET, is_sure=False)
+    write, written = b"SADD", Expect.INTEGER
+    remove, read = b"SREM", b"SMEMBERS"
+    move = b"SMOVE"
+    size, scan = b"SCARD", b"SSCAN"
+
+    @staticmethod
+    def words(content: Collection[bytes]) -> Collection[bytes]:
+        return content
+
+    @staticmethod
+    def content(reply: object) -> Content | None:
+        return dict.fromkeys(reply, PRESENT) if isinstance(reply, list | set) else None
