@@ -19,11 +19,11 @@ class TooManyError(ValueError):
     """More lists or maps than there may be."""
 
 
-def unpacked(packed: bytes, **options: Any) -> Any:
-    """What `packed` says, with as many lists and maps as its length allows. Raises what msgpack raises, and
+def unpacked(packed: bytes, a_few: int = A_FEW, **options: Any) -> Any:
+    """What `packed` says, with as many lists and maps as its length allows, and a few. Raises what msgpack raises, and
     TooManyError.
     """
-    return _unpack(packed, A_FEW + len(packed) // BYTES_EACH, **options)
+    return _unpack(packed, a_few + len(packed) // BYTES_EACH, **options)
 
 
 def unpacked_within(packed: bytes, most: int, **options: Any) -> Any:

@@ -10,6 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crdtcast import compression
+from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.key_comparison import _opened as opened
+from crdtcast.adapters.redis.key_states import decode_states
+from crdtcast.adapters.redis.slices import Ending, Slice
 from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Encoder, Form
 from crdtcast.engine import Kind
@@ -43,6 +47,14 @@ def taken_by(work: Any, *arguments: object) -> int:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return most
+
+
+@pytest.mark.parametrize(
+    "decoded", [effects.decode, decode_states, Slice.decode, Ending.decode, opened]
+)
+def test_what_a_gateway_is_sent_costs_little_whatever_it_holds(decoded: Any) -> None:
+    for raw in (lists(4 * MEGABYTE), b"\x93\x01\x07" + lists(4 * MEGABYTE)):
+        assert taken_by(decoded, raw) < 10 * len(raw)  # a list reserves eight bytes for each element
 
 
 def fed(body: bytes, limit: int = MAX_FRAME) -> None:

@@ -18,6 +18,8 @@ from crdtcast.adapters.redis.worth import PRESENT
 Contents: TypeAlias = Mapping[RedisType, Content]
 """By type, of one key; of several the first in their order is visible. No content is empty."""
 _SLOTS_AT_ONCE = 5_000
+ROWS = 1 << 14
+"""Lists and maps that an answer may have beside those that its length allows: of keys that hold next to nothing."""
 
 
 def reads_of(

@@ -16,8 +16,11 @@ from crdtcast.adapters.redis.many_slots import PIECE, ManySlots, Unfolding
 from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Message
+from crdtcast.msgpack_limits import unpacked_within
 
 _pack: Callable[[object], bytes] = msgpack.packb
+_MOST_LISTS = 1 << 16
+"""Of one payload. A message has 16,384 effects at most, each a list, with a list of slots in it."""
 
 
 class RedisType(enum.IntEnum):
@@ -205,7 +208,7 @@ class Decoding:
 
 def _decode_payload(payload: bytes) -> Event:
     try:
-        level, timestamp, rows = msgpack.unpackb(payload)
+        level, timestamp, rows = unpacked_within(payload, _MOST_LISTS)
         if type(level) is not int or level not in READS:
             raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
         if type(timestamp) is not int:

@@ -19,7 +19,7 @@ import msgpack
 import trio
 
 from crdtcast.adapters.redis.census import has_deadlines
-from crdtcast.adapters.redis.contents import reads_of
+from crdtcast.adapters.redis.contents import ROWS, reads_of
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.key_digests import (
     DIGEST_BYTES,
@@ -40,6 +40,7 @@ from crdtcast.adapters.redis.key_states import (
 from crdtcast.adapters.redis.own_reads import read_together
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
+from crdtcast.msgpack_limits import unpacked as within_limits
 from crdtcast.tags import Vector, dominates
 
 if TYPE_CHECKING:
@@ -489,7 +490,7 @@ def _shown(value: Value | None) -> str:
 
 def _opened(raw: bytes) -> list[Any]:
     try:
-        found = msgpack.unpackb(raw)
+        found = within_limits(raw, ROWS)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"a question or answer that no gateway sends: {error}") from error
     if isinstance(found, list) and found:

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import msgpack
 
 from crdtcast.adapters.redis.census import is_replicated
-from crdtcast.adapters.redis.contents import Contents, contents_of, packed, unpacked
+from crdtcast.adapters.redis.contents import (
+    ROWS,
+    Contents,
+    contents_of,
+    packed,
+    unpacked,
+)
 from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
@@ -31,6 +37,7 @@ from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Atom, KeyLog, Register, SlotLog, UnstableLog
 from crdtcast.adapters.redis.worth import PRESENT, Worth, increased, integer_of
 from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.msgpack_limits import unpacked as within_limits
 from crdtcast.tags import Dot, Tag, Vector, covers
 
 NO_INTEGER = "a string that is not an integer"
@@ -197,7 +204,7 @@ def _atom_row(atom: Atom | Register) -> list[object]:
 def decode_states(raw: bytes) -> tuple[Vector, list[KeyState]]:
     """Raises RemoteProtocolError."""
     try:
-        vector, rows = msgpack.unpackb(raw, strict_map_key=False)
+        vector, rows = within_limits(raw, ROWS, strict_map_key=False)
         told = {str(origin): int(counter) for origin, counter in vector.items()}
         return told, [_state(*row) for row in rows]
     except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:

@@ -88,7 +88,7 @@ class LocalFile:
             raise ConfigurationError(
                 f"cannot read {path}: {error.strerror}; the gateway needs a --state-dir of its own"
             ) from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{path} is damaged ({error}): move it away and the node starts as a new incarnation"
             ) from error

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import msgpack
 
 from crdtcast.adapters.redis import contents
-from crdtcast.adapters.redis.contents import Contents, packed, unpacked
+from crdtcast.adapters.redis.contents import ROWS, Contents, packed, unpacked
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.server import Words
 from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.msgpack_limits import unpacked as within_limits
 
 _WHAT = "crdtcast keys"
 _LEVEL = 1
@@ -83,12 +84,12 @@ class Ending:
             if type(entry) is not bytes or type(clock) is not int:
                 raise ValueError("an entry or a clock of the wrong type")
             return cls(entry, clock, [_row(*row) for row in rows])
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
             raise RemoteProtocolError(f"no admission of a gateway: {error}") from error
 
 
 def _opened(raw: bytes) -> list[Any]:
-    what, level, *fields = msgpack.unpackb(raw, strict_map_key=False)
+    what, level, *fields = within_limits(raw, ROWS, strict_map_key=False)
     if what != _WHAT or level != _LEVEL:
         raise ValueError(f"{what!r:.40} of format level {level!r:.40}")
     return list(fields)

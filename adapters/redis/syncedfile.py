@@ -35,5 +35,5 @@ class Synced:
         try:
             fields = json.loads((directory / f"{name}.synced").read_text(encoding="utf-8"))
             return cls(str(fields["incarnation"]), int(fields["order"]))
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
