@@ -54,7 +54,9 @@ def taken_by(work: Any, *arguments: object) -> int:
 )
 def test_what_a_gateway_is_sent_costs_little_whatever_it_holds(decoded: Any) -> None:
     for raw in (lists(4 * MEGABYTE), b"\x93\x01\x07" + lists(4 * MEGABYTE)):
-        assert taken_by(decoded, raw) < 10 * len(raw)  # a list reserves eight bytes for each element
+        assert taken_by(decoded, raw) < 10 * len(
+            raw
+        )  # a list reserves eight bytes for each element
 
 
 def fed(body: bytes, limit: int = MAX_FRAME) -> None:
