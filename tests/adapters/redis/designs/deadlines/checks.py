@@ -1,0 +1,99 @@
+"""What must hold after every step, and when all is quiet."""
+
+from .effects import NONE, Message
+from .gateway import Gateway, expired_keys
+from .digest import BOUND
+from .history import past_of
+from .index import WIDTH, bucket_of
+from .world import World
+
+
+class Violation(AssertionError):
+    """A rule of the model is broken. `rule`: which, for the tests of planted faults."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+def require(holds: bool, rule: str, detail: object) -> None:
+    if not holds:
+        raise Violation(rule, str(detail))
+
+
+def check_key(world: World, at: int, key: str) -> None:
+    """A replica's key is what its history says, as far as the server's clock lets it be seen."""
+    gateway = world.begin(at)
+    server, past = gateway.server, world.history(at, key)
+    if key in server.own.lost:
+        return
+    native = server.get(key)
+    over = past.deadline <= server.time
+    if native is None:
+        dropped = past.deadline <= server.latest
+        require(not past.slots or dropped, "lost", (at, key, past, server.time))
+    else:
+        require(not over, "seen after its deadline", (at, key, native, past, server.time))
+        require(native.slots == past.slots, "value", (at, key, native, past))
+        require(native.deadline == past.deadline, "deadline", (at, key, native, past))
+    check_entry(gateway, key, past.slots != {} and past.deadline != NONE, past.deadline, past.setter)
+
+
+def check_entry(
+    gateway: Gateway, key: str, wanted: bool, deadline: int, setter: int | None
+) -> None:
+    """One entry for a key with a deadline, in its bucket. For a key that the server has dropped: in one that is over.
+    """
+    server = gateway.server
+    found = server.own.index.of(key)
+    if server.get(key) is not None:
+        right = [(bucket_of(deadline), setter == gateway.me)] if wanted else []
+        require(found == right, "index", (gateway.me, key, found, right))
+    elif wanted:
+        until = bucket_of(server.latest)
+        passed = [number <= until for number, _ in found]
+        require(passed == [True], "index", (gateway.me, key, found, until))
+    else:
+        require(len(found) <= 1, "index", (gateway.me, key, found))
+
+
+def check_expiry(world: World, message: Message, slack: int) -> None:
+    """An X is issued for a key whose deadline is over by the clock of its origin: what should live is not killed."""
+    for key in expired_keys(message):
+        seen = [m for m in world.about[key] if m.dot.counter <= message.past[m.dot.origin]]
+        past = past_of(key, seen)
+        time = world.gateways[message.dot.origin].server.latest
+        require(past.at is not None and past.at <= time, "early X", (message, past, time))
+        require(past.deadline <= world.now + BOUND + slack, "early X", (message, past, world.now))
+
+
+def check_reassertions(gateway: Gateway) -> None:
+    for key, deadline in gateway.reasserted:
+        require(deadline > gateway.server.time, "revived", (gateway.me, key, deadline))
+    gateway.reasserted.clear()
+
+
+def check_memory(gateway: Gateway) -> None:
+    """A restart finds the log that the process had."""
+    before = gateway.log.by_key
+    gateway.restart()
+    require(before == gateway.log.by_key, "log after a restart", (before, gateway.log.by_key))
+
+
+def check_quiet(world: World, at: int) -> None:
+    """All is delivered and stable: nothing remains but values, and an entry for each key with a deadline."""
+    gateway = world.begin(at)
+    own = gateway.server.own
+    for key in world.about:
+        check_key(world, at, key)
+    require(not own.unstable and not own.lost, "metadata", (at, own.unstable, own.lost))
+    require(not own.orphans, "metadata", (at, own.orphans))
+    require(not gateway.log.by_key, "metadata", (at, gateway.log.by_key))
+    for key, number in own.index.entries():
+        native = gateway.server.get(key)
+        passed = native is None and number <= bucket_of(gateway.server.latest)
+        require(passed or native is not None and native.deadline != NONE, "index", (at, key))
+
+
+SLACK = 2 * BOUND + WIDTH
+"""How early an X may come of a server that has dropped the key while its clock led."""

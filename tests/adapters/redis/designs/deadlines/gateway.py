@@ -1,0 +1,271 @@
+"""A gateway: what it does in one step of its server. The rules of deadlines are the methods of this class.
+
+A step is a MULTI: it happens as a whole, at one instant of the server's clock. Own messages of a step have their dot
+before it begins, so an X stands in the causal order in front of what is delivered behind it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from .atoms import AtomLog
+from .digest import BOUND, Digest, differs, tell
+from .effects import DEADLINE, Add, Dot, Effect, Kill, Message, Scope, Slot, Value
+from .index import bucket_of
+from .keystate import PASSED, Contents, KeyState
+from .prepare import Command, contents, moved, prepare
+from .server import Orphan, Server
+
+GRACE = 10
+"""How long after a deadline a member that did not set it waits for the X of the one that did."""
+
+
+class Gateway:
+    """One member. Volatile: the log, which a restart makes again from the messages that are not stable."""
+
+    grace = GRACE
+
+    def __init__(self, me: int, server: Server) -> None:
+        self.me = me
+        self.server = server
+        self.log = AtomLog()
+        self.outbox: list[Message] = []
+        self.states: dict[str, KeyState] = {}
+        self.reasserted: list[tuple[str, int]] = []
+        """Keys with their deadlines, for the checks."""
+
+    # Steps
+
+    def write(self, commands: Sequence[Command]) -> list[int]:
+        """A client's command, or its MULTI: one message."""
+        self.begin()
+        draft, replies = self.draft(), []
+        effects: list[Effect] = []
+        for command in commands:
+            some, reply = prepare(command, self.state, self.in_front, self.server.time)
+            for effect in some:
+                self.apply(draft, len(effects), effect)
+                effects.append(effect)
+            replies.append(reply)
+        self.send(draft, effects)
+        self.finish()
+        return replies
+
+    def deliver(self, batch: Sequence[Message]) -> None:
+        """Messages of others, in causal order. One that has to be answered is the last of its step."""
+        self.begin()
+        self.expire_in_front_of(batch)
+        for message in batch:
+            before = {key: dict(self.state(key).slots) for key in message.keys}
+            self.receive(message)
+            answer = self.reassertion(message, before)
+            if answer:
+                self.issue(answer)
+                break
+        self.finish()
+
+    def expire(self) -> None:
+        """By the clock: X for each key that the server has dropped, own deadlines at once, others after the grace."""
+        self.begin()
+        index, time = self.server.own.index, self.server.time
+        due = index.due(time, mine=True) + index.due(time - self.grace, mine=False)
+        dropped = [key for key in due if self.state(key).contents is Contents.DROPPED]
+        self.issue([self.expiry(key) for key in dropped])
+        self.finish()
+
+    def stabilise(self, messages: Iterable[Message]) -> None:
+        """Nothing that is concurrent with these can arrive any more."""
+        self.begin()
+        own = self.server.own
+        for message in messages:
+            self.log.stabilise(message)
+            own.unstable.remove(message)
+            for key in message.keys:
+                if key in own.orphans and not self.needs_orphan(key):
+                    del own.orphans[key]
+        self.finish()
+
+    def restart(self) -> None:
+        """The process ends between two steps and starts again."""
+        self.outbox = []
+        self.log = AtomLog()
+        for message in self.server.own.unstable:
+            for place, effect in enumerate(message.effects):
+                self.log_again(message, place, effect)
+
+    def clock_is_right(self) -> bool:
+        """Each step compares TIME with a clock of the gateway's own. Further apart, and it does nothing."""
+        return abs(self.server.offset) <= BOUND
+
+    def tell_digest(self) -> Digest:
+        return tell(self.server)
+
+    def differs(self, digest: Digest) -> bool:
+        return differs(self.server, digest)
+
+    # The rules
+
+    def in_front(self, key: str) -> list[Effect]:
+        """F and X are one rule: a partial write to a key that is gone begins with a kill of it."""
+        state = self.state(key)
+        if state.exists:
+            return []
+        return [Kill(key, Scope.KEY, expired=state.contents is Contents.DROPPED)]
+
+    def expiry(self, key: str) -> Effect:
+        """X by the clock. The deadline stays: what is concurrent with X is under it."""
+        return Kill(key, Scope.DATA, expired=True)
+
+    def expire_in_front_of(self, batch: Sequence[Message]) -> None:
+        """A deadline that is over here is about to be moved by one that has not seen it pass: X comes first."""
+        dropped = [
+            key
+            for key in dict.fromkeys(key for message in batch for key in message.keys)
+            if moves_deadline(batch, key) and self.state(key).contents is Contents.DROPPED
+        ]
+        self.issue([self.expiry(key) for key in dropped])
+
+    def reassertion(
+        self, message: Message, before: dict[str, dict[Slot, Value]]
+    ) -> list[Effect]:
+        """What an X has emptied here, whose origin had not seen a deadline that this member has set."""
+        effects: list[Effect] = []
+        for key in expired_keys(message):
+            state = self.state(key)
+            if not self.has_extended(key, message) or self.is_over(state):
+                continue
+            emptied = {s: v for s, v in before[key].items() if s not in state.slots}
+            if emptied:
+                self.reasserted.append((key, state.deadline))
+                effects += contents(key, emptied) + self.deadline_again(key, state)
+        return effects
+
+    def deadline_again(self, key: str, state: KeyState) -> list[Effect]:
+        """A creation that has seen the extension, but not its contents, has killed it without a word of its own."""
+        return moved(key, state.deadline)
+
+    def has_extended(self, key: str, expiry: Message) -> bool:
+        return any(
+            message.dot.origin == self.me
+            and not expiry.has_seen(message.dot)
+            and any(isinstance(e, Add) and e.slot is DEADLINE and e.key == key for e in message.effects)
+            for message in self.server.own.unstable
+        )
+
+    def is_over(self, state: KeyState) -> bool:
+        return state.deadline <= self.server.time
+
+    def needs_orphan(self, key: str) -> bool:
+        """A deadline without data stays until every effect that was delivered on the key is stable."""
+        return any(message.touches(key) for message in self.server.own.unstable)
+
+    def log_again(self, message: Message, place: int, effect: Effect) -> None:
+        if isinstance(effect, Kill):
+            self.log.kill(message, place, effect)
+        else:
+            self.log.add(message, place, effect)
+
+    # One step
+
+    def begin(self) -> None:
+        self.states = {}
+
+    def state(self, key: str) -> KeyState:
+        """The key as the step has it by now."""
+        if key not in self.states:
+            self.states[key] = self.look(key)
+        return self.states[key]
+
+    def look(self, key: str) -> KeyState:
+        own = self.server.own
+        native = self.server.get(key)
+        if native is not None:
+            state = KeyState(Contents.KNOWN, dict(native.slots), native.deadline)
+            if state.has_deadline:
+                state.bucket = bucket_of(native.deadline)
+                state.mine = own.index.is_mine(key, state.bucket)
+            return state
+        if key in own.lost:
+            return KeyState(Contents.LOST)
+        bucket = self.dropped_bucket(key)
+        if bucket is not None:
+            mine = own.index.is_mine(key, bucket)
+            return KeyState(Contents.DROPPED, deadline=PASSED, mine=mine, bucket=bucket)
+        orphan = own.orphans.get(key)
+        return KeyState() if orphan is None else KeyState(deadline=orphan.deadline, mine=orphan.mine)
+
+    def dropped_bucket(self, key: str) -> int | None:
+        return self.server.own.index.passed_bucket(key, self.server.time + 2 * BOUND)
+
+    def finish(self) -> None:
+        """Each key goes to the server once, with its deadline and its place in the index."""
+        for key, state in self.states.items():
+            if state.contents is Contents.KNOWN:
+                self.store(key, state)
+        self.states = {}
+
+    def store(self, key: str, state: KeyState) -> None:
+        own = self.server.own
+        own.lost.discard(key)
+        self.server.put(key, state.slots, state.deadline)
+        self.move_entry(key, state)
+        if not state.exists and state.has_deadline:
+            own.orphans[key] = Orphan(state.deadline, state.mine)
+        else:
+            own.orphans.pop(key, None)
+
+    def move_entry(self, key: str, state: KeyState) -> None:
+        index = self.server.own.index
+        if state.bucket is not None:
+            index.remove(key, state.bucket)
+        if state.exists and state.has_deadline:
+            at = self.server.time if state.deadline == PASSED else state.deadline
+            index.insert(key, at, state.mine)
+
+    def draft(self) -> Message:
+        own = self.server.own
+        own.hlc = max(own.hlc + 1, self.server.time)
+        past = tuple(own.vector)
+        return Message(Dot(self.me, past[self.me] + 1), past, own.hlc, ())
+
+    def issue(self, effects: Sequence[Effect]) -> None:
+        """An own message, at once."""
+        draft = self.draft()
+        for place, effect in enumerate(effects):
+            self.apply(draft, place, effect)
+        self.send(draft, effects)
+
+    def send(self, draft: Message, effects: Sequence[Effect]) -> None:
+        if effects:
+            message = Message(draft.dot, draft.past, draft.ts, tuple(effects))
+            self.note(message)
+            self.outbox.append(message)
+
+    def receive(self, message: Message) -> None:
+        self.server.own.hlc = max(self.server.own.hlc, message.ts)
+        for place, effect in enumerate(message.effects):
+            self.apply(message, place, effect)
+        self.note(message)
+
+    def note(self, message: Message) -> None:
+        self.server.own.vector[message.dot.origin] = message.dot.counter
+        self.server.own.unstable.append(message)
+
+    def apply(self, message: Message, place: int, effect: Effect) -> None:
+        self.state(effect.key).apply(self.log, message, place, effect, self.me)
+
+
+def expired_keys(message: Message) -> list[str]:
+    return [e.key for e in message.effects if isinstance(e, Kill) and e.expired]
+
+
+def moves_deadline(batch: Sequence[Message], key: str) -> bool:
+    """Whether the first effect on the key that counts for its deadline leaves its data."""
+    for message in batch:
+        for effect in message.effects:
+            if effect.key == key:
+                if isinstance(effect, Kill) and effect.scope in (Scope.KEY, Scope.DATA):
+                    return False
+                if (isinstance(effect, Kill) and effect.scope is Scope.TTL) or (
+                    isinstance(effect, Add) and effect.slot is DEADLINE
+                ):
+                    return True
+    return False

@@ -1,0 +1,246 @@
+"""One random schedule: replicas, clocks, clients, faults of the surroundings; then quiet, and all deadlines over."""
+
+from random import Random
+
+from .checks import (
+    SLACK,
+    check_expiry,
+    check_key,
+    check_memory,
+    check_quiet,
+    check_reassertions,
+    require,
+)
+from .clients import LIMITER, SESSION, Limiter, Session, visit_elsewhere
+from .digest import BOUND, Digest
+from .effects import NONE
+from .gateway import Gateway, expired_keys
+from .prepare import KEEP, Command
+from .world import World
+
+STEPS = 60
+FREE = (("string", "s"), ("string", "t"), ("set", "u"), ("set", "v"), ("hash", "h"), ("hash", "i"))
+"""Keys that anything is done to, each by the commands of one type."""
+FAR = 100
+
+
+class Schedule:
+    """The world of one seed, and what is counted in it."""
+
+    def __init__(self, seed: int, gateway_type: type[Gateway] = Gateway) -> None:
+        self.rng = rng = Random(seed)
+        members = rng.choice((3, 3, 4, 5))
+        offsets = [rng.randint(-BOUND, BOUND) for _ in range(members)]
+        self.world = World(offsets, gateway_type)
+        self.keys = rng.sample(FREE, 2)
+        self.session = Session(rng.randrange(members))
+        self.limiter = Limiter()
+        self.leads = rng.randrange(members) if rng.random() < 0.15 else None
+        """The member whose clock goes wrong beyond the bound, if one does."""
+        self.shares = [rng.random() for _ in range(4)]
+        self.told: list[Digest] = []
+        self.checked = [0] * members
+        self.expiries = 0
+
+    def run(self) -> None:
+        for _ in range(STEPS):
+            at = self.rng.randrange(len(self.world.members))
+            self.act(at)
+            self.check(at)
+        self.quieten()
+
+    # One step
+
+    def act(self, at: int) -> None:
+        rng, world = self.rng, self.world
+        working = world.gateways[at].clock_is_right()
+        match rng.choices(
+            ("client", "deliver", "time", "expire", "stabilise", "fault", "digest"),
+            weights=(26, 26, 14, 12, 10, 8, 4),
+        )[0]:
+            case "client" if world.in_service(at):
+                self.client(at)
+            case "deliver" if working:
+                batch = world.waiting(at, rng, rng.choice((1, 1, 2, 4)))
+                if batch:
+                    world.deliver(at, batch)
+            case "time":
+                world.now += rng.choice((1, 1, 2, 4, 7))
+            case "expire" if working:
+                world.copy_lost(at)
+                world.expire(at)
+            case "stabilise" if working:
+                world.stabilise(at)
+            case "digest" if working:
+                self.digest(at)
+            case "fault":
+                self.fault(at)
+        if working and rng.random() < 0.5:
+            world.stabilise(at)
+
+    def client(self, at: int) -> None:
+        rng, world = self.rng, self.world
+        what = rng.random()
+        if self.limiter.pending and world.in_service(self.limiter.pending[0]) and what < 0.3:
+            self.limiter.expire(world, self.limiter.pending[0], self.ttl())
+        elif what < 0.15:
+            self.limiter.count(world, at)
+        elif what < 0.35:
+            if world.in_service(self.session.home):
+                self.session.visit(world, rng, self.ttl())
+        elif what < 0.45:
+            visit_elsewhere(world, at, rng, self.ttl())
+        else:
+            world.write(at, *(self.command() for _ in range(rng.choice((1, 1, 1, 2, 3)))))
+
+    def ttl(self) -> int:
+        return self.rng.choice((3, 6, 10, 15, 25))
+
+    def command(self) -> Command:
+        """Any command on a key that it fits."""
+        rng = self.rng
+        type_, key = rng.choice(self.keys)
+        names = tuple(rng.sample("xyz", rng.choice((1, 1, 2))))
+        ttl = self.ttl()
+        if rng.random() < 0.5:
+            at = rng.choices(
+                (
+                    Command("EXPIRE", key, ttl=ttl),
+                    Command("EXPIRE", key, ttl=ttl, condition=rng.choice(("NX", "XX", "GT", "LT"))),
+                    Command("EXPIRE", key, ttl=0),
+                    Command("PERSIST", key),
+                    Command("DEL", key),
+                ),
+                weights=(8, 5, 1, 2, 2),
+            )[0]
+            return self.rename(type_, key) if rng.random() < 0.05 else at
+        match type_:
+            case "string":
+                return rng.choices(
+                    (
+                        Command("SET", key, value=rng.choice((1, 5, "hello")), ttl=ttl),
+                        Command("SET", key, value=7),
+                        Command("SET", key, value=3, ttl=KEEP),
+                        Command("INCR", key),
+                        Command("APPEND", key, value="a"),
+                    ),
+                    weights=(4, 1, 1, 4, 1),
+                )[0]
+            case "set":
+                return Command("SADD" if rng.random() < 0.7 else "SREM", key, names)
+            case _:
+                return rng.choices(
+                    (
+                        Command("HSET", key, names, rng.randrange(9)),
+                        Command("HINCRBY", key, names[:1]),
+                        Command("HDEL", key, names),
+                    ),
+                    weights=(4, 3, 2),
+                )[0]
+
+    def rename(self, type_: str, key: str) -> Command:
+        others = [other for t, other in FREE if t == type_ and other != key]
+        return Command("RENAME", key, (others[0],))
+
+    def fault(self, at: int) -> None:
+        rng, world = self.rng, self.world
+        gateway = world.gateways[at]
+        match rng.choice(("restart", "restart", "drop", "part", "heal", "slew", "clock", "clock")):
+            case "restart":
+                world.restart(at)
+            case "drop":
+                world.begin(at).server.drop_passed()
+            case "part":
+                world.side = [rng.randrange(2) for _ in world.members]
+            case "heal":
+                world.side = [0 for _ in world.members]
+            case "slew" if gateway.clock_is_right():
+                offset = gateway.server.offset + rng.choice((-1, 1))
+                gateway.server.offset = max(-BOUND, min(BOUND, offset))
+            case "clock" if self.leads is not None:
+                offset = world.gateways[self.leads].server.offset
+                wrong = rng.choice((-40, 15, 40, 1000))
+                world.set_clock(self.leads, wrong if abs(offset) <= BOUND else 0)
+
+    def digest(self, at: int) -> None:
+        """Told by one, compared by whoever has the same vector by then."""
+        gateway = self.world.begin(at)
+        if self.told and self.rng.random() < 0.7:
+            digest = self.rng.choice(self.told[-3:])
+            require(not gateway.differs(digest), "false alarm", (at, self.world.now, digest))
+        elif not gateway.server.own.lost:
+            self.told.append(gateway.tell_digest())
+
+    # What must hold
+
+    def check(self, at: int) -> None:
+        world = self.world
+        for member in world.members:
+            for message in world.sent[member][self.checked[member] :]:
+                check_expiry(world, message, SLACK if self.leads is not None else 0)
+                self.expiries += len(expired_keys(message))
+            self.checked[member] = len(world.sent[member])
+        gateway = world.gateways[at]
+        check_reassertions(gateway)
+        if gateway.clock_is_right():
+            check_key(world, at, self.rng.choice(self.all_keys))
+
+    @property
+    def all_keys(self) -> list[str]:
+        return [key for _, key in self.keys] + [SESSION, LIMITER]
+
+    def quieten(self) -> None:
+        """Links and clocks are right again. First at this time, then with all deadlines over."""
+        world = self.world
+        world.side = [0 for _ in world.members]
+        for at in world.members:
+            world.set_clock(at, max(-BOUND, min(BOUND, world.gateways[at].server.offset)))
+        self.settle()
+        for at in list(self.limiter.pending):
+            self.limiter.expire(world, at, self.ttl())
+        self.settle()
+        self.check_all()
+        for at in world.members:
+            if self.session.is_live(world):
+                if self.session.promised > world.time(at) + BOUND:
+                    self.session.check_at(world, at)
+        world.now += FAR
+        self.settle()
+        self.check_all()
+        for at in world.members:
+            require(not world.gateways[at].server.own.index.buckets, "index", "entries at the end")
+            native = world.begin(at).server.get(LIMITER)
+            require(native is None, "a limiter without a deadline", (at, native))
+
+    def settle(self) -> None:
+        """Deliver and expire until nothing happens."""
+        world = self.world
+        for _ in range(100):
+            before = self.progress()
+            for at in world.members:
+                while batch := world.waiting(at, self.rng, 3):
+                    world.deliver(at, batch)
+                world.copy_lost(at)
+                world.expire(at)
+                world.stabilise(at)
+                self.check(at)
+            if self.progress() == before:
+                return
+        require(False, "never quiet", world.now)
+
+    def progress(self) -> list[tuple[list[int], int, int]]:
+        return [
+            (list(g.server.own.vector), len(g.server.own.unstable), len(g.server.own.lost))
+            for g in self.world.gateways
+        ]
+
+    def check_all(self) -> None:
+        for at in self.world.members:
+            check_memory(self.world.gateways[at])
+            check_quiet(self.world, at)
+
+
+def run(seed: int, gateway_type: type[Gateway] = Gateway) -> Schedule:
+    schedule = Schedule(seed, gateway_type)
+    schedule.run()
+    return schedule
