@@ -18,7 +18,8 @@ class Atom(NamedTuple):
 
 
 def atom_of(message: Message, place: int, effect: Add) -> Atom:
-    return Atom(message.ts, message.dot, place, effect.kind, effect.value, effect.only)
+    ts = 0 if effect.again else message.ts
+    return Atom(ts, message.dot, place, effect.kind, effect.value, effect.only)
 
 
 def comes_before(atom: Atom, message: Message, place: int) -> bool:

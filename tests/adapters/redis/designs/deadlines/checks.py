@@ -3,7 +3,7 @@
 from .effects import NONE, Message
 from .gateway import Gateway, expired_keys
 from .digest import BOUND
-from .history import past_of
+from .history import Past, past_of
 from .index import WIDTH, bucket_of
 from .world import World
 
@@ -36,19 +36,19 @@ def check_key(world: World, at: int, key: str) -> None:
         require(not over, "seen after its deadline", (at, key, native, past, server.time))
         require(native.slots == past.slots, "value", (at, key, native, past))
         require(native.deadline == past.deadline, "deadline", (at, key, native, past))
-    check_entry(gateway, key, past.slots != {} and past.deadline != NONE, past.deadline, past.setter)
+    check_entry(gateway, key, past, world.copied)
 
 
-def check_entry(
-    gateway: Gateway, key: str, wanted: bool, deadline: int, setter: int | None
-) -> None:
+def check_entry(gateway: Gateway, key: str, past: Past, copied: bool) -> None:
     """One entry for a key with a deadline, in its bucket. For a key that the server has dropped: in one that is over.
     """
     server = gateway.server
     found = server.own.index.of(key)
+    wanted = past.slots != {} and past.deadline != NONE
     if server.get(key) is not None:
-        right = [(bucket_of(deadline), setter == gateway.me)] if wanted else []
-        require(found == right, "index", (gateway.me, key, found, right))
+        number, mine = bucket_of(past.deadline), past.setter == gateway.me
+        right = ([[(number, mine)]] + [[(number, False)]] * copied) if wanted else [[]]
+        require(found in right, "index", (gateway.me, key, found, right))
     elif wanted:
         until = bucket_of(server.latest)
         passed = [number <= until for number, _ in found]

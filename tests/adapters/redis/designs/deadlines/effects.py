@@ -79,13 +79,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """One atom."""
+    """One atom. `again`: a register that was re-asserted, which yields to every other that is concurrent."""
 
     key: str
     slot: Slot
     kind: Kind
     value: Value
     only: Only = Only.ALWAYS
+    again: bool = False
 
 
 Effect = Kill | Add

@@ -6,7 +6,7 @@ before it begins, so an X stands in the causal order in front of what is deliver
 
 from collections.abc import Iterable, Sequence
 
-from .atoms import AtomLog
+from .atoms import AtomLog, winner
 from .digest import BOUND, Digest, differs, tell
 from .effects import DEADLINE, Add, Dot, Effect, Kill, Message, Scope, Slot, Value
 from .index import bucket_of
@@ -115,13 +115,34 @@ class Gateway:
         return Kill(key, Scope.DATA, expired=True)
 
     def expire_in_front_of(self, batch: Sequence[Message]) -> None:
-        """A deadline that is over here is about to be moved by one that has not seen it pass: X comes first."""
+        """X for what the server has dropped, if a deadline that has not seen it pass would show the key again."""
+        keys = dict.fromkeys(key for message in batch for key in message.keys)
         dropped = [
             key
-            for key in dict.fromkeys(key for message in batch for key in message.keys)
-            if moves_deadline(batch, key) and self.state(key).contents is Contents.DROPPED
+            for key in keys
+            if self.state(key).contents is Contents.DROPPED and self.shows_again(key, batch)
         ]
         self.issue([self.expiry(key) for key in dropped])
+
+    def shows_again(self, key: str, batch: Sequence[Message]) -> bool:
+        """Whether a message of these moves the deadline ahead, before the contents are known again."""
+        deadlines = AtomLog()
+        deadlines.by_key[key] = {DEADLINE: list(self.log.of(key, DEADLINE))}
+        for message in batch:
+            for place, effect in enumerate(message.effects):
+                if effect.key != key:
+                    continue
+                if isinstance(effect, Add):
+                    if effect.slot is DEADLINE:
+                        deadlines.add(message, place, effect)
+                elif effect.scope in (Scope.KEY, Scope.DATA):
+                    return False
+                elif effect.scope is Scope.TTL:
+                    deadlines.kill(message, place, effect)
+            moved_to = winner(deadlines.of(key, DEADLINE))
+            if moved_to is not None and int(moved_to.value) > self.server.time:
+                return True
+        return False
 
     def reassertion(
         self, message: Message, before: dict[str, dict[Slot, Value]]
@@ -135,7 +156,7 @@ class Gateway:
             emptied = {s: v for s, v in before[key].items() if s not in state.slots}
             if emptied:
                 self.reasserted.append((key, state.deadline))
-                effects += contents(key, emptied) + self.deadline_again(key, state)
+                effects += contents(key, emptied, again=True) + self.deadline_again(key, state)
         return effects
 
     def deadline_again(self, key: str, state: KeyState) -> list[Effect]:
@@ -200,6 +221,8 @@ class Gateway:
         for key, state in self.states.items():
             if state.contents is Contents.KNOWN:
                 self.store(key, state)
+            elif state.contents is Contents.DROPPED and state.deadline != PASSED:
+                self.move_entry(key, state)
         self.states = {}
 
     def store(self, key: str, state: KeyState) -> None:
@@ -216,7 +239,7 @@ class Gateway:
         index = self.server.own.index
         if state.bucket is not None:
             index.remove(key, state.bucket)
-        if state.exists and state.has_deadline:
+        if state.contents is Contents.DROPPED or (state.exists and state.has_deadline):
             at = self.server.time if state.deadline == PASSED else state.deadline
             index.insert(key, at, state.mine)
 
@@ -256,16 +279,3 @@ class Gateway:
 def expired_keys(message: Message) -> list[str]:
     return [e.key for e in message.effects if isinstance(e, Kill) and e.expired]
 
-
-def moves_deadline(batch: Sequence[Message], key: str) -> bool:
-    """Whether the first effect on the key that counts for its deadline leaves its data."""
-    for message in batch:
-        for effect in message.effects:
-            if effect.key == key:
-                if isinstance(effect, Kill) and effect.scope in (Scope.KEY, Scope.DATA):
-                    return False
-                if (isinstance(effect, Kill) and effect.scope is Scope.TTL) or (
-                    isinstance(effect, Add) and effect.slot is DEADLINE
-                ):
-                    return True
-    return False

@@ -18,7 +18,7 @@ class Placed:
 
     @property
     def rank(self) -> tuple[int, Dot, int]:
-        return self.message.ts, self.message.dot, self.place
+        return 0 if self.effect.again else self.message.ts, self.message.dot, self.place
 
 
 @dataclass(frozen=True, slots=True)

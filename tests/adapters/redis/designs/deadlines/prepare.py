@@ -76,11 +76,14 @@ def prepare(command: Command, look: Look, front: Front, time: int) -> Prepared:
     raise ValueError(f"unknown command {command.name}")
 
 
-def replaced(key: str, slots: Sequence[Slot], kind: Kind, value: Value) -> list[Effect]:
+def replaced(
+    key: str, slots: Sequence[Slot], kind: Kind, value: Value, again: bool = False
+) -> list[Effect]:
     """Registers or members, each right behind the kill of its slot."""
     effects: list[Effect] = []
     for slot in slots:
-        effects += [Kill(key, Scope.SLOTS, frozenset({slot})), Add(key, slot, kind, value)]
+        effects.append(Kill(key, Scope.SLOTS, frozenset({slot})))
+        effects.append(Add(key, slot, kind, value, again=again))
     return effects
 
 
@@ -89,12 +92,12 @@ def moved(key: str, at: int, only: Only = Only.ALWAYS) -> list[Effect]:
     return [Kill(key, Scope.TTL), Add(key, DEADLINE, Kind.AT, at, only)]
 
 
-def contents(key: str, slots: dict[Slot, Value]) -> list[Effect]:
+def contents(key: str, slots: dict[Slot, Value], again: bool = False) -> list[Effect]:
     """What a key is worth, by value."""
     effects: list[Effect] = []
     for slot, value in slots.items():
         kind = Kind.ONE if slot.type is Type.SET else Kind.REG
-        effects += replaced(key, [slot], kind, value)
+        effects += replaced(key, [slot], kind, value, again)
     return effects
 
 

@@ -15,13 +15,17 @@ def find_lost(gateway: Gateway) -> None:
             own.lost.add(key)
 
 
-def copy_lost(gateway: Gateway, giver: Gateway) -> None:
-    """Rows of the giver, once all that they contain is delivered here; then what was delivered beyond them."""
+def copy_lost(gateway: Gateway, giver: Gateway) -> bool:
+    """Rows of the giver, once all that they contain is delivered here; then what was delivered beyond them.
+
+    Returns whether a key was copied. Who has set its deadline is not in the rows: here it counts as another.
+    """
     own, vector = gateway.server.own, giver.server.own.vector
     if any(theirs > ours for theirs, ours in zip(vector, own.vector, strict=True)):
-        return
+        return False
     gateway.begin()
     giver.begin()
+    lost = len(own.lost)
     for key in sorted(own.lost):
         given = giver.state(key)
         if given.contents is not Contents.KNOWN:
@@ -39,3 +43,4 @@ def copy_lost(gateway: Gateway, giver: Gateway) -> None:
                     gateway.apply(message, place, effect)
     giver.states = {}
     gateway.finish()
+    return len(own.lost) < lost

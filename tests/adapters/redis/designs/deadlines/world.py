@@ -29,6 +29,9 @@ class World:
         self.sent_before: list[dict[Dot, int]] = [{} for _ in offsets]
         """By replica: how many own messages it had sent when it delivered another, or sent an own one."""
 
+        self.copied = False
+        """Whether a key was ever copied to a member that had lost it."""
+
     @property
     def members(self) -> range:
         return range(len(self.gateways))
@@ -135,4 +138,4 @@ class World:
         gateway = self.begin(at)
         for other in self.linked(at):
             if self.gateways[other].clock_is_right():
-                copy_lost(gateway, self.begin(other))
+                self.copied |= copy_lost(gateway, self.begin(other))
