@@ -67,9 +67,13 @@ def check_expiry(world: World, message: Message, slack: int) -> None:
         require(past.deadline <= world.now + BOUND + slack, "early X", (message, past, world.now))
 
 
-def check_reassertions(gateway: Gateway) -> None:
-    for key, deadline in gateway.reasserted:
-        require(deadline > gateway.server.time, "revived", (gateway.me, key, deadline))
+def check_reassertions(world: World, at: int) -> None:
+    """Only what an X has emptied comes back, and only if its deadline is ahead."""
+    gateway = world.gateways[at]
+    for again in gateway.reasserted:
+        expiry = world.sent[again.expiry.origin][again.expiry.counter - 1]
+        ahead = again.deadline > gateway.server.time
+        require(ahead and again.key in expired_keys(expiry), "revived", (at, again, expiry))
     gateway.reasserted.clear()
 
 

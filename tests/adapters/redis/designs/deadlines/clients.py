@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from .checks import require
+from .digest import BOUND
 from .effects import Slot, Type
 from .prepare import Command
 from .world import World
@@ -20,35 +21,30 @@ class Session:
     home: int
     value: int = 0
     promised: int = 0
-    """Until when, by the clock of its region, the session must be there."""
+    """The deadline: until all clocks may have come to it, the session must be there."""
 
     def visit(self, world: World, rng: Random, ttl: int) -> None:
         """The user's next request: the session is there, or over."""
-        self.check_home(world)
-        time = world.time(self.home)
-        if self.is_live(world) and rng.random() < 0.7:
+        until = world.time(self.home) + ttl
+        there = self.is_there(world, self.home)
+        require(there or not self.is_live(world), "logged out", (self, world.now))
+        if there and rng.random() < 0.7:
             (found,) = world.write(self.home, Command("EXPIRE", SESSION, ttl=ttl))
             require(found == 1, "logged out", (self, world.now))
-        else:
-            self.value += 1
-            world.write(
-                self.home,
-                Command("HSET", SESSION, ("login",), self.value),
-                Command("EXPIRE", SESSION, ttl=ttl),
-            )
-        self.promised = time + ttl
+            self.promised = until
+            return
+        self.value += 1
+        login = Command("HSET", SESSION, ("login",), self.value)
+        world.write(self.home, login, Command("EXPIRE", SESSION, ttl=ttl))
+        self.promised = until
 
     def is_live(self, world: World) -> bool:
-        return self.promised > max(world.time(self.home), world.gateways[self.home].server.latest)
+        """Whether the deadline is ahead by every clock in service."""
+        return self.promised > max(world.now + BOUND, world.gateways[self.home].server.latest)
 
-    def check_home(self, world: World) -> None:
-        if world.in_service(self.home) and self.is_live(world):
-            self.check_at(world, self.home)
-
-    def check_at(self, world: World, at: int) -> None:
+    def is_there(self, world: World, at: int) -> bool:
         native = world.begin(at).server.get(SESSION)
-        found = native is not None and native.slots.get(LOGIN) == self.value
-        require(found, "logged out", (self, at, world.now, native))
+        return native is not None and native.slots.get(LOGIN) == self.value
 
 
 def visit_elsewhere(world: World, at: int, rng: Random, ttl: int) -> None:

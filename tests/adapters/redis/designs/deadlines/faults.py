@@ -54,12 +54,13 @@ class PlainKillInFront(Gateway):
 
 
 class LeavesEntries(Gateway):
-    """The entry of a key that the server has dropped is looked for by its native deadline, which is gone."""
+    """A client's write looks for the entry by the native deadline, which a dropped key has no more."""
 
-    def move_entry(self, key: str, state: KeyState) -> None:
-        if state.bucket is not None and state.bucket <= bucket_of(self.server.time):
-            state.bucket = None
-        super().move_entry(key, state)
+    def write(self, commands: Sequence[Command]) -> list[int]:
+        dropped = {c.key for c in commands if self.state(c.key).contents is Contents.DROPPED}
+        for key in dropped:
+            self.state(key).bucket = None
+        return super().write(commands)
 
 
 class MovesEntriesLater(Gateway):

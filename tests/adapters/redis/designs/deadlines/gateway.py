@@ -5,6 +5,7 @@ before it begins, so an X stands in the causal order in front of what is deliver
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from .atoms import AtomLog, winner
 from .digest import BOUND, Digest, differs, tell
@@ -18,6 +19,12 @@ GRACE = 10
 """How long after a deadline a member that did not set it waits for the X of the one that did."""
 
 
+class Reassertion(NamedTuple):
+    key: str
+    deadline: int
+    expiry: Dot
+
+
 class Gateway:
     """One member. Volatile: the log, which a restart makes again from the messages that are not stable."""
 
@@ -29,14 +36,13 @@ class Gateway:
         self.log = AtomLog()
         self.outbox: list[Message] = []
         self.states: dict[str, KeyState] = {}
-        self.reasserted: list[tuple[str, int]] = []
-        """Keys with their deadlines, for the checks."""
+        self.reasserted: list[Reassertion] = []
+        """What was re-asserted, for the checks."""
 
     # Steps
 
     def write(self, commands: Sequence[Command]) -> list[int]:
         """A client's command, or its MULTI: one message."""
-        self.begin()
         draft, replies = self.draft(), []
         effects: list[Effect] = []
         for command in commands:
@@ -51,7 +57,6 @@ class Gateway:
 
     def deliver(self, batch: Sequence[Message]) -> None:
         """Messages of others, in causal order. One that has to be answered is the last of its step."""
-        self.begin()
         self.expire_in_front_of(batch)
         for message in batch:
             before = {key: dict(self.state(key).slots) for key in message.keys}
@@ -64,7 +69,6 @@ class Gateway:
 
     def expire(self) -> None:
         """By the clock: X for each key that the server has dropped, own deadlines at once, others after the grace."""
-        self.begin()
         index, time = self.server.own.index, self.server.time
         due = index.due(time, mine=True) + index.due(time - self.grace, mine=False)
         dropped = [key for key in due if self.state(key).contents is Contents.DROPPED]
@@ -73,7 +77,6 @@ class Gateway:
 
     def stabilise(self, messages: Iterable[Message]) -> None:
         """Nothing that is concurrent with these can arrive any more."""
-        self.begin()
         own = self.server.own
         for message in messages:
             self.log.stabilise(message)
@@ -155,7 +158,7 @@ class Gateway:
                 continue
             emptied = {s: v for s, v in before[key].items() if s not in state.slots}
             if emptied:
-                self.reasserted.append((key, state.deadline))
+                self.reasserted.append(Reassertion(key, state.deadline, message.dot))
                 effects += contents(key, emptied, again=True) + self.deadline_again(key, state)
         return effects
 

@@ -21,6 +21,8 @@ from .world import World
 STEPS = 60
 FREE = (("string", "s"), ("string", "t"), ("set", "u"), ("set", "v"), ("hash", "h"), ("hash", "i"))
 """Keys that anything is done to, each by the commands of one type."""
+FOCUS = ((1, 0, 0, 0), (0, 3, 2, 0), (0, 0, 0, 1), (2, 3, 2, 8))
+"""How often, in one schedule: the limiter, the session from its region and elsewhere, commands on free keys."""
 FAR = 100
 
 
@@ -37,7 +39,7 @@ class Schedule:
         self.limiter = Limiter()
         self.leads = rng.randrange(members) if rng.random() < 0.15 else None
         """The member whose clock goes wrong beyond the bound, if one does."""
-        self.shares = [rng.random() for _ in range(4)]
+        self.weights = rng.choice(FOCUS)
         self.told: list[Digest] = []
         self.checked = [0] * members
         self.expiries = 0
@@ -83,15 +85,16 @@ class Schedule:
         what = rng.random()
         if self.limiter.pending and world.in_service(self.limiter.pending[0]) and what < 0.3:
             self.limiter.expire(world, self.limiter.pending[0], self.ttl())
-        elif what < 0.15:
-            self.limiter.count(world, at)
-        elif what < 0.35:
-            if world.in_service(self.session.home):
+            return
+        match rng.choices(("limiter", "session", "elsewhere", "free"), weights=self.weights)[0]:
+            case "limiter":
+                self.limiter.count(world, at)
+            case "session" if world.in_service(self.session.home):
                 self.session.visit(world, rng, self.ttl())
-        elif what < 0.45:
-            visit_elsewhere(world, at, rng, self.ttl())
-        else:
-            world.write(at, *(self.command() for _ in range(rng.choice((1, 1, 1, 2, 3)))))
+            case "elsewhere":
+                visit_elsewhere(world, at, rng, self.ttl())
+            case "free":
+                world.write(at, *(self.command() for _ in range(rng.choice((1, 1, 1, 2, 3)))))
 
     def ttl(self) -> int:
         return self.rng.choice((3, 6, 10, 15, 25))
@@ -155,8 +158,7 @@ class Schedule:
             case "heal":
                 world.side = [0 for _ in world.members]
             case "slew" if gateway.clock_is_right():
-                offset = gateway.server.offset + rng.choice((-1, 1))
-                gateway.server.offset = max(-BOUND, min(BOUND, offset))
+                gateway.server.offset = rng.randint(-BOUND, BOUND)
             case "clock" if self.leads is not None:
                 offset = world.gateways[self.leads].server.offset
                 wrong = rng.choice((-40, 15, 40, 1000))
@@ -180,9 +182,8 @@ class Schedule:
                 check_expiry(world, message, SLACK if self.leads is not None else 0)
                 self.expiries += len(expired_keys(message))
             self.checked[member] = len(world.sent[member])
-        gateway = world.gateways[at]
-        check_reassertions(gateway)
-        if gateway.clock_is_right():
+        check_reassertions(world, at)
+        if world.gateways[at].clock_is_right():
             check_key(world, at, self.rng.choice(self.all_keys))
 
     @property
@@ -202,8 +203,7 @@ class Schedule:
         self.check_all()
         for at in world.members:
             if self.session.is_live(world):
-                if self.session.promised > world.time(at) + BOUND:
-                    self.session.check_at(world, at)
+                require(self.session.is_there(world, at), "logged out", (self.session, at, world.now))
         world.now += FAR
         self.settle()
         self.check_all()

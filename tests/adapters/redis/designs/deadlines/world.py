@@ -47,6 +47,7 @@ class World:
         """A step of this replica's server begins."""
         gateway = self.gateways[at]
         gateway.server.begin(self.now)
+        gateway.begin()
         return gateway
 
     def in_service(self, at: int) -> bool:
