@@ -18,7 +18,7 @@ class Atom(NamedTuple):
 
 
 def atom_of(message: Message, place: int, effect: Add) -> Atom:
-    ts = 0 if effect.again else message.ts
+    ts = message.ts if effect.since is None else effect.since
     return Atom(ts, message.dot, place, effect.kind, effect.value, effect.only)
 
 
@@ -47,6 +47,11 @@ def worth(atoms: Iterable[Atom]) -> Value | None:
     if base is None:
         return total if count else None
     return base.value + total if isinstance(base.value, int) else base.value
+
+
+def stamp(atoms: Iterable[Atom]) -> int:
+    """The time stamp of the register that counts; 0 if it is stable, or there is none."""
+    return max((atom.ts for atom in atoms if atom.kind is Kind.REG), default=0)
 
 
 def winner(atoms: Iterable[Atom]) -> Atom | None:

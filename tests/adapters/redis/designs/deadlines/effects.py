@@ -1,7 +1,7 @@
 """What a message says: atoms to add, and kills, which remove the atoms that come before them."""
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 Value = int | str
@@ -10,7 +10,7 @@ NONE = 1 << 60
 """The deadline that a PERSIST, or a SET without one, gives: none. It is later than any other."""
 
 
-class Type(Enum):
+class Type(StrEnum):
     STRING = "string"
     SET = "set"
     HASH = "hash"
@@ -79,14 +79,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """One atom. `again`: a register that was re-asserted, which yields to every other that is concurrent."""
+    """One atom. `since`: of a register that was re-asserted, the time stamp that it had, 0 where that is forgotten."""
 
     key: str
     slot: Slot
     kind: Kind
     value: Value
     only: Only = Only.ALWAYS
-    again: bool = False
+    since: int | None = None
 
 
 Effect = Kill | Add

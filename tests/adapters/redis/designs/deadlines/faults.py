@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .digest import Digest, held_behind
 from .effects import DEADLINE, NONE, Add, Effect, Kill, Kind, Message, Scope, Slot, Value
-from .gateway import Gateway, expired_keys
+from .gateway import Gateway, Held
 from .index import bucket_of
 from .keystate import PASSED, Contents, KeyState
 from .prepare import Command, contents, prepare
@@ -115,7 +115,7 @@ class NeverReasserts(Gateway):
     """An extension that X had not seen keeps nothing."""
 
     def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Value]]
+        self, message: Message, before: dict[str, Held]
     ) -> list[Effect]:
         return []
 
@@ -138,7 +138,7 @@ class ReassertsAsNew(Gateway):
     """An old value that comes back wins against a new one."""
 
     def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Value]]
+        self, message: Message, before: dict[str, Held]
     ) -> list[Effect]:
         effects = super().reassertion(message, before)
         return [
@@ -269,7 +269,7 @@ class RevivesTheDeleted(Gateway):
     """A deletion by a client is taken for an expiry."""
 
     def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Value]]
+        self, message: Message, before: dict[str, Held]
     ) -> list[Effect]:
         effects: tuple[Effect, ...] = tuple(
             Kill(e.key, e.scope, expired=True)

@@ -7,16 +7,20 @@ before it begins, so an X stands in the causal order in front of what is deliver
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .atoms import AtomLog, winner
+from .atoms import AtomLog, stamp, winner
 from .digest import BOUND, Digest, differs, tell
 from .effects import DEADLINE, Add, Dot, Effect, Kill, Message, Scope, Slot, Value
 from .index import bucket_of
 from .keystate import PASSED, Contents, KeyState
-from .prepare import Command, contents, moved, prepare
+from .prepare import Command, kind_of, moved, prepare, replaced
 from .server import Orphan, Server
 
 GRACE = 10
 """How long after a deadline a member that did not set it waits for the X of the one that did."""
+
+
+Held = dict[Slot, tuple[Value, int]]
+"""What a key is worth, with the time stamps of its registers."""
 
 
 class Reassertion(NamedTuple):
@@ -59,7 +63,7 @@ class Gateway:
         """Messages of others, in causal order. One that has to be answered is the last of its step."""
         self.expire_in_front_of(batch)
         for message in batch:
-            before = {key: dict(self.state(key).slots) for key in message.keys}
+            before = {key: self.held(key) for key in expired_keys(message)}
             self.receive(message)
             answer = self.reassertion(message, before)
             if answer:
@@ -148,19 +152,28 @@ class Gateway:
         return False
 
     def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Value]]
+        self, message: Message, before: dict[str, Held]
     ) -> list[Effect]:
         """What an X has emptied here, whose origin had not seen a deadline that this member has set."""
         effects: list[Effect] = []
-        for key in expired_keys(message):
+        for key, held in before.items():
             state = self.state(key)
             if not self.has_extended(key, message) or self.is_over(state):
                 continue
-            emptied = {s: v for s, v in before[key].items() if s not in state.slots}
+            emptied = held.keys() - state.slots
             if emptied:
                 self.reasserted.append(Reassertion(key, state.deadline, message.dot))
-                effects += contents(key, emptied, again=True) + self.deadline_again(key, state)
+                for slot in sorted(emptied):
+                    value, since = held[slot]
+                    effects += replaced(key, [slot], kind_of(slot), value, since)
+                effects += self.deadline_again(key, state)
         return effects
+
+    def held(self, key: str) -> Held:
+        state = self.state(key)
+        return {
+            slot: (value, stamp(self.log.of(key, slot))) for slot, value in state.slots.items()
+        }
 
     def deadline_again(self, key: str, state: KeyState) -> list[Effect]:
         """A creation that has seen the extension, but not its contents, has killed it without a word of its own."""

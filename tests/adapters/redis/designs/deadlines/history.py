@@ -18,7 +18,8 @@ class Placed:
 
     @property
     def rank(self) -> tuple[int, Dot, int]:
-        return 0 if self.effect.again else self.message.ts, self.message.dot, self.place
+        ts = self.message.ts if self.effect.since is None else self.effect.since
+        return ts, self.message.dot, self.place
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,13 +77,13 @@ def prepare(command: Command, look: Look, front: Front, time: int) -> Prepared:
 
 
 def replaced(
-    key: str, slots: Sequence[Slot], kind: Kind, value: Value, again: bool = False
+    key: str, slots: Sequence[Slot], kind: Kind, value: Value, since: int | None = None
 ) -> list[Effect]:
     """Registers or members, each right behind the kill of its slot."""
     effects: list[Effect] = []
     for slot in slots:
         effects.append(Kill(key, Scope.SLOTS, frozenset({slot})))
-        effects.append(Add(key, slot, kind, value, again=again))
+        effects.append(Add(key, slot, kind, value, since=since))
     return effects
 
 
@@ -92,12 +92,16 @@ def moved(key: str, at: int, only: Only = Only.ALWAYS) -> list[Effect]:
     return [Kill(key, Scope.TTL), Add(key, DEADLINE, Kind.AT, at, only)]
 
 
-def contents(key: str, slots: dict[Slot, Value], again: bool = False) -> list[Effect]:
+def kind_of(slot: Slot) -> Kind:
+    """Of the atom that gives a slot a value."""
+    return Kind.ONE if slot.type is Type.SET else Kind.REG
+
+
+def contents(key: str, slots: dict[Slot, Value]) -> list[Effect]:
     """What a key is worth, by value."""
     effects: list[Effect] = []
     for slot, value in slots.items():
-        kind = Kind.ONE if slot.type is Type.SET else Kind.REG
-        effects += replaced(key, [slot], kind, value, again)
+        effects += replaced(key, [slot], kind_of(slot), value)
     return effects
 
 
