@@ -72,7 +72,7 @@ def check_reassertions(world: World, at: int) -> None:
     gateway = world.gateways[at]
     for again in gateway.reasserted:
         expiry = world.sent[again.expiry.origin][again.expiry.counter - 1]
-        ahead = again.deadline > gateway.server.time
+        ahead = again.deadline > again.time
         require(ahead and again.key in expired_keys(expiry), "revived", (at, again, expiry))
     gateway.reasserted.clear()
 

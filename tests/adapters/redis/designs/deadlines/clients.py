@@ -48,9 +48,10 @@ class Session:
 
 
 def visit_elsewhere(world: World, at: int, rng: Random, ttl: int) -> None:
-    """Another region adds a field of its own, or extends the deadline, never shortens it."""
+    """Another region adds a field of its own, or extends the deadline. It never shortens one, nor leaves none."""
     if rng.random() < 0.6:
-        world.write(at, Command("HSET", SESSION, (f"at{at}",), world.now))
+        field = Command("HSET", SESSION, (f"at{at}",), world.now)
+        world.write(at, field, Command("EXPIRE", SESSION, ttl=ttl, condition="NX"))
     else:
         world.write(at, Command("EXPIRE", SESSION, ttl=ttl, condition="GT"))
 

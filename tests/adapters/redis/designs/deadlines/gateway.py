@@ -24,8 +24,11 @@ Held = dict[Slot, tuple[Value, int]]
 
 
 class Reassertion(NamedTuple):
+    """What came back, under which deadline, at what TIME, in answer to which message."""
+
     key: str
     deadline: int
+    time: int
     expiry: Dot
 
 
@@ -162,7 +165,8 @@ class Gateway:
                 continue
             emptied = held.keys() - state.slots
             if emptied:
-                self.reasserted.append(Reassertion(key, state.deadline, message.dot))
+                time = self.server.time
+                self.reasserted.append(Reassertion(key, state.deadline, time, message.dot))
                 for slot in sorted(emptied):
                     value, since = held[slot]
                     effects += replaced(key, [slot], kind_of(slot), value, since)

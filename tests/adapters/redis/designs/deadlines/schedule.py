@@ -12,7 +12,7 @@ from .checks import (
     require,
 )
 from .clients import LIMITER, SESSION, Limiter, Session, visit_elsewhere
-from .digest import BOUND, Digest
+from .digest import BOUND
 from .effects import NONE
 from .gateway import Gateway, expired_keys
 from .prepare import KEEP, Command
@@ -23,6 +23,8 @@ FREE = (("string", "s"), ("string", "t"), ("set", "u"), ("set", "v"), ("hash", "
 """Keys that anything is done to, each by the commands of one type."""
 FOCUS = ((1, 0, 0, 0), (0, 3, 2, 0), (0, 0, 0, 1), (2, 3, 2, 8))
 """How often, in one schedule: the limiter, the session from its region and elsewhere, commands on free keys."""
+PACES = ((26, 26, 14, 12, 10, 8, 2), (30, 20, 10, 5, 10, 24, 1), (30, 20, 20, 4, 20, 3, 1))
+"""How often, in one schedule: a client, a delivery, time, expiry, stability, a fault, a comparison."""
 FAR = 100
 
 
@@ -34,13 +36,13 @@ class Schedule:
         members = rng.choice((3, 3, 4, 5))
         offsets = [rng.randint(-BOUND, BOUND) for _ in range(members)]
         self.world = World(offsets, gateway_type)
-        self.keys = rng.sample(FREE, 2)
+        self.keys = rng.sample(FREE, rng.choice((1, 2)))
         self.session = Session(rng.randrange(members))
         self.limiter = Limiter()
         self.leads = rng.randrange(members) if rng.random() < 0.15 else None
         """The member whose clock goes wrong beyond the bound, if one does."""
         self.weights = rng.choice(FOCUS)
-        self.told: list[Digest] = []
+        self.pace = rng.choice(PACES)
         self.checked = [0] * members
         self.expiries = 0
 
@@ -48,6 +50,8 @@ class Schedule:
         for _ in range(STEPS):
             at = self.rng.randrange(len(self.world.members))
             self.act(at)
+            if self.rng.random() < 0.05:
+                self.world.restart(at)
             self.check(at)
         self.quieten()
 
@@ -57,8 +61,8 @@ class Schedule:
         rng, world = self.rng, self.world
         working = world.gateways[at].clock_is_right()
         match rng.choices(
-            ("client", "deliver", "time", "expire", "stabilise", "fault", "digest"),
-            weights=(26, 26, 14, 12, 10, 8, 4),
+            ("client", "deliver", "time", "expire", "stabilise", "fault", "compare"),
+            weights=self.pace,
         )[0]:
             case "client" if world.in_service(at):
                 self.client(at)
@@ -73,8 +77,8 @@ class Schedule:
                 world.expire(at)
             case "stabilise" if working:
                 world.stabilise(at)
-            case "digest" if working:
-                self.digest(at)
+            case "compare" if working:
+                self.compare(at)
             case "fault":
                 self.fault(at)
         if working and rng.random() < 0.5:
@@ -164,14 +168,20 @@ class Schedule:
                 wrong = rng.choice((-40, 15, 40, 1000))
                 world.set_clock(self.leads, wrong if abs(offset) <= BOUND else 0)
 
-    def digest(self, at: int) -> None:
-        """Told by one, compared by whoever has the same vector by then."""
-        gateway = self.world.begin(at)
-        if self.told and self.rng.random() < 0.7:
-            digest = self.rng.choice(self.told[-3:])
-            require(not gateway.differs(digest), "false alarm", (at, self.world.now, digest))
-        elif not gateway.server.own.lost:
-            self.told.append(gateway.tell_digest())
+    def compare(self, at: int) -> None:
+        """A digest is told, and compared a little later by those who have delivered the same."""
+        world = self.world
+        linked = [other for other in world.linked(at) if world.gateways[other].clock_is_right()]
+        for other in (at, *linked):
+            while batch := world.waiting(other, self.rng, 4):
+                world.deliver(other, batch)
+        if world.gateways[at].server.own.lost:
+            return
+        digest = world.begin(at).tell_digest()
+        world.now += self.rng.choice((0, 1, 2))
+        for other in linked:
+            differs = world.begin(other).differs(digest)
+            require(not differs, "false alarm", (at, other, world.now, digest))
 
     # What must hold
 
@@ -209,8 +219,9 @@ class Schedule:
         self.check_all()
         for at in world.members:
             require(not world.gateways[at].server.own.index.buckets, "index", "entries at the end")
-            native = world.begin(at).server.get(LIMITER)
-            require(native is None, "a limiter without a deadline", (at, native))
+            for key in (SESSION, LIMITER):
+                native = world.begin(at).server.get(key)
+                require(native is None, "never expires", (at, key, native))
 
     def settle(self) -> None:
         """Deliver and expire until nothing happens."""

@@ -81,7 +81,7 @@ class World:
             self.begin(at).stabilise(stable)
 
     def restart(self, at: int) -> None:
-        self.begin(at).restart()
+        self.gateways[at].restart()
 
     def collect(self, at: int) -> None:
         """Take over what a step has sent. It is stored at its origin, so it cannot be lost."""
