@@ -268,15 +268,5 @@ class TrustsItsClock(Gateway):
 class RevivesTheDeleted(Gateway):
     """A deletion by a client is taken for an expiry."""
 
-    def reassertion(
-        self, message: Message, before: dict[str, Held]
-    ) -> list[Effect]:
-        effects: tuple[Effect, ...] = tuple(
-            Kill(e.key, e.scope, expired=True)
-            if isinstance(e, Kill) and e.scope is Scope.KEY
-            else e
-            for e in message.effects
-        )
-        return super().reassertion(
-            Message(message.dot, message.past, message.ts, effects), before
-        )
+    def expired_by(self, message: Message) -> list[str]:
+        return [e.key for e in message.effects if isinstance(e, Kill) and e.scope is Scope.KEY]

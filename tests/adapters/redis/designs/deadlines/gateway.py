@@ -66,7 +66,7 @@ class Gateway:
         """Messages of others, in causal order. One that has to be answered is the last of its step."""
         self.expire_in_front_of(batch)
         for message in batch:
-            before = {key: self.held(key) for key in expired_keys(message)}
+            before = {key: self.held(key) for key in self.expired_by(message)}
             self.receive(message)
             answer = self.reassertion(message, before)
             if answer:
@@ -172,6 +172,9 @@ class Gateway:
                     effects += replaced(key, [slot], kind_of(slot), value, since)
                 effects += self.deadline_again(key, state)
         return effects
+
+    def expired_by(self, message: Message) -> list[str]:
+        return expired_keys(message)
 
     def held(self, key: str) -> Held:
         state = self.state(key)

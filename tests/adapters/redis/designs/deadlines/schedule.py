@@ -36,6 +36,8 @@ class Schedule:
         members = rng.choice((3, 3, 4, 5))
         offsets = [rng.randint(-BOUND, BOUND) for _ in range(members)]
         self.world = World(offsets, gateway_type)
+        if rng.random() < 0.6:
+            self.world.slow = {(rng.randrange(members), rng.randrange(members)) for _ in "ab"}
         self.keys = rng.sample(FREE, rng.choice((1, 2)))
         self.session = Session(rng.randrange(members))
         self.limiter = Limiter()
@@ -43,6 +45,8 @@ class Schedule:
         """The member whose clock goes wrong beyond the bound, if one does."""
         self.weights = rng.choice(FOCUS)
         self.pace = rng.choice(PACES)
+        self.churns = rng.random() < 0.3
+        """Whether the free keys are for deadlines that outlive their data."""
         self.checked = [0] * members
         self.expiries = 0
 
@@ -107,6 +111,8 @@ class Schedule:
         """Any command on a key that it fits."""
         rng = self.rng
         type_, key = rng.choice(self.keys)
+        if self.churns:
+            return self.churn(type_, key)
         names = tuple(rng.sample("xyz", rng.choice((1, 1, 2))))
         ttl = self.ttl()
         if rng.random() < 0.5:
@@ -144,6 +150,19 @@ class Schedule:
                     ),
                     weights=(4, 3, 2),
                 )[0]
+
+    def churn(self, type_: str, key: str) -> Command:
+        """Deadlines that outlive their data: many deletions, no deadline that is over soon."""
+        name = {"string": "INCR", "set": "SADD", "hash": "HSET"}[type_]
+        return self.rng.choices(
+            (
+                Command(name, key, tuple(self.rng.sample("xyz", 1))),
+                Command("EXPIRE", key, ttl=FAR // 2),
+                Command("PERSIST", key),
+                Command("DEL", key),
+            ),
+            weights=(8, 6, 1, 5),
+        )[0]
 
     def rename(self, type_: str, key: str) -> Command:
         others = [other for t, other in FREE if t == type_ and other != key]
@@ -204,6 +223,7 @@ class Schedule:
         """Links and clocks are right again. First at this time, then with all deadlines over."""
         world = self.world
         world.side = [0 for _ in world.members]
+        world.slow = set()
         for at in world.members:
             world.set_clock(at, max(-BOUND, min(BOUND, world.gateways[at].server.offset)))
         self.settle()

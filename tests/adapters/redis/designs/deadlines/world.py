@@ -26,6 +26,8 @@ class World:
         self.about: dict[str, list[Message]] = {}
         self.side = [0] * len(offsets)
         """Replicas on the same side of a partition are linked."""
+        self.slow: set[tuple[int, int]] = set()
+        """Origins and replicas between which messages mostly wait."""
         self.sent_before: list[dict[Dot, int]] = [{} for _ in offsets]
         """By replica: how many own messages it had sent when it delivered another, or sent an own one."""
 
@@ -100,10 +102,11 @@ class World:
         """Up to so many messages of linked replicas that causal order allows to deliver one after the other."""
         vector = list(self.vector(at))
         batch: list[Message] = []
+        origins = [o for o in self.linked(at) if (o, at) not in self.slow or rng.random() < 0.1]
         while len(batch) < limit:
             ready = [
                 self.sent[origin][vector[origin]]
-                for origin in self.linked(at)
+                for origin in origins
                 if len(self.sent[origin]) > vector[origin]
                 and all(map(le, self.sent[origin][vector[origin]].past, vector))
             ]
