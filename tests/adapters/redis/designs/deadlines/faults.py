@@ -8,14 +8,13 @@ from .gateway import Gateway, Held
 from .index import bucket_of
 from .keystate import PASSED, Contents, KeyState
 from .prepare import Command, contents, prepare
-from .server import Native
+from .server import Server
 
 
 class DropsWithoutX(Gateway):
     """What the server has dropped is gone without a message."""
 
     def expire(self) -> None:
-        self.begin()
         index, time = self.server.own.index, self.server.time
         for key in index.due(time, mine=True) + index.due(time, mine=False):
             if self.server.get(key) is None:
@@ -66,8 +65,8 @@ class LeavesEntries(Gateway):
 class MovesEntriesLater(Gateway):
     """The index is written in the step behind the one of the write."""
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, me: int, server: Server) -> None:
+        super().__init__(me, server)
         self.later: list[tuple[str, KeyState]] = []
 
     def begin(self) -> None:
@@ -108,7 +107,9 @@ class ForgetsNone(Gateway):
 class NoGrace(Gateway):
     """Everybody issues X at once."""
 
-    grace = 0
+    def __init__(self, me: int, server: Server) -> None:
+        super().__init__(me, server)
+        self.grace = 0
 
 
 class NeverReasserts(Gateway):
@@ -150,8 +151,8 @@ class ReassertsAsNew(Gateway):
 class RemembersDeadlines(Gateway):
     """The process remembers deadlines, instead of asking the index what the server has dropped."""
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
+    def __init__(self, me: int, server: Server) -> None:
+        super().__init__(me, server)
         self.remembered: set[str] = set()
 
     def dropped_bucket(self, key: str) -> int | None:
@@ -196,14 +197,16 @@ class ExpiresBehind(Gateway):
     """X follows the message that has moved the deadline, and has seen it."""
 
     def deliver(self, batch: Sequence[Message]) -> None:
-        self.begin()
+        keys = dict.fromkeys(key for message in batch for key in message.keys)
         dropped = [
             key
-            for key in dict.fromkeys(key for message in batch for key in message.keys)
+            for key in keys
             if self.state(key).contents is Contents.DROPPED and self.shows_again(key, batch)
         ]
         super().deliver(batch)
-        self.begin()
+        for key in dropped:
+            for number, _ in self.server.own.index.of(key):
+                self.state(key).bucket = number
         self.issue([self.expiry(key) for key in dropped])
         self.finish()
 

@@ -15,8 +15,8 @@ from .keystate import PASSED, Contents, KeyState
 from .prepare import Command, kind_of, moved, prepare, replaced
 from .server import Orphan, Server
 
-GRACE = 10
-"""How long after a deadline a member that did not set it waits for the X of the one that did."""
+GRACE = 6
+"""How long after a deadline the first of those that did not set it waits for an X; the next one as long again."""
 
 
 Held = dict[Slot, tuple[Value, int]]
@@ -35,11 +35,10 @@ class Reassertion(NamedTuple):
 class Gateway:
     """One member. Volatile: the log, which a restart makes again from the messages that are not stable."""
 
-    grace = GRACE
-
     def __init__(self, me: int, server: Server) -> None:
         self.me = me
         self.server = server
+        self.grace = GRACE * (1 + me)
         self.log = AtomLog()
         self.outbox: list[Message] = []
         self.states: dict[str, KeyState] = {}

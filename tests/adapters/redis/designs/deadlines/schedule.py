@@ -226,44 +226,22 @@ class Schedule:
         world.slow = set()
         for at in world.members:
             world.set_clock(at, max(-BOUND, min(BOUND, world.gateways[at].server.offset)))
-        self.settle()
+        world.settle(self.rng, self.check)
         for at in list(self.limiter.pending):
             self.limiter.expire(world, at, self.ttl())
-        self.settle()
+        world.settle(self.rng, self.check)
         self.check_all()
         for at in world.members:
             if self.session.is_live(world):
                 require(self.session.is_there(world, at), "logged out", (self.session, at, world.now))
         world.now += FAR
-        self.settle()
+        world.settle(self.rng, self.check)
         self.check_all()
         for at in world.members:
             require(not world.gateways[at].server.own.index.buckets, "index", "entries at the end")
             for key in (SESSION, LIMITER):
                 native = world.begin(at).server.get(key)
                 require(native is None, "never expires", (at, key, native))
-
-    def settle(self) -> None:
-        """Deliver and expire until nothing happens."""
-        world = self.world
-        for _ in range(100):
-            before = self.progress()
-            for at in world.members:
-                while batch := world.waiting(at, self.rng, 3):
-                    world.deliver(at, batch)
-                world.copy_lost(at)
-                world.expire(at)
-                world.stabilise(at)
-                self.check(at)
-            if self.progress() == before:
-                return
-        require(False, "never quiet", world.now)
-
-    def progress(self) -> list[tuple[list[int], int, int]]:
-        return [
-            (list(g.server.own.vector), len(g.server.own.unstable), len(g.server.own.lost))
-            for g in self.world.gateways
-        ]
 
     def check_all(self) -> None:
         for at in self.world.members:

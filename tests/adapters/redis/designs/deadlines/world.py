@@ -1,6 +1,6 @@
 """Replicas, the network between them, true time, and stability as early as its definition allows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import le
 from random import Random
 
@@ -143,3 +143,24 @@ class World:
         for other in self.linked(at):
             if self.gateways[other].clock_is_right():
                 self.copied |= copy_lost(gateway, self.begin(other))
+
+    def settle(self, rng: Random, check: Callable[[int], None] = lambda at: None) -> None:
+        """Deliver, expire and stabilise until nothing happens. `check` is called for each replica, each time."""
+        for _ in range(100):
+            before = self.progress()
+            for at in self.members:
+                while batch := self.waiting(at, rng, 3):
+                    self.deliver(at, batch)
+                self.copy_lost(at)
+                self.expire(at)
+                self.stabilise(at)
+                check(at)
+            if self.progress() == before:
+                return
+        raise AssertionError(f"never quiet: replicas go on answering each other at {self.now}")
+
+    def progress(self) -> list[tuple[list[int], int, int]]:
+        return [
+            (list(g.server.own.vector), len(g.server.own.unstable), len(g.server.own.lost))
+            for g in self.gateways
+        ]
