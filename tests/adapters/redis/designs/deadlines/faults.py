@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from .digest import Digest, held_behind
 from .effects import DEADLINE, NONE, Add, Effect, Kill, Kind, Message, Scope, Slot, Value
-from .gateway import Gateway, Held
+from .gateway import Gateway
 from .index import bucket_of
 from .keystate import PASSED, Contents, KeyState
 from .prepare import Command, contents, prepare
+from .reassertion import Held
 from .server import Server
 
 
@@ -116,7 +117,7 @@ class NeverReasserts(Gateway):
     """An extension that X had not seen keeps nothing."""
 
     def reassertion(
-        self, message: Message, before: dict[str, Held]
+        self, message: Message, before: dict[str, dict[Slot, Held]]
     ) -> list[Effect]:
         return []
 
@@ -139,7 +140,7 @@ class ReassertsAsNew(Gateway):
     """An old value that comes back wins against a new one."""
 
     def reassertion(
-        self, message: Message, before: dict[str, Held]
+        self, message: Message, before: dict[str, dict[Slot, Held]]
     ) -> list[Effect]:
         effects = super().reassertion(message, before)
         return [
@@ -273,3 +274,16 @@ class RevivesTheDeleted(Gateway):
 
     def expired_by(self, message: Message) -> list[str]:
         return [e.key for e in message.effects if isinstance(e, Kill) and e.scope is Scope.KEY]
+
+
+class ReassertsTheEmptyOnly(Gateway):
+    """Only what X has emptied comes back: not what shows an older value since, or a number of fewer increments."""
+
+    def reassertion(
+        self, message: Message, before: dict[str, dict[Slot, Held]]
+    ) -> list[Effect]:
+        left = {
+            key: {s: h for s, h in held.items() if s not in self.state(key).slots}
+            for key, held in before.items()
+        }
+        return super().reassertion(message, left)

@@ -12,15 +12,12 @@ from .digest import BOUND, Digest, differs, tell
 from .effects import DEADLINE, Add, Dot, Effect, Kill, Message, Scope, Slot, Value
 from .index import bucket_of
 from .keystate import PASSED, Contents, KeyState
-from .prepare import Command, kind_of, moved, prepare, replaced
+from .prepare import Command, moved, prepare
+from .reassertion import Held, again, taken
 from .server import Orphan, Server
 
 GRACE = 6
 """How long after a deadline the first of those that did not set it waits for an X; the next one as long again."""
-
-
-Held = dict[Slot, tuple[Value, int]]
-"""What a key is worth, with the time stamps of its registers."""
 
 
 class Reassertion(NamedTuple):
@@ -154,32 +151,27 @@ class Gateway:
         return False
 
     def reassertion(
-        self, message: Message, before: dict[str, Held]
+        self, message: Message, before: dict[str, dict[Slot, Held]]
     ) -> list[Effect]:
-        """What an X has emptied here, whose origin had not seen a deadline that this member has set."""
+        """What an X has taken here, whose origin had not seen a deadline that this member has set."""
         effects: list[Effect] = []
         for key, held in before.items():
             state = self.state(key)
             if not self.has_extended(key, message) or self.is_over(state):
                 continue
-            emptied = held.keys() - state.slots
-            if emptied:
+            slots = taken(message, key, held, state.slots)
+            if slots:
                 time = self.server.time
                 self.reasserted.append(Reassertion(key, state.deadline, time, message.dot))
-                for slot in sorted(emptied):
-                    value, since = held[slot]
-                    effects += replaced(key, [slot], kind_of(slot), value, since)
-                effects += self.deadline_again(key, state)
+                effects += again(key, slots) + self.deadline_again(key, state)
         return effects
 
     def expired_by(self, message: Message) -> list[str]:
         return expired_keys(message)
 
-    def held(self, key: str) -> Held:
-        state = self.state(key)
-        return {
-            slot: (value, stamp(self.log.of(key, slot))) for slot, value in state.slots.items()
-        }
+    def held(self, key: str) -> dict[Slot, Held]:
+        slots = self.state(key).slots
+        return {s: Held(value, stamp(self.log.of(key, s))) for s, value in slots.items()}
 
     def deadline_again(self, key: str, state: KeyState) -> list[Effect]:
         """A creation that has seen the extension, but not its contents, has killed it without a word of its own."""
