@@ -287,3 +287,15 @@ class ReassertsTheEmptyOnly(Gateway):
             for key, held in before.items()
         }
         return super().reassertion(message, left)
+
+
+class ReassertsTheReplaced(Gateway):
+    """A deadline that this member has set counts as an extension, though it was killed since."""
+
+    def has_extended(self, key: str, expiry: Message) -> bool:
+        return any(
+            message.dot.origin == self.me
+            and not expiry.has_seen(message.dot)
+            and any(e.key == key and isinstance(e, Add) and e.kind is Kind.AT for e in message.effects)
+            for message in self.server.own.unstable
+        )

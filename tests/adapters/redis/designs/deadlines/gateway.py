@@ -178,11 +178,10 @@ class Gateway:
         return moved(key, state.deadline)
 
     def has_extended(self, key: str, expiry: Message) -> bool:
+        """Whether a deadline that this member has set still counts, and X had not seen it."""
         return any(
-            message.dot.origin == self.me
-            and not expiry.has_seen(message.dot)
-            and any(isinstance(e, Add) and e.slot is DEADLINE and e.key == key for e in message.effects)
-            for message in self.server.own.unstable
+            atom.dot.origin == self.me and not expiry.has_seen(atom.dot)
+            for atom in self.log.of(key, DEADLINE)
         )
 
     def is_over(self, state: KeyState) -> bool:
