@@ -18,29 +18,33 @@ def find_lost(gateway: Gateway) -> None:
 def copy_lost(gateway: Gateway, giver: Gateway) -> bool:
     """Rows of the giver, once all that they contain is delivered here; then what was delivered beyond them.
 
-    Returns whether a key was copied. Who has set its deadline is not in the rows: here it counts as another.
+    What the giver has dropped itself waits for its X. Who has set a deadline is not in the rows: here it counts as
+    another. Returns whether a key was copied.
     """
-    own, vector = gateway.server.own, giver.server.own.vector
-    if any(theirs > ours for theirs, ours in zip(vector, own.vector, strict=True)):
+    theirs, own = giver.server.own.vector, gateway.server.own
+    if any(given > ours for given, ours in zip(theirs, own.vector, strict=True)):
         return False
-    gateway.begin()
-    giver.begin()
-    lost = len(own.lost)
-    for key in sorted(own.lost):
-        given = giver.state(key)
-        if given.contents is not Contents.KNOWN:
-            continue
-        state = KeyState(Contents.KNOWN, dict(given.slots), given.deadline)
-        gateway.states[key] = state
-        gateway.log.by_key.pop(key, None)
-        for message in own.unstable:
-            for place, effect in enumerate(message.effects):
-                if effect.key != key:
-                    continue
-                if message.dot.counter <= vector[message.dot.origin]:
-                    gateway.log_again(message, place, effect)
-                else:
-                    gateway.apply(message, place, effect)
-    giver.states = {}
+    given = {key: giver.look(key) for key in sorted(own.lost)}
+    known = {key: state for key, state in given.items() if state.contents is Contents.KNOWN}
+    for key, state in known.items():
+        gateway.states[key] = KeyState(Contents.KNOWN, dict(state.slots), state.deadline)
+        apply_beyond(gateway, key, theirs)
     gateway.finish()
-    return len(own.lost) < lost
+    return bool(known)
+
+
+def apply_beyond(gateway: Gateway, key: str, vector: list[int]) -> None:
+    """First the log of what the rows contain, whatever the order was here; then the effects of the rest."""
+    placed = [
+        (message, place, effect)
+        for message in gateway.server.own.unstable
+        for place, effect in enumerate(message.effects)
+        if effect.key == key
+    ]
+    gateway.log.by_key.pop(key, None)
+    for message, place, effect in placed:
+        if message.dot.counter <= vector[message.dot.origin]:
+            gateway.log_again(message, place, effect)
+    for message, place, effect in placed:
+        if message.dot.counter > vector[message.dot.origin]:
+            gateway.apply(message, place, effect)

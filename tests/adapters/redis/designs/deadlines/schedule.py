@@ -171,7 +171,8 @@ class Schedule:
     def fault(self, at: int) -> None:
         rng, world = self.rng, self.world
         gateway = world.gateways[at]
-        match rng.choice(("restart", "restart", "drop", "part", "heal", "slew", "clock", "clock")):
+        clock = ("clock",) * (0 if self.leads is None else 6)
+        match rng.choice(("restart", "drop", "part", "heal", "slew", *clock)):
             case "restart":
                 world.restart(at)
             case "drop":
@@ -183,9 +184,15 @@ class Schedule:
             case "slew" if gateway.clock_is_right():
                 gateway.server.offset = rng.randint(-BOUND, BOUND)
             case "clock" if self.leads is not None:
-                offset = world.gateways[self.leads].server.offset
-                wrong = rng.choice((-40, 15, 40, 1000))
-                world.set_clock(self.leads, wrong if abs(offset) <= BOUND else 0)
+                self.set_clock(self.leads)
+
+    def set_clock(self, at: int) -> None:
+        """It goes wrong, and its server has dropped what it takes for over; or it is right again."""
+        if self.world.gateways[at].clock_is_right():
+            self.world.set_clock(at, self.rng.choice((-40, 15, 40, 1000)))
+            self.world.begin(at).server.drop_passed()
+        else:
+            self.world.set_clock(at, 0)
 
     def compare(self, at: int) -> None:
         """A digest is told, and compared a little later by those who have delivered the same."""
