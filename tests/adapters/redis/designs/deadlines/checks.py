@@ -5,6 +5,7 @@ from .gateway import Gateway, expired_keys
 from .digest import BOUND
 from .history import Past, past_of
 from .index import WIDTH, bucket_of
+from .keystate import Contents
 from .world import World
 
 
@@ -90,7 +91,10 @@ def check_quiet(world: World, at: int) -> None:
     own = gateway.server.own
     for key in world.about:
         check_key(world, at, key)
-    require(not own.unstable and not own.lost, "metadata", (at, own.unstable, own.lost))
+    require(not own.unstable, "metadata", (at, own.unstable))
+    for key in own.lost:
+        held = [g.look(key).contents for g in map(world.begin, world.members)]
+        require(Contents.KNOWN not in held, "not copied", (at, key, held))
     require(not own.orphans, "metadata", (at, own.orphans))
     require(not gateway.log.by_key, "metadata", (at, gateway.log.by_key))
     for key, number in own.index.entries():

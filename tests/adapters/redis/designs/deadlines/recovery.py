@@ -1,16 +1,15 @@
 """What a server has dropped while its clock led: no X, the key is copied from another member."""
 
-from .digest import BOUND
 from .gateway import Gateway
 from .index import bucket_of
 from .keystate import Contents, KeyState
 
 
 def find_lost(gateway: Gateway) -> None:
-    """Once the clock is right again: entries without their key, in buckets that are not over."""
+    """Once the clock is right again: entries without their key, in buckets that are not over as a whole."""
     own, server = gateway.server.own, gateway.server
     for key, number in own.index.entries():
-        if number > bucket_of(server.time + 2 * BOUND) and server.get(key) is None:
+        if number >= bucket_of(server.time) and server.get(key) is None:
             own.index.remove(key, number)
             own.lost.add(key)
 

@@ -245,7 +245,8 @@ class Schedule:
         world.settle(self.rng, self.check)
         self.check_all()
         for at in world.members:
-            require(not world.gateways[at].server.own.index.buckets, "index", "entries at the end")
+            own = world.gateways[at].server.own
+            require(not own.index.buckets and not own.lost, "metadata", (at, own))
             for key in (SESSION, LIMITER):
                 native = world.begin(at).server.get(key)
                 require(native is None, "never expires", (at, key, native))
