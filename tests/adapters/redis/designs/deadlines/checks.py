@@ -41,8 +41,7 @@ def check_key(world: World, at: int, key: str) -> None:
 
 
 def check_entry(gateway: Gateway, key: str, past: Past, copied: bool) -> None:
-    """One entry for a key with a deadline, in its bucket. For a key that the server has dropped: in one that is over.
-    """
+    """One entry for a key with a deadline, in its bucket. For a key that the server has dropped: in one that is over."""
     server = gateway.server
     found = server.own.index.of(key)
     wanted = past.slots != {} and past.deadline != NONE

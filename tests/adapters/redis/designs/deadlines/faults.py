@@ -116,9 +116,7 @@ class NoGrace(Gateway):
 class NeverReasserts(Gateway):
     """An extension that X had not seen keeps nothing."""
 
-    def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Held]]
-    ) -> list[Effect]:
+    def reassertion(self, message: Message, before: dict[str, dict[Slot, Held]]) -> list[Effect]:
         return []
 
 
@@ -139,9 +137,7 @@ class ReassertsDataOnly(Gateway):
 class ReassertsAsNew(Gateway):
     """An old value that comes back wins against a new one."""
 
-    def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Held]]
-    ) -> list[Effect]:
+    def reassertion(self, message: Message, before: dict[str, dict[Slot, Held]]) -> list[Effect]:
         effects = super().reassertion(message, before)
         return [
             Add(e.key, e.slot, e.kind, e.value, e.only) if isinstance(e, Add) else e
@@ -279,9 +275,7 @@ class RevivesTheDeleted(Gateway):
 class ReassertsTheEmptyOnly(Gateway):
     """Only what X has emptied comes back: not what shows an older value since, or a number of fewer increments."""
 
-    def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Held]]
-    ) -> list[Effect]:
+    def reassertion(self, message: Message, before: dict[str, dict[Slot, Held]]) -> list[Effect]:
         left = {
             key: {s: h for s, h in held.items() if s not in self.state(key).slots}
             for key, held in before.items()
@@ -296,6 +290,8 @@ class ReassertsTheReplaced(Gateway):
         return any(
             message.dot.origin == self.me
             and not expiry.has_seen(message.dot)
-            and any(e.key == key and isinstance(e, Add) and e.kind is Kind.AT for e in message.effects)
+            and any(
+                e.key == key and isinstance(e, Add) and e.kind is Kind.AT for e in message.effects
+            )
             for message in self.server.own.unstable
         )

@@ -150,9 +150,7 @@ class Gateway:
                 return True
         return False
 
-    def reassertion(
-        self, message: Message, before: dict[str, dict[Slot, Held]]
-    ) -> list[Effect]:
+    def reassertion(self, message: Message, before: dict[str, dict[Slot, Held]]) -> list[Effect]:
         """What an X has taken here, whose origin had not seen a deadline that this member has set."""
         effects: list[Effect] = []
         for key, held in before.items():
@@ -224,7 +222,9 @@ class Gateway:
             mine = own.index.is_mine(key, bucket)
             return KeyState(Contents.DROPPED, deadline=PASSED, mine=mine, bucket=bucket)
         orphan = own.orphans.get(key)
-        return KeyState() if orphan is None else KeyState(deadline=orphan.deadline, mine=orphan.mine)
+        return (
+            KeyState() if orphan is None else KeyState(deadline=orphan.deadline, mine=orphan.mine)
+        )
 
     def dropped_bucket(self, key: str) -> int | None:
         return self.server.own.index.passed_bucket(key, self.server.time + 2 * BOUND)
@@ -291,4 +291,3 @@ class Gateway:
 
 def expired_keys(message: Message) -> list[str]:
     return [e.key for e in message.effects if isinstance(e, Kill) and e.expired]
-

@@ -51,9 +51,7 @@ def prepare(command: Command, look: Look, front: Front, time: int) -> Prepared:
         case "INCR":
             return _increment(key, STRING, command.value, state, front)
         case "HINCRBY":
-            return _increment(
-                key, Slot(Type.HASH, command.names[0]), command.value, state, front
-            )
+            return _increment(key, Slot(Type.HASH, command.names[0]), command.value, state, front)
         case "SADD":
             slots = [Slot(Type.SET, name) for name in command.names]
             return front(key) + replaced(key, slots, Kind.ONE, 1), len(slots)

@@ -240,7 +240,9 @@ class Schedule:
         self.check_all()
         for at in world.members:
             if self.session.is_live(world):
-                require(self.session.is_there(world, at), "logged out", (self.session, at, world.now))
+                require(
+                    self.session.is_there(world, at), "logged out", (self.session, at, world.now)
+                )
         world.now += FAR
         world.settle(self.rng, self.check)
         self.check_all()

@@ -9,7 +9,12 @@ from random import Random
 import pytest
 
 from tests.adapters.redis.designs.deadlines import faults
-from tests.adapters.redis.designs.deadlines.checks import Violation, check_expiry, check_key, check_quiet
+from tests.adapters.redis.designs.deadlines.checks import (
+    Violation,
+    check_expiry,
+    check_key,
+    check_quiet,
+)
 from tests.adapters.redis.designs.deadlines.clients import LOGIN
 from tests.adapters.redis.designs.deadlines.digest import BOUND
 from tests.adapters.redis.designs.deadlines.effects import NONE, STRING, Message, Slot, Type, Value
@@ -249,6 +254,43 @@ def test_what_comes_back_yields_to_what_was_written_meanwhile() -> None:
         return held[0][LOGIN]
 
     assert (written(Gateway), written(faults.ReassertsAsNew)) == (2, 1)
+
+
+def test_what_x_has_changed_comes_back_not_only_what_it_has_emptied() -> None:
+    """A session's counter: X had not seen the increment that came with the extension, and leaves only that."""
+
+    def counted(gateway_type: type[Gateway]) -> tuple[dict[Slot, Value], int] | None:
+        count = Command("HINCRBY", "k", ("visits",))
+        world = starting_with(count, count, expire(10), gateway_type=gateway_type)
+        world.now += 9
+        world.write(B, count, expire(100))
+        world.now += 1
+        world.expire(A)
+        return everywhere(world)
+
+    visits = Slot(Type.HASH, "visits")
+    assert counted(Gateway) == ({visits: 3}, 209)
+    assert counted(faults.ReassertsTheEmptyOnly) == ({visits: 1}, 209)
+
+
+def test_a_deadline_that_was_killed_since_brings_nothing_back() -> None:
+    """c's X has seen b's deadline, a's has not: behind both, neither what a nor what b has set counts any more."""
+
+    def left(gateway_type: type[Gateway]) -> tuple[dict[Slot, Value], int] | None:
+        world = three(gateway_type)
+        world.write(A, ADD_X, expire(10))
+        world.write(B, ADD_Y, expire(6))
+        world.deliver(C, [sent(world, B)])
+        world.deliver(B, [sent(world, A)])
+        world.now += 11
+        world.write(C, Command("SADD", "k", ("z",)))
+        world.write(A, Command("SADD", "k", ("w",)))
+        world.deliver(B, [sent(world, C), sent(world, A)])
+        return everywhere(world)
+
+    new = {Slot(Type.SET, "w"): 1, Slot(Type.SET, "z"): 1}
+    assert left(Gateway) == (new, NONE)
+    assert left(faults.ReassertsTheReplaced) == (new | {X: 1, Y: 1}, NONE)
 
 
 def test_one_member_tells_that_a_key_has_expired() -> None:

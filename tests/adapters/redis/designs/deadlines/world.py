@@ -67,7 +67,11 @@ class World:
         gateway = self.begin(at)
         gateway.deliver(batch)
         # Own messages of the step stand in front of the batch, or behind its last one.
-        front = sum(1 for m in gateway.outbox if all(m.past[o] == before[o] for o in self.members if o != at))
+        front = sum(
+            1
+            for m in gateway.outbox
+            if all(m.past[o] == before[o] for o in self.members if o != at)
+        )
         for message in batch:
             if message.dot.counter <= self.vector(at)[message.dot.origin]:
                 self.sent_before[at][message.dot] = own + front
@@ -96,7 +100,9 @@ class World:
         gateway.outbox = []
 
     def linked(self, at: int) -> list[int]:
-        return [other for other in self.members if other != at and self.side[other] == self.side[at]]
+        return [
+            other for other in self.members if other != at and self.side[other] == self.side[at]
+        ]
 
     def waiting(self, at: int, rng: Random, limit: int) -> list[Message]:
         """Up to so many messages of linked replicas that causal order allows to deliver one after the other."""
