@@ -1,8 +1,8 @@
 """What must hold after every step, and when all is quiet."""
 
+from .digest import BOUND
 from .effects import NONE, Message
 from .gateway import Gateway, expired_keys
-from .digest import BOUND
 from .history import Past, past_of
 from .index import WIDTH, bucket_of
 from .keystate import Contents
@@ -99,7 +99,7 @@ def check_quiet(world: World, at: int) -> None:
     for key, number in own.index.entries():
         native = gateway.server.get(key)
         passed = native is None and number <= bucket_of(gateway.server.latest)
-        require(passed or native is not None and native.deadline != NONE, "index", (at, key))
+        require(passed or (native is not None and native.deadline != NONE), "index", (at, key))
 
 
 SLACK = 2 * BOUND + WIDTH

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from .digest import Digest, held_behind
-from .effects import DEADLINE, NONE, Add, Effect, Kill, Kind, Message, Scope, Slot, Value
+from .effects import DEADLINE, NONE, Add, Effect, Kill, Kind, Message, Scope, Slot
 from .gateway import Gateway
-from .index import bucket_of
-from .keystate import PASSED, Contents, KeyState
-from .prepare import Command, contents, prepare
+from .keystate import Contents, KeyState
+from .prepare import Command
 from .reassertion import Held
 from .server import Server
 

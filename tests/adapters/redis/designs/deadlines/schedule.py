@@ -13,7 +13,6 @@ from .checks import (
 )
 from .clients import LIMITER, SESSION, Limiter, Session, visit_elsewhere
 from .digest import BOUND
-from .effects import NONE
 from .gateway import Gateway, expired_keys
 from .prepare import KEEP, Command
 from .world import World
