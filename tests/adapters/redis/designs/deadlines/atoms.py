@@ -76,7 +76,7 @@ class AtomLog:
     def kill(self, message: Message, place: int, kill: Kill) -> None:
         slots = self.by_key.get(kill.key, {})
         for slot in [slot for slot in slots if kill.covers(slot)]:
-            self._keep(
+            self.keep(
                 kill.key, slot, [a for a in slots[slot] if not comes_before(a, message, place)]
             )
 
@@ -84,7 +84,7 @@ class AtomLog:
         for effect in message.effects:
             if isinstance(effect, Add) and effect.slot in self.by_key.get(effect.key, {}):
                 atoms = self.by_key[effect.key][effect.slot]
-                self._keep(effect.key, effect.slot, [a for a in atoms if a.dot != message.dot])
+                self.keep(effect.key, effect.slot, [a for a in atoms if a.dot != message.dot])
 
     def of(self, key: str, slot: Slot) -> list[Atom]:
         return self.by_key.get(key, {}).get(slot, [])
@@ -93,7 +93,8 @@ class AtomLog:
         """The slots of data that have atoms."""
         return [slot for slot in self.by_key.get(key, {}) if slot is not DEADLINE]
 
-    def _keep(self, key: str, slot: Slot, atoms: list[Atom]) -> None:
+    def keep(self, key: str, slot: Slot, atoms: list[Atom]) -> None:
+        """What is left of a slot."""
         slots = self.by_key[key]
         if atoms:
             slots[slot] = atoms

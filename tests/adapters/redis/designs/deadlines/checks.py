@@ -4,7 +4,7 @@ from .digest import BOUND
 from .effects import NONE, Message
 from .gateway import Gateway, expired_keys
 from .history import Past, past_of
-from .index import WIDTH, bucket_of
+from .index import bucket_of
 from .keystate import Contents
 from .world import World
 
@@ -41,7 +41,7 @@ def check_key(world: World, at: int, key: str) -> None:
 
 
 def check_entry(gateway: Gateway, key: str, past: Past, copied: bool) -> None:
-    """One entry for a key with a deadline, in its bucket. For a key that the server has dropped: in one that is over."""
+    """One entry for a key with a deadline, in its bucket; where the server has dropped the key, in one that is over."""
     server = gateway.server
     found = server.own.index.of(key)
     wanted = past.slots != {} and past.deadline != NONE
@@ -57,18 +57,17 @@ def check_entry(gateway: Gateway, key: str, past: Past, copied: bool) -> None:
         require(len(found) <= 1, "index", (gateway.me, key, found))
 
 
-def check_expiry(world: World, message: Message, slack: int) -> None:
-    """An X is issued for a key whose deadline is over by the clock of its origin: what should live is not killed."""
+def check_expiry(world: World, message: Message) -> None:
+    """An X is issued for a key whose deadline is over by a clock in service: what should live is not killed."""
     for key in expired_keys(message):
         seen = [m for m in world.about[key] if m.dot.counter <= message.past[m.dot.origin]]
         past = past_of(key, seen)
-        time = world.gateways[message.dot.origin].server.latest
-        require(past.at is not None and past.at <= time, "early X", (message, past, time))
-        require(past.deadline <= world.now + BOUND + slack, "early X", (message, past, world.now))
+        over = past.at is not None and past.at <= world.now + BOUND
+        require(over, "early X", (message, past, world.now))
 
 
 def check_reassertions(world: World, at: int) -> None:
-    """Only what an X has emptied comes back, and only if its deadline is ahead."""
+    """Only what an X has taken comes back, and only if its deadline is ahead."""
     gateway = world.gateways[at]
     for again in gateway.reasserted:
         expiry = world.sent[again.expiry.origin][again.expiry.counter - 1]
@@ -100,7 +99,3 @@ def check_quiet(world: World, at: int) -> None:
         native = gateway.server.get(key)
         passed = native is None and number <= bucket_of(gateway.server.latest)
         require(passed or (native is not None and native.deadline != NONE), "index", (at, key))
-
-
-SLACK = 2 * BOUND + WIDTH
-"""How early an X may come of a server that has dropped the key while its clock led."""

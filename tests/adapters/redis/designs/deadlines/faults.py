@@ -36,10 +36,8 @@ class KillsOwnWrite(Gateway):
     """X follows the client's write that has found the key gone."""
 
     def write(self, commands: Sequence[Command]) -> list[int]:
-        self.begin()
         dropped = [c.key for c in commands if self.state(c.key).contents is Contents.DROPPED]
         replies = super().write(commands)
-        self.begin()
         self.issue([self.expiry(key) for key in dropped if self.state(key).exists])
         self.finish()
         return replies
@@ -97,7 +95,7 @@ class ForgetsNone(Gateway):
         super().apply(message, place, effect)
         if isinstance(effect, Add) and effect.kind is Kind.AT and effect.value == NONE:
             atoms = self.log.of(effect.key, DEADLINE)
-            self.log._keep(effect.key, DEADLINE, [a for a in atoms if a.value != NONE])
+            self.log.keep(effect.key, DEADLINE, [a for a in atoms if a.value != NONE])
 
     def log_again(self, message: Message, place: int, effect: Effect) -> None:
         if not (isinstance(effect, Add) and effect.kind is Kind.AT and effect.value == NONE):

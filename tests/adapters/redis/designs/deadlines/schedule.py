@@ -3,7 +3,6 @@
 from random import Random
 
 from .checks import (
-    SLACK,
     check_expiry,
     check_key,
     check_memory,
@@ -214,7 +213,7 @@ class Schedule:
         world = self.world
         for member in world.members:
             for message in world.sent[member][self.checked[member] :]:
-                check_expiry(world, message, SLACK if self.leads is not None else 0)
+                check_expiry(world, message)
                 self.expiries += len(expired_keys(message))
             self.checked[member] = len(world.sent[member])
         check_reassertions(world, at)

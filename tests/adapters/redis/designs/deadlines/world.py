@@ -30,7 +30,6 @@ class World:
         """Origins and replicas between which messages mostly wait."""
         self.sent_before: list[dict[Dot, int]] = [{} for _ in offsets]
         """By replica: how many own messages it had sent when it delivered another, or sent an own one."""
-
         self.copied = False
         """Whether a key was ever copied to a member that had lost it."""
 
