@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .digest import Digest, held_behind
 from .effects import DEADLINE, NONE, Add, Effect, Kill, Kind, Message, Scope, Slot
-from .gateway import Gateway
+from .gateway import Gateway, expired_keys
 from .keystate import Contents, KeyState
 from .prepare import Command
 from .reassertion import Held
@@ -108,6 +108,16 @@ class NoGrace(Gateway):
     def __init__(self, me: int, server: Server) -> None:
         super().__init__(me, server)
         self.grace = 0
+
+
+class NotStoppedByX(Gateway):
+    """An X that arrives leaves the entry, so this member issues another."""
+
+    def receive(self, message: Message) -> None:
+        for key in expired_keys(message):
+            if self.state(key).contents is Contents.DROPPED:
+                self.state(key).bucket = None
+        super().receive(message)
 
 
 class NeverReasserts(Gateway):

@@ -312,6 +312,7 @@ def test_one_member_tells_that_a_key_has_expired() -> None:
 
     assert (told(Gateway, cut=False), told(faults.NoGrace, cut=False)) == (1, 5)
     assert (told(Gateway, cut=True), told(faults.NoGrace, cut=True)) == (2, 5)
+    assert told(faults.NotStoppedByX, cut=False) == 5
 
 
 def test_a_leading_clock_kills_nothing() -> None:
@@ -327,6 +328,26 @@ def test_a_leading_clock_kills_nothing() -> None:
     assert not world.in_service(C)
     assert everywhere(world) == ({X: 1, Y: 1}, until)
     assert world.in_service(C) and expiries(world) == 0
+
+
+@pytest.mark.parametrize("gateway_type", [Gateway, faults.JudgesByNativeTime])
+def test_a_clock_set_back_does_not_hide_what_was_dropped(gateway_type: type[Gateway]) -> None:
+    """a's server has dropped the key at a time that lies ahead again when a client writes."""
+    world = World((BOUND, 0, 0), gateway_type)
+    world.write(A, ADD_X, expire(10))
+    world.settle(Random(0))
+    world.now += 9
+    world.write(B, expire(100))
+    until = world.now + 100
+    world.now += 1
+    world.begin(A).server.drop_passed()
+    world.set_clock(A, -BOUND)
+    world.write(A, ADD_Y)
+    if gateway_type is Gateway:
+        assert everywhere(world) == ({X: 1, Y: 1}, until)
+    else:
+        with pytest.raises(Violation, match="index"):
+            check_key(world, A, "k")
 
 
 def test_a_digest_leaves_out_what_a_clock_could_hide() -> None:

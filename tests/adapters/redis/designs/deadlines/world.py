@@ -151,7 +151,7 @@ class World:
 
     def settle(self, rng: Random, check: Callable[[int], None] = lambda at: None) -> None:
         """Deliver, expire and stabilise until nothing happens. `check` is called for each replica, each time."""
-        for _ in range(100):
+        for _ in range(50):
             before = self.progress()
             for at in self.members:
                 while batch := self.waiting(at, rng, 3):
