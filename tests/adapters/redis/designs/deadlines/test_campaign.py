@@ -17,7 +17,7 @@ FOUND_AT: dict[type[Gateway], int] = {
     faults.MovesEntriesLater: 2,
     faults.DropsOrphansEarly: 619,
     faults.ForgetsNone: 17,
-    faults.NotStoppedByX: 0,
+    faults.NotStoppedByX: 7,
     faults.NeverReasserts: 20,
     faults.ReassertsTheDead: 34,
     faults.ReassertsDataOnly: 634,

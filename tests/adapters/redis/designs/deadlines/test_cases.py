@@ -330,6 +330,22 @@ def test_a_leading_clock_kills_nothing() -> None:
     assert world.in_service(C) and expiries(world) == 0
 
 
+def test_a_copy_takes_in_its_rows_before_what_is_beyond_them() -> None:
+    """c has replaced the key before b's y arrived. b's rows have y, and nothing of what c wrote."""
+    world = starting_with(ADD_X, expire(30))
+    world.write(C, DELETE, Command("SADD", "k", ("z",)), expire(30))
+    world.write(B, ADD_Y)
+    world.deliver(C, [sent(world, B)])
+    world.set_clock(C, 1000)
+    world.begin(C).server.drop_passed()
+    world.set_clock(C, 0)
+    world.copy_lost(C)
+    assert world.in_service(C)
+    check_key(world, C, "k")
+    held = world.begin(C).server.get("k")
+    assert held is not None and held.slots == {Y: 1, Slot(Type.SET, "z"): 1}
+
+
 @pytest.mark.parametrize("gateway_type", [Gateway, faults.JudgesByNativeTime])
 def test_a_clock_set_back_does_not_hide_what_was_dropped(gateway_type: type[Gateway]) -> None:
     """a's server has dropped the key at a time that lies ahead again when a client writes."""
