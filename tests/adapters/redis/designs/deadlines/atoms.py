@@ -93,6 +93,16 @@ class AtomLog:
         """The slots of data that have atoms."""
         return [slot for slot in self.by_key.get(key, {}) if slot is not DEADLINE]
 
+    def take(self, key: str, other: "AtomLog") -> None:
+        """The atoms of a key as another log has them."""
+        self.by_key.pop(key, None)
+        if key in other.by_key:
+            self.by_key[key] = {slot: list(atoms) for slot, atoms in other.by_key[key].items()}
+
+    def keep_only(self, key: str, dots: set[Dot]) -> None:
+        for slot, atoms in list(self.by_key.get(key, {}).items()):
+            self.keep(key, slot, [atom for atom in atoms if atom.dot in dots])
+
     def keep(self, key: str, slot: Slot, atoms: list[Atom]) -> None:
         """What is left of a slot."""
         slots = self.by_key[key]

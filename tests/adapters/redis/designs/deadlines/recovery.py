@@ -15,7 +15,7 @@ def find_lost(gateway: Gateway) -> None:
 
 
 def copy_lost(gateway: Gateway, giver: Gateway) -> bool:
-    """Rows of the giver, once all that they contain is delivered here; then what was delivered beyond them.
+    """Rows and log of the giver, once all that they contain is delivered here; then what is delivered beyond them.
 
     What the giver has dropped itself waits for its X. Who has set a deadline is not in the rows: here it counts as
     another. Returns whether a key was copied.
@@ -27,23 +27,21 @@ def copy_lost(gateway: Gateway, giver: Gateway) -> bool:
     known = {key: state for key, state in given.items() if state.contents is Contents.KNOWN}
     for key, state in known.items():
         gateway.states[key] = KeyState(Contents.KNOWN, dict(state.slots), state.deadline)
+        gateway.log.take(key, giver.log)
         apply_beyond(gateway, key, theirs)
     gateway.finish()
     return bool(known)
 
 
 def apply_beyond(gateway: Gateway, key: str, vector: list[int]) -> None:
-    """First the log of what the rows contain, whatever the order was here; then the effects of the rest."""
-    placed = [
-        (message, place, effect)
-        for message in gateway.server.own.unstable
-        for place, effect in enumerate(message.effects)
-        if effect.key == key
-    ]
-    gateway.log.by_key.pop(key, None)
-    for message, place, effect in placed:
-        if message.dot.counter <= vector[message.dot.origin]:
-            gateway.log_again(message, place, effect)
-    for message, place, effect in placed:
+    """What the giver has not delivered is stable nowhere. What it concerns may be stable here, so goes only behind it.
+
+    A kill that was concurrent with an atom would else take it for an older one.
+    """
+    unstable = gateway.server.own.unstable
+    for message in unstable:
         if message.dot.counter > vector[message.dot.origin]:
-            gateway.apply(message, place, effect)
+            for place, effect in enumerate(message.effects):
+                if effect.key == key:
+                    gateway.apply(message, place, effect)
+    gateway.log.keep_only(key, {message.dot for message in unstable})

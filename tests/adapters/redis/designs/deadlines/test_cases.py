@@ -330,15 +330,41 @@ def test_a_leading_clock_kills_nothing() -> None:
     assert world.in_service(C) and expiries(world) == 0
 
 
+def test_a_copy_takes_the_log_of_its_giver() -> None:
+    """a's y is stable at c, whose own deletion is concurrent with it and has not reached b, the giver.
+
+    Applied to b's rows alone, as if y were older than all that arrives, the deletion would remove it.
+    """
+    world = three()
+    world.write(A, ADD_Y, expire(30))
+    world.write(C, ADD_X, DELETE)
+    for at in (B, C):
+        world.deliver(at, [sent(world, A)])
+    world.deliver(A, [sent(world, C)])
+    world.stabilise(C)
+    assert sent(world, A) not in world.gateways[C].server.own.unstable, "stable at c"
+    lose(world, C)
+    world.copy_lost(C)
+    assert world.in_service(C)
+    held = world.begin(C).server.get("k")
+    assert held is not None and held.slots == {Y: 1}
+
+
+def lose(world: World, at: int) -> None:
+    """A server drops the key while its clock leads."""
+    world.set_clock(at, 1000)
+    world.begin(at).server.drop_passed()
+    world.set_clock(at, 0)
+    assert "k" in world.gateways[at].server.own.lost
+
+
 def test_a_copy_takes_in_its_rows_before_what_is_beyond_them() -> None:
     """c has replaced the key before b's y arrived. b's rows have y, and nothing of what c wrote."""
     world = starting_with(ADD_X, expire(30))
     world.write(C, DELETE, Command("SADD", "k", ("z",)), expire(30))
     world.write(B, ADD_Y)
     world.deliver(C, [sent(world, B)])
-    world.set_clock(C, 1000)
-    world.begin(C).server.drop_passed()
-    world.set_clock(C, 0)
+    lose(world, C)
     world.copy_lost(C)
     assert world.in_service(C)
     check_key(world, C, "k")
