@@ -18,7 +18,8 @@ class DropsWithoutX(Gateway):
         index, time = self.server.own.index, self.server.time
         for key in index.due(time, mine=True) + index.due(time, mine=False):
             if self.server.get(key) is None:
-                index.remove_passed(key, time)
+                number = index.passed_bucket(key, time)
+                index.remove(key, number or 0)
 
     def in_front(self, key: str) -> list[Effect]:
         state = self.state(key)

@@ -38,10 +38,6 @@ class DeadlineIndex:
                 return number
         return None
 
-    def remove_passed(self, key: str, until: int) -> None:
-        while (number := self.passed_bucket(key, until)) is not None:
-            self.remove(key, number)
-
     def due(self, until: int, mine: bool) -> list[str]:
         """Keys in buckets that may be over at `until`."""
         return sorted(

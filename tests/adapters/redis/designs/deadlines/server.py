@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from .effects import NONE, Message, Slot, Value
+from .effects import Message, Slot, Value
 from .index import DeadlineIndex
 
 
@@ -69,7 +69,3 @@ class Server:
         """What the server does by itself, at any instant."""
         for key in list(self.data):
             self.get(key)
-
-
-def has_deadline(at: int | None) -> bool:
-    return at is not None and at != NONE
