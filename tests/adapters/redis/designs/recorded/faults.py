@@ -42,7 +42,5 @@ class Fault(Enum):
     """After a broken connection clients are told that nothing was written, without a look at the record."""
     KEEPS_THE_FENCE = auto()
     """A gateway that comes back does not take the fence anew: its last EXEC may be on its way still."""
-    COPIES_UNDERIVED = auto()
-    """A state is given to a joiner while something is recorded and not derived."""
     LINKS_BEFORE_DERIVING = auto()
     """A gateway that finds a record dials the others before it derives."""

@@ -93,6 +93,7 @@ class Surroundings(Protocol):
     early: bool
     """Whether a derived message leaves as soon as it is derived, not when it is stored."""
     names: tuple[str, ...]
+    now: int
     faults: frozenset[Fault]
     random: Random
 
@@ -114,6 +115,8 @@ class Gateway:
         self.wants_leave = False
         self.wants_evict: str | None = None
         self.alive = True
+        self.linked: list[Gateway] = []
+        """Those that it is connected with: the world's."""
         self._again: list[Request] = []
         self._load(renew)
 
@@ -212,7 +215,7 @@ class Gateway:
             self._deliver(values)
             if self.record is not None:
                 self._derive(values)
-            self._operate()
+            self.operate()
             self._reissue(values)
         requests = [self.queue.popleft() for _ in range(min(MOST_REQUESTS, len(self.queue)))]
         if not self.can_send:
@@ -249,10 +252,10 @@ class Gateway:
         self.changed |= bool(stable)
         self.log.drop_orphans(values)
 
-    def _operate(self) -> None:
-        """The operator's wishes, which have waited for what was recorded."""
+    def operate(self) -> None:
+        """The operator's wishes, which wait for what is recorded."""
         engine = self.engine
-        if not isinstance(engine, ChangingEngine) or not self.can_send:
+        if not isinstance(engine, ChangingEngine) or not self.can_send or engine.still:
             return
         if self.wants_evict is not None:
             victim = next((m for m in engine.members if name_of(m) == self.wants_evict), None)
@@ -290,7 +293,8 @@ class Gateway:
         return segments, Record(self.engine.reserve(), self.engine.context, self._now(), ())
 
     def _now(self) -> int:
-        self.clock += 1
+        """Hybrid logical time."""
+        self.clock = max(self.clock + 1, self.world.now)
         return self.clock
 
     # The answer
@@ -334,7 +338,10 @@ class Gateway:
             of_it = [e for e in entries if e.request == request.number]
             if Fault.REPLIES_FROM_DERIVATION in self.faults:
                 of_it = [_as_derived(e, entries) for e in of_it]
-            self.world.answered(request, tuple(e.reply for e in of_it))
+            if of_it:
+                self.world.answered(request, tuple(e.reply for e in of_it))
+            else:
+                self.queue.appendleft(request)  # its script was not loaded: nothing of it was carried out
 
     def release(self) -> None:
         """Let out what rests on nothing that a crash could take back; all of it, where the next life is another."""

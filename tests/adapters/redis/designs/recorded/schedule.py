@@ -10,16 +10,14 @@ from tests.adapters.redis.designs.recorded.gateway import Gateway, Request
 from tests.adapters.redis.designs.recorded.verdict import judge, settle
 from tests.adapters.redis.designs.recorded.world import NAMES, Setting, World
 
-STEPS: Final = 70
+STEPS: Final = 100
 KEYS: Final = ("k", "l")
 MEMBERS: Final = ("x", "y", "z")
 VALUES: Final = ("text", 1, 7)
 
 WEIGHTS: Final = {
-    "ask": 12,
-    "gather": 14,
-    "execute": 12,
-    "answer": 12,
+    "ask": 14,
+    "work": 45,
     "net": 30,
     "tick": 5,
     "sync": 3,
@@ -38,14 +36,20 @@ def run(seed: int, faults: frozenset[Fault] = frozenset(), steps: int = STEPS) -
     random = Random(seed)
     setting = Setting(random.random() < 0.5, random.random() < 0.4, random.random() < 0.5)
     world = World(setting, random, faults)
+    slow = random.choice((*NAMES, None))
     verbs = list(WEIGHTS)
+    roughness = random.choice((0.3, 1, 2))
     chances = [WEIGHTS[verb] * random.choice((0.5, 1, 2)) for verb in verbs]
-    membership = random.choice(("leave", "evict", "tear", ""))
-    when = random.randrange(steps)
+    chances = [c * roughness if v in _ENDS else c for v, c in zip(verbs, chances, strict=True)]
+    change = random.choice((_leave, _evict, _tear))
+    when = random.randrange(steps // 2)
+    changing = slow or random.choice(NAMES)
+    pending = not setting.fixed
     for step, verb in enumerate(random.choices(verbs, chances, k=steps)):
-        if step == when:
-            _change(world, membership)
-        _step(world, verb, step)
+        world.now = step
+        if pending and step >= when and (_is_reserved(world, changing) or step > when + 30):
+            pending = not change(world, changing)
+        _step(world, verb, step, slow)
         for name in NAMES:
             if random.random() < 0.2:
                 world.rejoin(name)
@@ -55,19 +59,32 @@ def run(seed: int, faults: frozenset[Fault] = frozenset(), steps: int = STEPS) -
     return world.counts
 
 
-def _change(world: World, membership: str) -> None:
-    one, other = world.random.sample(NAMES, 2)
-    if membership == "leave":
-        world.leave(one)
-    elif membership == "evict":
-        world.evict(one, other)
-    elif membership == "tear":
-        world.tear(one)
+def _is_reserved(world: World, name: str) -> bool:
+    gateway = world.gateways[name]
+    return gateway is not None and gateway.engine.reserved is not None
 
 
-def _step(world: World, verb: str, step: int) -> None:
+def _leave(world: World, name: str) -> bool:
+    return world.leave(name)
+
+
+def _evict(world: World, victim: str) -> bool:
+    others = [g for g in world.living() if g.server.name != victim]
+    reserved = [g for g in others if g.engine.reserved is not None]
+    return bool(others) and world.evict(world.random.choice(reserved or others).server.name, victim)
+
+
+def _tear(world: World, name: str) -> bool:
+    return world.tear(name)
+
+
+def _step(world: World, verb: str, step: int, slow: str | None) -> None:
     random = world.random
     name = random.choice(NAMES)
+    if name == slow and verb == "work" and random.random() < 0.6:
+        return
+    if verb in _ENDS and random.random() < 0.6:
+        name = random.choice([g.server.name for g in world.living() if not g.is_idle] or NAMES)
     match verb:
         case "net":
             pairs = [pair for pair, packets in world.flights.items() if packets]
@@ -79,8 +96,8 @@ def _step(world: World, verb: str, step: int) -> None:
         case "sync":
             world.sync(name)
         case "start":
-            if world.gateways[name] is None or random.random() < 0.3:
-                world.start(name)
+            down = [name for name in NAMES if world.gateways[name] is None]
+            world.start(random.choice(down or [name]))
         case "crash":
             world.crash(name, loses=False)
         case "lose":
@@ -93,26 +110,23 @@ def _step(world: World, verb: str, step: int) -> None:
             world.run_limbo()
         case "zombie":
             if world.zombies:
-                _go_on(world, random.choice(world.zombies), random.choice(_OWN))
-        case _:
-            gateway = world.gateways[name]
-            if gateway is not None:
-                _go_on(world, gateway, verb)
-
-
-_OWN: Final = ("gather", "execute", "answer")
-
-
-def _go_on(world: World, gateway: Gateway, verb: str) -> None:
-    match verb:
-        case "gather":
-            world.gather(gateway)
-        case "execute":
-            world.execute(gateway)
-        case "answer":
-            world.answer(gateway)
+                _work(world, random.choice(world.zombies))
+        case "work":
+            if (gateway := world.gateways[name]) is not None:
+                _work(world, gateway)
         case "tick":
-            world.tick(gateway)
+            if (gateway := world.gateways[name]) is not None:
+                for _ in range(random.choice((1, 1, 4))):
+                    world.tick(gateway)
+
+
+_ENDS: Final = ("start", "crash", "lose", "between", "break")
+
+
+def _work(world: World, gateway: Gateway) -> None:
+    """The next thing of a gateway's commit."""
+    if not (world.answer(gateway) or world.execute(gateway)):
+        world.gather(gateway)
 
 
 def _request(random: Random, number: int) -> Request:
@@ -126,7 +140,7 @@ def _command(random: Random) -> Command:
     key = random.choice(KEYS)
     name = random.choices(
         ("SADD", "SREM", "SPOP", "SET", "SETNX", "KEEPTTL", "DEL", "GETDEL", "INCR", "INCRLIM", "EXPIRE", "FLUSHALL"),
-        (6, 2, 5, 1, 4, 1, 2, 3, 3, 3, 2, 0.3),
+        (6, 2, 5, 1, 4, 1, 2, 3, 3, 3, 4, 0.3),
     )[0]
     match name:
         case "SADD" | "SREM":

@@ -11,6 +11,9 @@ from tests.adapters.redis.designs.recorded.commands import Command, Entry, Refus
 from tests.adapters.redis.designs.recorded.effects import Values
 from tests.adapters.redis.designs.recorded.faults import Fault
 
+NOT_LOADED = 0.1
+"""How often the server does not know a script any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -121,10 +124,11 @@ class Server:
         self.fence += 1
         return steps
 
-    def tear(self, steps: int) -> None:
-        """It comes back with less than it had promised."""
+    def tear(self) -> None:
+        """It comes back with less than it had promised: before a record was derived, if there was one lately."""
         self.sync()
-        self.images = [self.archive[-min(steps, len(self.archive))]]
+        recorded = [image for image in self.archive if image.record is not None]
+        self.images = [self._random.choice(recorded or self.archive)]
         self.fence += 1
 
     def write(self, image: Image) -> None:
@@ -148,6 +152,8 @@ class Server:
         entries: list[Entry] = []
         kept: tuple[Entry, ...] = ()
         for segment in plan.segments:
+            if segment.is_script and self._random.random() < NOT_LOADED:
+                continue
             done, came_to_its_end = self._run(values, segment)
             self._note(executed, segment.request, done)
             entries += done

@@ -60,6 +60,7 @@ class World:
         self.denied: set[int] = set()
         self.has_yielded: set[int] = set()
         self.asked: dict[int, str] = {}
+        self.now = 0
         self._lives = 1
         self.servers = {n: Server(n, setting.always, random, faults) for n in NAMES}
         founders = [new_incarnation(name, 1, 0) for name in NAMES]
@@ -108,14 +109,15 @@ class World:
 
     def leaves(self, gateway: Gateway, outbox: list[Transmit]) -> None:
         """A gateway's process sends."""
-        sender = gateway.engine.me
+        sender, living = gateway.engine.me, self.living()
+        linked = [other for other in gateway.linked if other in living]
         for to, content in outbox:
             if isinstance(content, Message):
                 known = self.told.setdefault(content.dot, content)
                 if known != content:
                     raise Failure(f"{content.dot} is two messages: {known} and {content}")
-            for other in self.living():
-                if other.server is not gateway.server and to in (None, other.engine.me):
+            for other in linked:
+                if to in (None, other.engine.me):
                     pair = gateway.server.name, other.server.name
                     self.flights.setdefault(pair, deque()).append(Packet(sender, other, content))
 
@@ -149,14 +151,20 @@ class World:
 
     def _link(self, gateway: Gateway) -> None:
         me = gateway.engine.me
-        for other in self.living():
-            if other is gateway or other.parking:
-                continue
+        for zombie in self.zombies:
+            if zombie.server is gateway.server and zombie.engine.me != me:
+                zombie.linked = []  # others know of its successor
+        gateway.linked = [g for g in self.living() if g is not gateway and not g.parking]
+        for other in gateway.linked:
+            other.linked = [g for g in other.linked if g.server is not gateway.server] + [gateway]
             engine = other.engine
             if self.fixed:
                 gateway.engine.introduce(engine.me)  # type: ignore[union-attr]
                 engine.introduce(me)  # type: ignore[union-attr]
             engine.disconnected(me)
+            pair = gateway.server.name, other.server.name
+            packets = self.flights.get(pair, ())
+            self.flights[pair] = deque(p for p in packets if p.sender == me)
             engine.connected(me)
             gateway.engine.connected(engine.me)
 
@@ -171,7 +179,7 @@ class World:
         if loses:
             if not self.setting.always:
                 self.torn.add(name)
-            if server.lose(self.random.randint(0, 3)):
+            if server.lose(self.random.choice((0, 1, 1, 1, 2, 3))):
                 self._note_phase("loss", gateway)
         return True
 
@@ -206,6 +214,8 @@ class World:
         derives = commit is not None and commit.derives
         if derives or any(held.derives and held.outbox for held in gateway.held):
             self.counts[f"{what}: derived, not told"] += 1
+        if gateway.unsaved and commit is None:
+            self.counts[f"{what}: told, not stored"] += 1
 
     # One step of one gateway
 
@@ -317,12 +327,14 @@ class World:
         if self.fixed or gateway is None or not gateway.can_send or gateway.parked is not None:
             return False
         gateway.wants_leave = True
-        if Fault.LEAVES_AT_ONCE in self.faults and isinstance(gateway.engine, ChangingEngine):
+        gateway.operate()
+        if Fault.LEAVES_AT_ONCE in self.faults and gateway.wants_leave:
+            assert isinstance(gateway.engine, ChangingEngine)
             gateway.engine.stands_still = False
             gateway.engine.leave()
             gateway.wants_leave = False
             gateway.engine.stands_still = True
-        self.counts["leaves beside a record"] += gateway.engine.reserved is not None
+        self.counts["leave waits"] += gateway.engine.reserved is not None
         return True
 
     def evict(self, name: str, victim: str) -> bool:
@@ -331,7 +343,8 @@ class World:
         if self.fixed or gateway is None or not gateway.can_send:
             return False
         gateway.wants_evict = victim
-        self.counts["evicts beside a record"] += gateway.engine.reserved is not None
+        gateway.operate()
+        self.counts["evict waits"] += gateway.engine.reserved is not None
         return True
 
     def tear(self, name: str) -> bool:
@@ -342,10 +355,11 @@ class World:
         if gateway.parked is not None or not gateway.can_send:
             return False
         before = set(server.image.executed)
-        server.tear(self.random.randint(1, 4))
+        server.tear()
         image = server.image
         self.torn_away |= before - image.executed.keys()
         gateway = Gateway(self, server)
+        self.counts["torn"] += 1
         self.counts["torn with a record"] += gateway.record is not None or gateway.unsaved
         engine = gateway.engine
         assert isinstance(engine, ChangingEngine)
