@@ -112,7 +112,7 @@ class Server:
 
     def sync(self) -> None:
         """All that was written is on the disk."""
-        self.archive = [*self.archive, *self.images[:-1]][-4:]
+        self.archive = [*self.archive, *self.images[:-1]][-8:]
         self.first = self.position
         self.images = self.images[-1:]
 
