@@ -12,8 +12,6 @@ class CopyFault(Enum):
     """Of what was written meanwhile only what is there is read again: what was removed stays in its page."""
     FLUSH_NOT_MARKED = auto()
     """A removal of everything does not count as a write of this key."""
-    READ_AGAIN_ONE_BY_ONE = auto()
-    """What was written meanwhile is read again, but not at the instant of the vector."""
     RUN_NOT_MARKED = auto()
     """What a recorded stretch writes does not count as written."""
     READ_UNDERIVED = auto()

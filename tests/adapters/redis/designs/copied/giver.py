@@ -21,10 +21,11 @@ PAGE = 2
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A key's state at one vector: rows, deadline and hidden types included, and the atoms that are unstable there."""
+    """A key's state at one vector: rows, deadline and hidden types included, and the atoms that are not stable there."""
 
     key: str
     vector: Vector
+    stable: Vector
     rows: Values
     atoms: dict[Slot, list[Atom]]
 
@@ -52,9 +53,9 @@ class Giving:
                 self._dirty.add(effect.slot)
 
     def read_page(self, values: Values) -> bool:
-        """Read the next page; False if there is none left."""
+        """Read the next page, or again a page of what was written meanwhile; False if the rest fits into one page."""
         if self._is_whole:
-            return False
+            return self._read_some_again(values)
         # As SCAN does, but in an order: what is there all the time is read once.
         left = sorted(s for s in values if s[0] == self.key and (self._last is None or s > self._last))
         for slot in left[:PAGE]:
@@ -63,15 +64,16 @@ class Giving:
         self._is_whole = len(left) <= PAGE
         return True
 
-    def read_one_again(self, values: Values) -> bool:
-        """Before the end, at an instant of its own: planted."""
-        for slot in sorted(self._dirty)[:1]:
+    def _read_some_again(self, values: Values) -> bool:
+        """At any instant: what is written after that is read once more."""
+        if len(self._dirty) <= PAGE or CopyFault.NOT_READ_AGAIN in self._faults:
+            return False
+        for slot in sorted(self._dirty)[:PAGE]:
             self._read_again(slot, values)
             self._dirty.discard(slot)
-            return True
-        return False
+        return True
 
-    def finish(self, values: Values, log: Log, vector: Vector) -> Copy:
+    def finish(self, values: Values, log: Log, vector: Vector, stable: Vector) -> Copy:
         """The last read: at one instant, that of the vector."""
         if CopyFault.NOT_READ_AGAIN not in self._faults:
             for slot in self._dirty:
@@ -80,7 +82,7 @@ class Giving:
         atoms = {slot: list(atoms) for slot, atoms in log.atoms.items() if slot[0] == self.key}
         if CopyFault.WITHOUT_ATOMS in self._faults:
             atoms = {}
-        return Copy(self.key, dict(vector), rows, atoms)
+        return Copy(self.key, dict(vector), dict(stable), rows, atoms)
 
     def _read_again(self, slot: Slot, values: Values) -> None:
         if slot[0] != self.key:

@@ -33,8 +33,8 @@ class Receiving:
             return False
         return CopyFault.APPLIED_EARLY in self.faults or dominates(vector, self.copy.vector)
 
-    def values(self) -> Values:
-        """What the key is worth here."""
+    def state(self) -> tuple[Values, Log]:
+        """What the key is worth here, and its atoms."""
         copy = self.copy
         assert copy is not None
         values, log = dict(copy.rows), Log()
@@ -43,4 +43,4 @@ class Receiving:
             for letter, tag in self.kept:
                 if not covers(copy.vector, tag.dot):
                     log.apply(letter, tag, values)
-        return {slot: value for slot, value in values.items() if slot[0] == self.key}
+        return {slot: value for slot, value in values.items() if slot[0] == self.key}, log

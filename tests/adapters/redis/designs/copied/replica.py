@@ -3,13 +3,13 @@
 from random import Random
 
 from crdtcast.messages import Message
-from crdtcast.tags import Tag
+from crdtcast.tags import Tag, Vector, covers, merged
 from tests.adapters.redis.designs.copied.faults import CopyFault
 from tests.adapters.redis.designs.copied.giver import Copy, Giving
 from tests.adapters.redis.designs.copied.receiver import Receiving
 from tests.adapters.redis.designs.recorded.commands import Command, Entry, derive, execute, has_data
 from tests.adapters.redis.designs.recorded.effects import Asked, Letter, Values, decode, encode
-from tests.adapters.redis.designs.recorded.log import Log
+from tests.adapters.redis.designs.recorded.log import Atom, Log
 from tests.adapters.redis.designs.recorded.reserving import FixedEngine
 
 
@@ -25,6 +25,9 @@ class Replica:
         self.receiving: Receiving | None = None
         self.messages: list[Message] = []
         """The oracle's: all that was sent here."""
+        self.came_with: set[Atom] = set()
+        self.had: set[Atom] = set()
+        """The oracle's: the atoms of the last copy, with what was beyond it; and those that were here."""
 
     def write(self, command: Command, random: Random, *, recorded: bool) -> bool:
         """A client's command; a key that waits for its copy takes none."""
@@ -108,11 +111,10 @@ class Replica:
         giving, receiver = self.giving
         if giving.read_page(self.values):
             return True
-        if CopyFault.READ_AGAIN_ONE_BY_ONE in self.faults and giving.read_one_again(self.values):
-            return True
         if self.recorded is not None and CopyFault.READ_UNDERIVED not in self.faults:
             return False
-        receiver.take(giving.finish(self.values, self.log, self.engine.vector))
+        engine = self.engine
+        receiver.take(giving.finish(self.values, self.log, engine.vector, engine.stable))
         self.giving = None
         return True
 
@@ -129,10 +131,20 @@ class Replica:
         if not receiving.may_install(self.engine.vector):
             return False
         self.receiving = None
-        self._replace(receiving.key, receiving.values())
+        values, log = receiving.state()
+        self._replace(receiving.key, values)
+        assert receiving.copy is not None
+        stable = merged((self.engine.stable, receiving.copy.stable))
+        self.came_with = _unstable(log, receiving.key, stable)
+        self.had = _unstable(self.log, receiving.key, stable)
         return True
 
     def _replace(self, key: str, values: Values) -> None:
         for slot in [slot for slot in self.values if slot[0] == key]:
             del self.values[slot]
         self.values.update(values)
+
+
+def _unstable(log: Log, key: str, stable: Vector) -> set[Atom]:
+    every = [atom for slot, atoms in log.atoms.items() if slot[0] == key for atom in atoms]
+    return {atom for atom in every if not covers(stable, atom.dot)}

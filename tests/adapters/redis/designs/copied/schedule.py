@@ -77,6 +77,8 @@ class Town:
             return False
         self.counts["installed"] += 1
         self.check(replica)
+        if replica.came_with != replica.had:
+            raise Failure(f"{replica.engine.me} had {replica.had}, and got {replica.came_with}")
         return True
 
     def _send(self, replica: Replica) -> None:

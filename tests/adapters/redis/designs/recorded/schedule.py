@@ -10,15 +10,16 @@ from tests.adapters.redis.designs.recorded.gateway import Gateway, Request
 from tests.adapters.redis.designs.recorded.verdict import judge, settle
 from tests.adapters.redis.designs.recorded.world import NAMES, Setting, World
 
-STEPS: Final = 100
+STEPS: Final = 120
+PATIENCE: Final = 40
 KEYS: Final = ("k", "l")
 MEMBERS: Final = ("x", "y", "z")
 VALUES: Final = ("text", 1, 7)
 
 WEIGHTS: Final = {
     "ask": 14,
-    "work": 45,
-    "net": 30,
+    "work": 60,
+    "net": 20,
     "tick": 5,
     "sync": 3,
     "start": 3,
@@ -47,8 +48,8 @@ def run(seed: int, faults: frozenset[Fault] = frozenset(), steps: int = STEPS) -
     pending = not setting.fixed
     for step, verb in enumerate(random.choices(verbs, chances, k=steps)):
         world.now = step
-        if pending and step >= when and (_is_reserved(world, changing) or step > when + 30):
-            pending = not change(world, changing)
+        if pending and step >= when:
+            pending = not change(world, changing, step < when + PATIENCE)
         _step(world, verb, step, slow)
         for name in NAMES:
             if random.random() < 0.2:
@@ -59,23 +60,29 @@ def run(seed: int, faults: frozenset[Fault] = frozenset(), steps: int = STEPS) -
     return world.counts
 
 
-def _is_reserved(world: World, name: str) -> bool:
+def _has_recorded(world: World, name: str) -> bool:
     gateway = world.gateways[name]
-    return gateway is not None and gateway.engine.reserved is not None
+    return gateway is not None and (
+        gateway.record is not None or gateway.engine.reserved is not None
+    )
 
 
-def _leave(world: World, name: str) -> bool:
-    return world.leave(name)
+def _leave(world: World, name: str, waits: bool) -> bool:
+    """waits: for an instant that makes it hard."""
+    return not (waits and not _has_recorded(world, name)) and world.leave(name)
 
 
-def _evict(world: World, victim: str) -> bool:
-    others = [g for g in world.living() if g.server.name != victim]
-    reserved = [g for g in others if g.engine.reserved is not None]
-    return bool(others) and world.evict(world.random.choice(reserved or others).server.name, victim)
+def _evict(world: World, victim: str, waits: bool) -> bool:
+    others = [g.server.name for g in world.living() if g.server.name != victim]
+    recorded = [name for name in others if _has_recorded(world, name)]
+    if not others or (waits and not recorded):
+        return False
+    return world.evict(world.random.choice(recorded or others), victim)
 
 
-def _tear(world: World, name: str) -> bool:
-    return world.tear(name)
+def _tear(world: World, name: str, waits: bool) -> bool:
+    recorded = [image for image in world.servers[name].archive if image.record is not None]
+    return not (waits and not recorded) and world.tear(name)
 
 
 def _step(world: World, verb: str, step: int, slow: str | None) -> None:
@@ -89,7 +96,9 @@ def _step(world: World, verb: str, step: int, slow: str | None) -> None:
         case "net":
             pairs = [pair for pair, packets in world.flights.items() if packets]
             if pairs:
-                world.net(*random.choice(pairs))
+                pair = random.choice(pairs)
+                for _ in range(random.randint(1, 4)):
+                    world.net(*pair)
         case "ask":
             for number in range(random.randint(1, 4)):
                 world.ask(name, _request(random, 10 * step + number))
