@@ -44,3 +44,9 @@ class Fault(Enum):
     """A gateway that comes back does not take the fence anew: its last EXEC may be on its way still."""
     LINKS_BEFORE_DERIVING = auto()
     """A gateway that finds a record dials the others before it derives."""
+    ORPHAN_LOST = auto()
+    """A command that takes the last of a key's data takes its deadline, too, as the server does by itself."""
+    HIDDEN_STAYS = auto()
+    """A command that ends a whole key leaves the value that is hidden under it."""
+    REISSUED_AS_IT_WAS = auto()
+    """What is sent again does not ask anew whether its key begins with it."""

@@ -51,7 +51,7 @@ _STILL_FAULTS = frozenset({Fault.OWN_OPERATIONS_BETWEEN, Fault.DERIVED_AFTER_DEL
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client asks for: one command, or several as one script."""
+    """What a client asks for: one command, or several as one MULTI, or as one script."""
 
     number: int
     commands: tuple[Command, ...]
@@ -60,7 +60,7 @@ class Request:
     @property
     def is_plain(self) -> bool:
         """Whether its effects are known before it is carried out."""
-        return not self.is_script and self.commands[0].name in PLAIN
+        return len(self.commands) == 1 and self.commands[0].name in PLAIN
 
 
 @dataclass(slots=True)
@@ -449,7 +449,7 @@ class Gateway:
             return
         if again := parked.uncovered(engine):
             operation = again[0]
-            letter = self._rebased(decode(operation.payload))
+            letter = self._rebased(decode(operation.payload), values)
             tag = engine.send(encode(letter))
             self.parked = parked.reissued(operation, tag.dot)
             self.log.apply(letter, tag, values)
@@ -463,15 +463,24 @@ class Gateway:
             self.parked = None
             self.changed = True
 
-    def _rebased(self, letter: Letter) -> Letter:
-        """What is additive goes out again; what removes or overwrites yields, and is reported."""
-        asked = []
+    def _rebased(self, letter: Letter, values: Values) -> Letter:
+        """What is additive goes out again; what removes or overwrites yields, and is reported.
+
+        Whether a key begins with it is asked anew, of the values here: else an orphan deadline, which others may have
+        dropped by now, would be that of the new key.
+        """
+        asked, seen = [], dict(values)
         for one in letter.asked:
             effects = _without_beginning(one.effects)
-            if isinstance(effects[-1], Add) and all(map(_is_additive, effects)):
-                asked.append(Asked(one.request, effects))
-            else:
+            add = effects[-1]
+            if not isinstance(add, Add) or not all(map(_is_additive, effects)):
                 self.world.yielded(one.request)
+                continue
+            key = add.slot[0]
+            if not has_data(seen, key) and Fault.REISSUED_AS_IT_WAS not in self.faults:
+                effects = (Kill("key", key), *effects)
+            seen[add.slot] = 1
+            asked.append(Asked(one.request, effects))
         return Letter(self._now(), tuple(asked))
 
 

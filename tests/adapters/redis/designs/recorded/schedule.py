@@ -1,8 +1,9 @@
 """Random schedules: what happens, in an order that a seed fixes, then quiet and the verdict."""
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.adapters.redis.designs.recorded.commands import Command
 from tests.adapters.redis.designs.recorded.faults import Fault
@@ -32,17 +33,36 @@ WEIGHTS: Final = {
 }
 
 
-def run(seed: int, faults: frozenset[Fault] = frozenset(), steps: int = STEPS) -> Counter[str]:
+class Focus(NamedTuple):
+    """What a campaign is about, so that it finds something rare soon; None: whatever comes."""
+
+    fixed: bool | None = None
+    always: bool | None = None
+    early: bool | None = None
+    change: str | None = None
+    values: bool = False
+    """Few crashes, and one key whose deadline, type and members change all the time."""
+
+    def setting(self, random: Random) -> Setting:
+        """One that fits."""
+        drawn = random.random() < 0.5, random.random() < 0.4, random.random() < 0.5
+        chosen = self.fixed, self.always, self.early
+        return Setting(*(d if c is None else c for d, c in zip(drawn, chosen, strict=True)))
+
+
+def run(
+    seed: int, faults: frozenset[Fault] = frozenset(), focus: Focus = Focus()
+) -> Counter[str]:
     """One schedule. Raises Failure, else what has happened, and how often."""
     random = Random(seed)
-    setting = Setting(random.random() < 0.5, random.random() < 0.4, random.random() < 0.5)
+    setting, steps = focus.setting(random), STEPS
     world = World(setting, random, faults)
     slow = random.choice((*NAMES, None))
     verbs = list(WEIGHTS)
-    roughness = random.choice((0.3, 1, 2))
+    roughness = 0.2 if focus.values else random.choice((0.3, 1, 2))
     chances = [WEIGHTS[verb] * random.choice((0.5, 1, 2)) for verb in verbs]
     chances = [c * roughness if v in _ENDS else c for v, c in zip(verbs, chances, strict=True)]
-    change = random.choice((_leave, _evict, _tear))
+    change = _CHANGES[focus.change or random.choice(list(_CHANGES))]
     when = random.randrange(steps // 2)
     changing = slow or random.choice(NAMES)
     pending = not setting.fixed
@@ -50,7 +70,7 @@ def run(seed: int, faults: frozenset[Fault] = frozenset(), steps: int = STEPS) -
         world.now = step
         if pending and step >= when:
             pending = not change(world, changing, step < when + PATIENCE)
-        _step(world, verb, step, slow)
+        _step(world, verb, slow, _of_values if focus.values else _command)
         for name in NAMES:
             if random.random() < 0.2:
                 world.rejoin(name)
@@ -85,7 +105,12 @@ def _tear(world: World, name: str, waits: bool) -> bool:
     return not (waits and not recorded) and world.tear(name)
 
 
-def _step(world: World, verb: str, step: int, slow: str | None) -> None:
+_CHANGES: Final = {"leave": _leave, "evict": _evict, "tear": _tear}
+
+
+def _step(
+    world: World, verb: str, slow: str | None, command: Callable[[Random], Command]
+) -> None:
     random = world.random
     name = random.choice(NAMES)
     if name == slow and verb == "work" and random.random() < 0.6:
@@ -101,7 +126,7 @@ def _step(world: World, verb: str, step: int, slow: str | None) -> None:
                     world.net(*pair)
         case "ask":
             for number in range(random.randint(1, 4)):
-                world.ask(name, _request(random, 10 * step + number))
+                world.ask(name, _request(random, 10 * world.now + number, command))
         case "sync":
             world.sync(name)
         case "start":
@@ -138,11 +163,24 @@ def _work(world: World, gateway: Gateway) -> None:
         world.gather(gateway)
 
 
-def _request(random: Random, number: int) -> Request:
-    if random.random() < 0.15:
-        commands = tuple(_command(random) for _ in range(random.randint(2, 3)))
-        return Request(number, commands, is_script=True)
-    return Request(number, (_command(random),))
+def _request(random: Random, number: int, command: Callable[[Random], Command]) -> Request:
+    if random.random() < 0.2:
+        commands = tuple(command(random) for _ in range(random.randint(2, 3)))
+        return Request(number, commands, is_script=random.random() < 0.6)
+    return Request(number, (command(random),))
+
+
+def _of_values(random: Random) -> Command:
+    names = ("SADD", "SPOP", "EXPIRE", "INCRLIM", "GETDEL", "SETNX", "DEL")
+    name = random.choices(names, (6, 6, 5, 2, 2, 1, 0.5))[0]
+    match name:
+        case "SADD":
+            return Command(name, "k", random.choice(("x", "y")))
+        case "SETNX":
+            return Command(name, "k", random.choice(VALUES))
+        case "EXPIRE":
+            return Command(name, "k", random.randint(1, 100))
+    return Command(name, "k")
 
 
 def _command(random: Random) -> Command:

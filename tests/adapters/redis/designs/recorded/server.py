@@ -8,7 +8,7 @@ from crdtcast.engine import EngineState
 from crdtcast.engine.reissue import Parked
 from crdtcast.tags import Dot
 from tests.adapters.redis.designs.recorded.commands import Command, Entry, Refused, Reply, execute, has_data
-from tests.adapters.redis.designs.recorded.effects import Values
+from tests.adapters.redis.designs.recorded.effects import DEADLINE, SET, STRING, Values
 from tests.adapters.redis.designs.recorded.faults import Fault
 
 NOT_LOADED = 0.1
@@ -180,8 +180,18 @@ class Server:
         done: list[Entry] = []
         for command in segment.commands:
             was_there = has_data(values, command.key)
+            before = dict(values)
             reply = execute(values, command, self._random)
+            self._spoil(values, before, command)
             done.append(Entry(segment.request, command, reply, was_there))
             if segment.is_script and isinstance(reply, Refused):
                 return tuple(done), False
         return tuple(done), True
+
+    def _spoil(self, values: Values, before: Values, command: Command) -> None:
+        """What the fixed script would leave out: planted."""
+        key = command.key
+        if Fault.ORPHAN_LOST in self._faults and not has_data(values, key):
+            values.pop((key, DEADLINE, ""), None)
+        if Fault.HIDDEN_STAYS in self._faults and (key, STRING, "") in before:
+            values.update({s: v for s, v in before.items() if s[0] == key and s[1] == SET})
