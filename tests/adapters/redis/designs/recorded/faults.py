@@ -14,6 +14,8 @@ class Fault(Enum):
     """A segment writes its part over those of the others."""
     DOT_AT_DERIVATION = auto()
     """The record has no dot; who derives takes the next one."""
+    CONTEXT_AT_DERIVATION = auto()
+    """Who derives takes its engine's context: the same dots, in another order after a restart."""
     OWN_OPERATIONS_BETWEEN = auto()
     """The engine goes on to send operations of its own while a dot is reserved."""
     STILL_UNTIL_THE_ANSWER = auto()

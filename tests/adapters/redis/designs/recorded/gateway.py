@@ -9,7 +9,7 @@ from crdtcast.engine import Durability, EngineState, GroupState, Parked, ParkedO
 from crdtcast.engine.operations import Kind
 from crdtcast.incarnation import name_of
 from crdtcast.messages import Message, Transmit
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.designs.recorded.commands import (
     PLAIN,
     Command,
@@ -99,7 +99,7 @@ class Surroundings(Protocol):
 
     def answered(self, request: Request, replies: tuple[Reply, ...]) -> None: ...
     def not_written(self, request: Request) -> None: ...
-    def derived(self, record: Record, dot: Dot, context: tuple[Dot, ...]) -> None: ...
+    def derived(self, record: Record, tag: Tag) -> None: ...
     def yielded(self, request: int) -> None: ...
     def leaves(self, gateway: "Gateway", outbox: list[Transmit]) -> None: ...
     def fresh(self, name: str, previous: str) -> str: ...
@@ -151,7 +151,8 @@ class Gateway:
         self.activity = self.engine.activity
         if self.record is not None:
             if self.record.dot is not None:
-                self.engine.reserve()
+                own = Fault.CONTEXT_AT_DERIVATION in self.faults
+                self.engine.reserve(None if own else self.record.context)
             if Fault.LINKS_BEFORE_DERIVING not in self.faults and self.world.early:
                 self._derive(dict(image.values))
 
@@ -290,7 +291,7 @@ class Gateway:
         segments = tuple(Segment(r.number, r.commands, r.is_script) for r in requests)
         if Fault.DOT_AT_DERIVATION in self.faults:
             return segments, Record(None, (), self._now(), ())
-        return segments, Record(self.engine.reserve(), self.engine.context, self._now(), ())
+        return segments, Record(self.engine.reserve(), self.engine.reserved_context, self._now(), ())
 
     def _now(self) -> int:
         """Hybrid logical time."""
@@ -371,7 +372,7 @@ class Gateway:
         payload = encode(letter)
         tag = self.engine.use(payload) if self.engine.reserved else self.engine.send(payload)
         if record.dot is not None:
-            self.world.derived(record, tag.dot, tag.context)
+            self.world.derived(record, tag)
         self.log.apply(letter, tag, None)
 
     _recorded_last: ParkedOperation | None = None

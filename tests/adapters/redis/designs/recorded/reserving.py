@@ -17,22 +17,39 @@ class Reserving:
 
     me: str
     vector: dict[str, int]
+    context: tuple[Dot, ...]
     reserved: Dot | None = None
+    reserved_context: tuple[Dot, ...] = ()
     stands_still = True
     """False: the planted fault that its own operations go on."""
 
-    def reserve(self) -> Dot:
-        """The dot of the next message of this engine, which is to be sent by `use`, or given back."""
+    def reserve(self, context: tuple[Dot, ...] | None = None) -> Dot:
+        """The dot of the next message of this engine, which is to be sent by `use`, or given back.
+
+        context: that of a reservation which a former process has made, to the byte: the same dots may stand in another
+        order here.
+        """
         self._refuse_if_reserved()
         self.reserved = Dot(self.me, self.vector[self.me] + 1)
+        self.reserved_context = self.context if context is None else context
+        if set(self.reserved_context) != set(self.context) and self.stands_still:
+            raise LocalProtocolError(f"{self.me} has delivered other messages than those before {self.reserved}")
         return self.reserved
 
     def use(self, payload: bytes) -> Tag:
         """Send the message that the dot was reserved for."""
         if self.stands_still and self.reserved != Dot(self.me, self.vector[self.me] + 1):
             raise LocalProtocolError(f"{self.me} has not reserved its next dot")
-        self.reserved = None
-        return self.send(payload)
+        self.reserved, self._using = None, self.stands_still
+        try:
+            return self.send(payload)
+        finally:
+            self._using = False
+
+    _using = False
+
+    def _take_context(self) -> tuple[Dot, ...]:
+        return self.reserved_context if self._using else self.context
 
     def give_back(self) -> None:
         """Nothing is to be sent."""

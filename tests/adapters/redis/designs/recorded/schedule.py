@@ -55,12 +55,14 @@ def run(
 ) -> Counter[str]:
     """One schedule. Raises Failure, else what has happened, and how often."""
     random = Random(seed)
-    setting, steps = focus.setting(random), STEPS
+    setting, steps = focus.setting(random), 2 * STEPS if focus.values else STEPS
     world = World(setting, random, faults)
     slow = random.choice((*NAMES, None))
     verbs = list(WEIGHTS)
     roughness = 0.2 if focus.values else random.choice((0.3, 1, 2))
     chances = [WEIGHTS[verb] * random.choice((0.5, 1, 2)) for verb in verbs]
+    if focus.values:
+        chances = [3 * c if v == "net" else c for v, c in zip(verbs, chances, strict=True)]
     chances = [c * roughness if v in _ENDS else c for v, c in zip(verbs, chances, strict=True)]
     change = _CHANGES[focus.change or random.choice(list(_CHANGES))]
     when = random.randrange(steps // 2)
@@ -102,7 +104,8 @@ def _evict(world: World, victim: str, waits: bool) -> bool:
 
 def _tear(world: World, name: str, waits: bool) -> bool:
     recorded = [image for image in world.servers[name].archive if image.record is not None]
-    return not (waits and not recorded) and world.tear(name)
+    waits = waits and (not recorded or world.random.random() < 0.9)  # until others have it
+    return not waits and world.tear(name)
 
 
 _CHANGES: Final = {"leave": _leave, "evict": _evict, "tear": _tear}

@@ -9,7 +9,7 @@ from crdtcast.engine import EngineState, GroupState, Standing
 from crdtcast.exceptions import CrdtcastError, NotReadyError
 from crdtcast.incarnation import base_of, new_incarnation
 from crdtcast.messages import Message, Transmit
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.designs.recorded.commands import Reply
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.gateway import Gateway, Request, park
@@ -101,11 +101,12 @@ class World:
         """A write of a former life gave way, and that was reported."""
         self.has_yielded.add(request)
 
-    def derived(self, record: Record, dot: Dot, context: tuple[Dot, ...]) -> None:
+    def derived(self, record: Record, tag: Tag) -> None:
         """A message was derived from a record."""
         self.counts["derived"] += 1
-        if (dot, set(context)) != (record.dot, set(record.context)):
-            raise Failure(f"derived as {dot} after {context}, and recorded as {record.dot} after {record.context}")
+        if (tag.dot, set(tag.context)) != (record.dot, set(record.context)):
+            said = f"{record.dot} after {record.context}"
+            raise Failure(f"derived as {tag.dot} after {tag.context}, and recorded as {said}")
 
     def leaves(self, gateway: Gateway, outbox: list[Transmit]) -> None:
         """A gateway's process sends."""
@@ -198,6 +199,8 @@ class World:
     def _disconnect(self, gateway: Gateway) -> None:
         for pair, packets in self.flights.items():
             self.flights[pair] = deque(p for p in packets if p.receiver is not gateway)
+        for other in (*self.living(), *self.zombies):
+            other.linked = [g for g in other.linked if g is not gateway]
 
     def _to_limbo(self, gateway: Gateway) -> None:
         if gateway.commit is not None and not gateway.commit.executed:
