@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from tests.adapters.redis.designs.recorded.commands import Command
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.gateway import Gateway, Request
-from tests.adapters.redis.designs.recorded.verdict import judge, settle
+from tests.adapters.redis.designs.recorded.verdict import judge, look, settle
 from tests.adapters.redis.designs.recorded.world import NAMES, Setting, World
 
 STEPS: Final = 120
@@ -42,6 +42,13 @@ class Focus(NamedTuple):
     change: str | None = None
     values: bool = False
     """Few crashes, and one key whose deadline, type and members change all the time."""
+    rough: bool = False
+    """Long, many takeovers, and packets that arrive soon."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether much has to happen."""
+        return self.values or self.rough
 
     def setting(self, random: Random) -> Setting:
         """One that fits."""
@@ -55,13 +62,13 @@ def run(
 ) -> Counter[str]:
     """One schedule. Raises Failure, else what has happened, and how often."""
     random = Random(seed)
-    setting, steps = focus.setting(random), 2 * STEPS if focus.values else STEPS
+    setting, steps = focus.setting(random), 2 * STEPS if focus.is_long else STEPS
     world = World(setting, random, faults)
     slow = random.choice((*NAMES, None))
     verbs = list(WEIGHTS)
-    roughness = 0.2 if focus.values else random.choice((0.3, 1, 2))
+    roughness = 0.2 if focus.values else 4 if focus.rough else random.choice((0.3, 1, 2))
     chances = [WEIGHTS[verb] * random.choice((0.5, 1, 2)) for verb in verbs]
-    if focus.values:
+    if focus.is_long:
         chances = [3 * c if v == "net" else c for v, c in zip(verbs, chances, strict=True)]
     chances = [c * roughness if v in _ENDS else c for v, c in zip(verbs, chances, strict=True)]
     change = _CHANGES[focus.change or random.choice(list(_CHANGES))]
@@ -76,6 +83,8 @@ def run(
         for name in NAMES:
             if random.random() < 0.2:
                 world.rejoin(name)
+        if random.random() < (0.1 if focus.values else 0.02) and (living := world.living()):
+            look(world, random.choice(living))
     settle(world)
     judge(world)
     world.counts["schedules"] += 1
@@ -175,10 +184,10 @@ def _request(random: Random, number: int, command: Callable[[Random], Command]) 
 
 def _of_values(random: Random) -> Command:
     names = ("SADD", "SPOP", "EXPIRE", "INCRLIM", "GETDEL", "SETNX", "DEL")
-    name = random.choices(names, (6, 6, 5, 2, 2, 1, 0.5))[0]
+    name = random.choices(names, (8, 5, 4, 2, 2, 1, 0.2))[0]
     match name:
         case "SADD":
-            return Command(name, "k", random.choice(("x", "y")))
+            return Command(name, "k", random.choice("xxxy"))
         case "SETNX":
             return Command(name, "k", random.choice(VALUES))
         case "EXPIRE":

@@ -4,7 +4,6 @@ from crdtcast.messages import Message
 from tests.adapters.redis.designs.recorded.effects import DEADLINE, decode
 from tests.adapters.redis.designs.recorded.gateway import Gateway
 from tests.adapters.redis.designs.recorded.history import Pasts, shown, visible
-from tests.adapters.redis.designs.recorded.reserving import ChangingEngine
 from tests.adapters.redis.designs.recorded.world import Failure, World
 
 ROUNDS = 200
@@ -54,19 +53,36 @@ def _is_quiet(gateway: Gateway) -> bool:
     return gateway.is_idle and gateway.engine.quiet and not gateway.queue and parked
 
 
+def look(world: World, gateway: Gateway) -> None:
+    """In the middle of it: whether a server holds what its gateway has delivered. Raises Failure."""
+    if not gateway.is_idle or gateway.parking or gateway.fence != gateway.server.fence:
+        return
+    world.counts["looks"] += 1
+    values, me = shown(gateway.server.image.values), gateway.engine.me
+    expected = visible(_delivered(world, gateway), Pasts(world.known.values()))
+    if values != expected:
+        raise Failure(f"{me} differs: {_difference(values, expected)}")
+
+
+def _delivered(world: World, gateway: Gateway) -> list[Message]:
+    """What its vector covers; of those who have ended and are forgotten there, what was not cut off."""
+    last = {**world.cuts, **gateway.engine.vector}
+    return [m for d, m in world.known.items() if m.kind == 0 and d.counter <= last.get(d.origin, 0)]
+
+
 def judge(world: World) -> None:
-    """Raises Failure."""
-    everything = _history(world)
-    expected = visible((m for m in everything if m.kind == 0), Pasts(world.told.values()))
+    """At the end. Raises Failure."""
+    vectors = [{o: n for o, n in g.engine.vector.items() if n} for g in world.living()]
+    if any(vector != vectors[0] for vector in vectors):
+        raise Failure(f"vectors differ: {vectors}")
     for gateway in world.living():
+        look(world, gateway)
         image, me = gateway.server.image, gateway.engine.me
-        if shown(image.values) != expected:
-            raise Failure(f"{me} differs: {_difference(shown(image.values), expected)}")
         if image.record is not None or image.parked is not None:
             raise Failure(f"{me} has kept {image.record or image.parked}")
         if not gateway.log.is_empty or len(image.values) != _shown_size(gateway):
             raise Failure(f"{me} has kept metadata: {gateway.log.atoms} {image.values}")
-    _judge_requests(world, everything)
+    _judge_requests(world, _delivered(world, world.living()[0]))
 
 
 def _shown_size(gateway: Gateway) -> int:
@@ -80,25 +96,11 @@ def _difference(one: dict, other: dict) -> str:  # type: ignore[type-arg]
     return ", ".join(f"{slot} is {one.get(slot)}, not {other.get(slot)}" for slot, _ in slots)
 
 
-def _history(world: World) -> list[Message]:
-    """All messages that count: what the members have, and of those who have ended what was not cut off."""
-    engines = [gateway.engine for gateway in world.living()]
-    vectors = [{o: n for o, n in engine.vector.items() if n} for engine in engines]
-    if any(vector != vectors[0] for vector in vectors):
-        raise Failure(f"vectors differ: {vectors}")
-    last = dict(world.cuts)
-    if isinstance(engines[0], ChangingEngine):
-        last = {x: cut for x, cut in last.items() if x not in vectors[0]}
-    last |= vectors[0]
-    return [m for dot, m in world.told.items() if dot.counter <= last.get(dot.origin, 0)]
-
-
 def _judge_requests(world: World, everything: list[Message]) -> None:
     sent: dict[int, list[Message]] = {}
     for message in everything:
-        if message.kind == 0:
-            for asked in decode(message.payload).asked:
-                sent.setdefault(asked.request, []).append(message)
+        for asked in decode(message.payload).asked:
+            sent.setdefault(asked.request, []).append(message)
     for number, messages in sent.items():
         if len({message.dot for message in messages}) > 1:
             raise Failure(f"request {number} is sent twice: {messages}")

@@ -14,7 +14,7 @@ from tests.adapters.redis.designs.recorded.commands import Reply
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.gateway import Gateway, Request, park
 from tests.adapters.redis.designs.recorded.reserving import ChangingEngine
-from tests.adapters.redis.designs.recorded.server import Exec, Image, Record, Server, Stored
+from tests.adapters.redis.designs.recorded.server import Answer, Exec, Image, Record, Server, Stored
 
 NAMES: Final = ("a", "b", "c")
 
@@ -55,6 +55,8 @@ class World:
         self.limbo: list[tuple[Server, Exec]] = []
         self.left: set[str] = set()
         self.told: dict[Dot, Message] = {}
+        self.known: dict[Dot, Message] = {}
+        """All messages that a server has stored; of those that have not left the last one under a dot."""
         self.cuts: dict[str, int] = {}
         self.replies: dict[int, list[tuple[Reply, ...]]] = {}
         self.denied: set[int] = set()
@@ -242,8 +244,14 @@ class World:
         commit = gateway.commit
         if commit is None or commit.executed:
             return False
-        commit.executed, commit.answer = True, gateway.server.execute(commit.plan)
+        commit.executed, commit.answer = True, self._carry_out(gateway.server, commit.plan)
         return True
+
+    def _carry_out(self, server: Server, plan: Exec) -> Answer | None:
+        answer = server.execute(plan)
+        if answer is not None:
+            self.known.update({m.dot: m for m in plan.stored.engine.unstable})
+        return answer
 
     def dies_between(self, name: str) -> bool:
         """The machine dies in the middle of an EXEC, between two segments: nothing of it is in the log."""
@@ -276,7 +284,7 @@ class World:
         if not self.limbo:
             return False
         server, plan = self.limbo.pop(self.random.randrange(len(self.limbo)))
-        server.execute(plan)
+        self._carry_out(server, plan)
         return True
 
     def tick(self, gateway: Gateway) -> bool:
