@@ -33,6 +33,12 @@ class Receiving:
             return False
         return CopyFault.APPLIED_EARLY in self.faults or dominates(vector, self.copy.vector)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Whether anything is here that the copy lacks."""
+        copy = self.copy
+        return copy is not None and any(not covers(copy.vector, tag.dot) for _, tag in self.kept)
+
     def state(self) -> tuple[Values, Log]:
         """What the key is worth here, and its atoms."""
         copy = self.copy

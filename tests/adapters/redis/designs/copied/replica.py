@@ -1,5 +1,6 @@
 """A replica whose keys can be copied: one server and its gateway, as far as a copy sees them."""
 
+from collections import Counter
 from random import Random
 
 from crdtcast.messages import Message
@@ -20,6 +21,7 @@ class Replica:
         self.engine, self.faults, self.clock = engine, faults, clock
         self.values: Values = {}
         self.log = Log()
+        self.counts: Counter[str] = Counter()
         self.recorded: Letter | None = None
         self.giving: tuple[Giving, Replica] | None = None
         self.receiving: Receiving | None = None
@@ -74,6 +76,7 @@ class Replica:
         unmarked = is_run and CopyFault.RUN_NOT_MARKED in self.faults
         if self.giving is not None and not unmarked:
             self.giving[0].written(letter, self.values)
+            self.counts["run while read" if is_run else "delivered while read"] += 1
         if self.receiving is not None:
             self.receiving.kept.append((letter, tag))
 
@@ -84,6 +87,7 @@ class Replica:
             self.log.stabilise(tag.dot)
             if self.receiving is not None:
                 self.receiving.became_stable(tag)
+                self.counts["stable while it waits"] += 1
         if self.recorded is None:
             self.log.drop_orphans(self.values)
         return bool(tags)
@@ -132,6 +136,7 @@ class Replica:
             return False
         self.receiving = None
         values, log = receiving.state()
+        self.counts["beyond"] += receiving.is_ahead
         self._replace(receiving.key, values)
         assert receiving.copy is not None
         stable = merged((self.engine.stable, receiving.copy.stable))

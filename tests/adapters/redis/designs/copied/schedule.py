@@ -145,6 +145,7 @@ def run(seed: int, faults: frozenset[CopyFault] = frozenset(), steps: int = STEP
         town.check(replica)
         if not replica.log.is_empty:
             raise Failure(f"{replica.engine.me} has kept {replica.log.atoms}")
+        town.counts.update(replica.counts)
     town.counts["schedules"] += 1
     return town.counts
 

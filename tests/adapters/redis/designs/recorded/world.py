@@ -148,6 +148,8 @@ class World:
 
     def _begin(self, name: str, gateway: Gateway) -> None:
         self.gateways[name] = gateway
+        assert gateway.server.image.stored is not None
+        self._know(gateway.server.image.stored)
         if gateway.parking:
             return
         self._link(gateway)
@@ -250,8 +252,11 @@ class World:
     def _carry_out(self, server: Server, plan: Exec) -> Answer | None:
         answer = server.execute(plan)
         if answer is not None:
-            self.known.update({m.dot: m for m in plan.stored.engine.unstable})
+            self._know(plan.stored)
         return answer
+
+    def _know(self, stored: Stored) -> None:
+        self.known.update({m.dot: m for m in stored.engine.unstable})
 
     def dies_between(self, name: str) -> bool:
         """The machine dies in the middle of an EXEC, between two segments: nothing of it is in the log."""
