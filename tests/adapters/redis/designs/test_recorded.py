@@ -21,10 +21,11 @@ ANY = Focus()
 VALUES = Focus(values=True)
 EVICTED = Focus(fixed=False, change="evict")
 TORN = Focus(fixed=False, early=False, change="tear")
+OUTLIVED = Focus(fixed=True, always=False, rough=True)
 LOSES = Focus(fixed=True, always=False, early=True, rough=True)
 FOUND_BY = {
     Fault.RECORD_IN_A_STEP_OF_ITS_OWN: (ANY, 20),
-    Fault.RECORD_AT_THE_END: (ANY, 20),
+    Fault.RECORD_AT_THE_END: (ANY, 60),
     Fault.RECORD_OF_THE_LAST_SEGMENT: (ANY, 20),
     Fault.DOT_AT_DERIVATION: (LOSES, 100),
     Fault.CONTEXT_AT_DERIVATION: (Focus(always=True, early=True, rough=True), 100),
@@ -46,11 +47,13 @@ FOUND_BY = {
     Fault.ORPHAN_LOST: (VALUES, 100),
     Fault.HIDDEN_STAYS: (VALUES, 200),
     Fault.REISSUED_AS_IT_WAS: (Focus(fixed=False, change="evict", values=True), 100),
+    Fault.MEMORY_WITHOUT_RECORD: (OUTLIVED, 100),
+    Fault.DERIVED_IS_UNSURE: (OUTLIVED, 60),
 }
 """The campaign that finds a fault, and within how many seeds, half of them by default."""
 
 
-RARE = {Fault.CONTEXT_AT_DERIVATION: 90}
+RARE = {Fault.CONTEXT_AT_DERIVATION: 60, Fault.ORPHAN_LOST: 170}
 """The seed that the search for a fault begins at, where the default's half of the seeds is to find it."""
 CAMPAIGNS = (ANY, TORN, VALUES, Focus(rough=True))
 
@@ -65,7 +68,8 @@ def test_whatever_crashes_when_replicas_hold_what_was_recorded() -> None:
     for phase in (*PHASES[:2], *PHASES[3:]):
         assert counts[f"takeover: {phase}"], counts
         assert counts[f"break: {phase}"], counts
-    for what in ("leave waits", "evict waits", "rejoined", "torn with a record", "looks"):
+    counts["outlived"] = sum(n for what, n in counts.items() if what.startswith("outlived"))
+    for what in ("leave waits", "evict waits", "rejoined", "torn with a record", "looks", "outlived"):
         assert counts[what], counts
 
 

@@ -52,3 +52,7 @@ class Fault(Enum):
     """A command that ends a whole key leaves the value that is hidden under it."""
     REISSUED_AS_IT_WAS = auto()
     """What is sent again does not ask anew whether its key begins with it."""
+    MEMORY_WITHOUT_RECORD = auto()
+    """A gateway that outlives its server's memory hands over its messages, and not what is recorded and answered."""
+    DERIVED_IS_UNSURE = auto()
+    """What was derived counts as unanswered while the commit that stores it is in flight."""

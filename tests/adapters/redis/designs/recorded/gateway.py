@@ -9,7 +9,7 @@ from crdtcast.engine import Durability, EngineState, GroupState, Parked, ParkedO
 from crdtcast.engine.operations import Kind
 from crdtcast.incarnation import name_of
 from crdtcast.messages import Message, Transmit
-from crdtcast.tags import Dot, Tag
+from crdtcast.tags import Dot, Tag, covers
 from tests.adapters.redis.designs.recorded.commands import (
     PLAIN,
     Command,
@@ -72,6 +72,8 @@ class Commit:
     outbox: list[Transmit]
     vector: dict[str, int]
     derives: bool
+    unsure: frozenset[Dot]
+    """Own messages whose clients wait for the answer."""
     executed: bool = False
     answer: Answer | None = None
 
@@ -117,7 +119,7 @@ class Gateway:
         self.alive = True
         self.linked: list[Gateway] = []
         """Those that it is connected with: the world's."""
-        self._again: list[Request] = []
+        self._kept: list[Message] = []
         self._load(renew)
 
     # Beginning
@@ -205,11 +207,13 @@ class Gateway:
         if self.commit is not None or self.parking:
             return False
         engine, values = self.engine, dict(self.server.image.values)
-        self.changed = False
+        self.changed, answered = False, engine.vector[engine.me]
         derives = self.record is not None or self.unsaved
         late = Fault.DERIVED_AFTER_DELIVERIES in self.faults
         if self.record is not None and not late:
             self._derive(values)
+            if Fault.DERIVED_IS_UNSURE not in self.faults:
+                answered = engine.vector[engine.me]
         if self.is_evicted:
             self._park()
         else:
@@ -233,7 +237,9 @@ class Gateway:
         self.activity = engine.activity
         stored = Stored(engine.me, engine.state(), self.clock, self.number + 1)
         plan = Exec(self.fence, values, plain, segments, record, stored, self.parked)
-        self.commit = Commit(plan, requests, outbox, dict(engine.vector), derives)
+        counters = range(answered + 1, engine.vector[engine.me] + 1)
+        unsure = frozenset(Dot(engine.me, counter) for counter in counters)
+        self.commit = Commit(plan, requests, outbox, dict(engine.vector), derives, unsure)
         return True
 
     def _deliver(self, values: Values) -> None:
@@ -405,9 +411,19 @@ class Gateway:
     # A connection that breaks
 
     def reconnect(self, *, renew: bool = False) -> None:
-        """The connection broke, with a commit in flight perhaps: ask the server what has become of it."""
-        commit = self.commit
+        """The connection broke, with a commit in flight perhaps: ask the server what has become of it.
+
+        renew: the server has died, and may have lost what this process remembers.
+        """
+        commit, before = self.commit, self.engine
+        if renew:
+            self._kept += self._remembered()
+            self._former = before.me
         self._load(renew)
+        # Until the server has them: the connection may break again before.
+        self._kept = [m for m in self._kept if not covers(self.engine.vector, m.dot)]
+        for message in self._kept:
+            self.engine.receive(self._former, message)
         if commit is None:
             return
         plan, stored = commit.plan, self.server.image.stored
@@ -428,6 +444,20 @@ class Gateway:
             self._tell_clients(told, self.found.entries)
         else:
             self.queue.extendleft(reversed(told))
+
+    _former = ""
+
+    def _remembered(self) -> list[Message]:
+        """What was answered, as messages: of a commit in flight only what had been recorded, and answered, before."""
+        if self.record is not None and Fault.MEMORY_WITHOUT_RECORD not in self.faults:
+            self._derive({})
+        elif self.record is not None:
+            self.engine.give_back()
+        messages = self.engine.state().unstable
+        if self.commit is None:
+            return list(messages)
+        unsure = self.commit.unsure
+        return [m for m in messages if m.dot not in unsure]
 
     # A former life
 

@@ -29,6 +29,7 @@ WEIGHTS: Final = {
     "lose": 1.5,
     "between": 2,
     "break": 1.5,
+    "outlive": 1.5,
     "limbo": 1,
     "zombie": 6,
 }
@@ -159,6 +160,8 @@ def _step(
             world.dies_between(name)
         case "break":
             world.breaks(name)
+        case "outlive":
+            world.server_dies(name)
         case "limbo":
             world.run_limbo()
         case "zombie":
@@ -173,7 +176,7 @@ def _step(
                     world.tick(gateway)
 
 
-_ENDS: Final = ("start", "crash", "lose", "between", "break")
+_ENDS: Final = ("start", "crash", "lose", "between", "break", "outlive")
 
 
 def _work(world: World, gateway: Gateway) -> None:

@@ -95,6 +95,8 @@ class Server:
         """The number of the first one, of all."""
         self.said: dict[int, list[tuple[Reply, ...]]] = {}
         """The oracle's: all that it has ever replied to a request, lost or not."""
+        self.wrote: set[int] = set()
+        """The oracle's: requests that have ever changed anything here."""
         self.archive: list[Image] = []
         """Images of before: what a server may come back with that has lost what it had promised."""
         self._random = random
@@ -174,6 +176,8 @@ class Server:
         self, executed: dict[int, tuple[tuple[Entry, ...], ...]], request: int, run: tuple[Entry, ...]
     ) -> None:
         executed[request] = (*executed.get(request, ()), run)
+        if any(entry.wrote for entry in run):
+            self.wrote.add(request)
         self.said.setdefault(request, []).append(tuple(entry.reply for entry in run))
 
     def _run(self, values: Values, segment: Segment) -> tuple[tuple[Entry, ...], bool]:

@@ -61,6 +61,8 @@ class World:
         self.replies: dict[int, list[tuple[Reply, ...]]] = {}
         self.denied: set[int] = set()
         self.has_yielded: set[int] = set()
+        self.remembered: dict[str, set[int]] = {name: set() for name in NAMES}
+        """Answered requests whose gateways have outlived their servers since."""
         self.asked: dict[int, str] = {}
         self.now = 0
         self._lives = 1
@@ -117,6 +119,7 @@ class World:
         for to, content in outbox:
             if isinstance(content, Message):
                 known = self.told.setdefault(content.dot, content)
+                self.known[content.dot] = content
                 if known != content:
                     raise Failure(f"{content.dot} is two messages: {known} and {content}")
             for other in linked:
@@ -135,6 +138,7 @@ class World:
         if name in self.left:
             return False
         former, server = self.gateways[name], self.servers[name]
+        self.remembered[name].clear()
         if former is not None:
             self._note_phase("takeover", former)
             self.zombies.append(former)
@@ -181,12 +185,16 @@ class World:
         self._note_phase("crash", gateway)
         self._to_limbo(gateway)
         self.gateways[name] = None
+        self.remembered[name].clear()
         if loses:
-            if not self.setting.always:
-                self.torn.add(name)
-            if server.lose(self.random.choice((0, 1, 1, 1, 2, 3))):
-                self._note_phase("loss", gateway)
+            self._lose(server, gateway, "loss")
         return True
+
+    def _lose(self, server: Server, gateway: Gateway, what: str) -> None:
+        if not self.setting.always:
+            self.torn.add(server.name)
+        if server.lose(self.random.choice((0, 1, 1, 1, 2, 3))):
+            self._note_phase(what, gateway)
 
     def breaks(self, name: str) -> bool:
         """The connection to the server breaks. What was on its way to it may still be carried out."""
@@ -195,10 +203,24 @@ class World:
             return False
         self._note_phase("break", gateway)
         self._to_limbo(gateway)
+        self._reconnect(name, gateway)
+        return True
+
+    def server_dies(self, name: str) -> bool:
+        """The server dies and may lose what was not synced; its gateway lives, and remembers."""
+        gateway, server = self.gateways[name], self.servers[name]
+        if gateway is None or not self.fixed:
+            return False
+        executed = server.image.executed
+        self.remembered[name] |= {n for n in self.replies if self.asked[n] == name and n in executed}
+        self._lose(server, gateway, "outlived")
+        self._reconnect(name, gateway)
+        return True
+
+    def _reconnect(self, name: str, gateway: Gateway) -> None:
         self._disconnect(gateway)
         gateway.reconnect(renew=self._must_renew(name))
         self._begin(name, gateway)
-        return True
 
     def _disconnect(self, gateway: Gateway) -> None:
         for pair, packets in self.flights.items():
