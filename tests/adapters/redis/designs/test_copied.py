@@ -14,7 +14,13 @@ def test_a_copied_key_is_what_was_delivered_however_much_is_written_meanwhile() 
     counts: Counter[str] = Counter()
     for seed in seeds(200):
         counts.update(run(seed))
-    for what in ("installed", "beyond", "run while read", "delivered while read", "stable while it waits"):
+    for what in (
+        "installed",
+        "beyond",
+        "run while read",
+        "delivered while read",
+        "stable while it waits",
+    ):
         assert counts[what], counts
 
 

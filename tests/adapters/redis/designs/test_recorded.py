@@ -69,7 +69,14 @@ def test_whatever_crashes_when_replicas_hold_what_was_recorded() -> None:
         assert counts[f"takeover: {phase}"], counts
         assert counts[f"break: {phase}"], counts
     counts["outlived"] = sum(n for what, n in counts.items() if what.startswith("outlived"))
-    for what in ("leave waits", "evict waits", "rejoined", "torn with a record", "looks", "outlived"):
+    for what in (
+        "leave waits",
+        "evict waits",
+        "rejoined",
+        "torn with a record",
+        "looks",
+        "outlived",
+    ):
         assert counts[what], counts
 
 

@@ -21,7 +21,7 @@ PAGE = 2
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A key's state at one vector: rows, deadline and hidden types included, and the atoms that are not stable there."""
+    """A key's state at one vector: rows, with deadline and hidden types, and the atoms that are not stable there."""
 
     key: str
     vector: Vector
@@ -57,7 +57,9 @@ class Giving:
         if self._is_whole:
             return self._read_some_again(values)
         # As SCAN does, but in an order: what is there all the time is read once.
-        left = sorted(s for s in values if s[0] == self.key and (self._last is None or s > self._last))
+        left = sorted(
+            s for s in values if s[0] == self.key and (self._last is None or s > self._last)
+        )
         for slot in left[:PAGE]:
             self._rows[slot] = values[slot]
             self._last = slot

@@ -129,7 +129,9 @@ class Town:
         delivered = [message for message in sent if covers(replica.engine.vector, message.dot)]
         expected = visible(delivered, Pasts(sent))
         if shown(replica.values) != expected:
-            raise Failure(f"{replica.engine.me} holds {shown(replica.values)}, and {expected} is right")
+            raise Failure(
+                f"{replica.engine.me} holds {shown(replica.values)}, and {expected} is right"
+            )
 
 
 def run(seed: int, faults: frozenset[CopyFault] = frozenset(), steps: int = STEPS) -> Counter[str]:

@@ -37,7 +37,7 @@ class Refused(NamedTuple):
     text: str
 
 
-Reply: TypeAlias = int | str | None | Refused
+Reply: TypeAlias = int | str | Refused | None
 
 
 class Entry(NamedTuple):

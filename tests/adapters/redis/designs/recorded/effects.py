@@ -79,9 +79,7 @@ class Letter(NamedTuple):
 
 def encode(letter: Letter) -> bytes:
     """The same bytes for the same letter."""
-    asked = [
-        [a.request, [[isinstance(e, Kill), *e] for e in a.effects]] for a in letter.asked
-    ]
+    asked = [[a.request, [[isinstance(e, Kill), *e] for e in a.effects]] for a in letter.asked]
     payload: bytes = msgpack.packb([letter.time, asked])
     return payload
 

@@ -1,41 +1,28 @@
 """One gateway process beside a server: one commit at a time, what is recorded derived before all else."""
 
 from collections import deque
-from dataclasses import dataclass, replace
-from random import Random
-from typing import Protocol
+from dataclasses import replace
 
 from crdtcast.engine import Durability, EngineState, GroupState, Parked, ParkedOperation, Standing
 from crdtcast.engine.operations import Kind
 from crdtcast.incarnation import name_of
-from crdtcast.messages import Message, Transmit
-from crdtcast.tags import Dot, Tag, covers
+from crdtcast.messages import Message
+from crdtcast.tags import Dot, covers
 from tests.adapters.redis.designs.recorded.commands import (
-    PLAIN,
-    Command,
     Entry,
     Refused,
-    Reply,
     derive,
     execute,
     has_data,
     whole,
 )
-from tests.adapters.redis.designs.recorded.effects import (
-    Add,
-    Asked,
-    Effect,
-    Kill,
-    Letter,
-    Values,
-    decode,
-    encode,
-)
+from tests.adapters.redis.designs.recorded.commit import Commit, Held, Request, Surroundings
+from tests.adapters.redis.designs.recorded.effects import Asked, Letter, Values, decode, encode
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.log import Log
+from tests.adapters.redis.designs.recorded.rebase import rebased
 from tests.adapters.redis.designs.recorded.reserving import AnyEngine, ChangingEngine, FixedEngine
 from tests.adapters.redis.designs.recorded.server import (
-    Answer,
     Exec,
     Image,
     Record,
@@ -46,65 +33,7 @@ from tests.adapters.redis.designs.recorded.server import (
 
 MOST_DELIVERED = 3
 MOST_REQUESTS = 4
-_STILL_FAULTS = frozenset({Fault.OWN_OPERATIONS_BETWEEN, Fault.DERIVED_AFTER_DELIVERIES})
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a client asks for: one command, or several as one MULTI, or as one script."""
-
-    number: int
-    commands: tuple[Command, ...]
-    is_script: bool = False
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether its effects are known before it is carried out."""
-        return len(self.commands) == 1 and self.commands[0].name in PLAIN
-
-
-@dataclass(slots=True)
-class Commit:
-    """One commit in flight. derives: whether it brings a message that was derived from a record."""
-
-    plan: Exec
-    requests: list[Request]
-    outbox: list[Transmit]
-    vector: dict[str, int]
-    derives: bool
-    unsure: frozenset[Dot]
-    """Own messages whose clients wait for the answer."""
-    executed: bool = False
-    answer: Answer | None = None
-
-
-@dataclass(slots=True)
-class Held:
-    """What may leave once the server has synced that much."""
-
-    position: int
-    outbox: list[Transmit]
-    vector: dict[str, int]
-    derives: bool
-
-
-class Surroundings(Protocol):
-    """What a gateway needs of the world around it."""
-
-    fixed: bool
-    early: bool
-    """Whether a derived message leaves as soon as it is derived, not when it is stored."""
-    names: tuple[str, ...]
-    now: int
-    faults: frozenset[Fault]
-    random: Random
-
-    def answered(self, request: Request, replies: tuple[Reply, ...]) -> None: ...
-    def not_written(self, request: Request) -> None: ...
-    def derived(self, record: Record, tag: Tag) -> None: ...
-    def yielded(self, request: int) -> None: ...
-    def leaves(self, gateway: "Gateway", outbox: list[Transmit]) -> None: ...
-    def fresh(self, name: str, previous: str) -> str: ...
+_RESTLESS = frozenset({Fault.OWN_OPERATIONS_BETWEEN, Fault.DERIVED_AFTER_DELIVERIES})
 
 
 class Gateway:
@@ -143,7 +72,7 @@ class Gateway:
         if renew:
             me, state = self._renewed(image, me, state)
         self.engine: AnyEngine = self._engine(me, state)
-        self.engine.stands_still = not (self.faults & _STILL_FAULTS)
+        self.engine.stands_still = not (self.faults & _RESTLESS)
         self.log = Log()
         for message in state.unstable:
             if message.kind == Kind.APPLICATION:
@@ -169,8 +98,14 @@ class Gateway:
         me = self.world.fresh(self.server.name, former)
         record = self.record
         state = replace(state, counter=0)
-        if record is not None and record.dot is not None and Fault.PARKED_WITHOUT_DOT not in self.faults:
-            message = Message(record.dot, record.context, encode(self._letter(record, image.values)))
+        if (
+            record is not None
+            and record.dot is not None
+            and Fault.PARKED_WITHOUT_DOT not in self.faults
+        ):
+            message = Message(
+                record.dot, record.context, encode(self._letter(record, image.values))
+            )
             state = replace(
                 state,
                 vector={**state.vector, record.dot.origin: record.dot.counter},
@@ -297,7 +232,9 @@ class Gateway:
         segments = tuple(Segment(r.number, r.commands, r.is_script) for r in requests)
         if Fault.DOT_AT_DERIVATION in self.faults:
             return segments, Record(None, (), self._now(), ())
-        return segments, Record(self.engine.reserve(), self.engine.reserved_context, self._now(), ())
+        return segments, Record(
+            self.engine.reserve(), self.engine.reserved_context, self._now(), ()
+        )
 
     def _now(self) -> int:
         """Hybrid logical time."""
@@ -348,7 +285,8 @@ class Gateway:
             if of_it:
                 self.world.answered(request, tuple(e.reply for e in of_it))
             else:
-                self.queue.appendleft(request)  # its script was not loaded: nothing of it was carried out
+                # Its script was not loaded: nothing of it was carried out.
+                self.queue.appendleft(request)
 
     def release(self) -> None:
         """Let out what rests on nothing that a crash could take back; all of it, where the next life is another."""
@@ -480,7 +418,13 @@ class Gateway:
             return
         if again := parked.uncovered(engine):
             operation = again[0]
-            letter = self._rebased(decode(operation.payload), values)
+            letter = rebased(
+                decode(operation.payload),
+                self._now(),
+                values,
+                self.world.yielded,
+                begins=Fault.REISSUED_AS_IT_WAS not in self.faults,
+            )
             tag = engine.send(encode(letter))
             self.parked = parked.reissued(operation, tag.dot)
             self.log.apply(letter, tag, values)
@@ -494,28 +438,10 @@ class Gateway:
             self.parked = None
             self.changed = True
 
-    def _rebased(self, letter: Letter, values: Values) -> Letter:
-        """What is additive goes out again; what removes or overwrites yields, and is reported.
 
-        Whether a key begins with it is asked anew, of the values here: else an orphan deadline, which others may have
-        dropped by now, would be that of the new key.
-        """
-        asked, seen = [], dict(values)
-        for one in letter.asked:
-            effects = _without_beginning(one.effects)
-            add = effects[-1]
-            if not isinstance(add, Add) or not all(map(_is_additive, effects)):
-                self.world.yielded(one.request)
-                continue
-            key = add.slot[0]
-            if not has_data(seen, key) and Fault.REISSUED_AS_IT_WAS not in self.faults:
-                effects = (Kill("key", key), *effects)
-            seen[add.slot] = 1
-            asked.append(Asked(one.request, effects))
-        return Letter(self._now(), tuple(asked))
-
-
-def park(engine: ChangingEngine, earlier: Parked | None, recorded: ParkedOperation | None) -> Parked:
+def park(
+    engine: ChangingEngine, earlier: Parked | None, recorded: ParkedOperation | None
+) -> Parked:
     """What `engine`, which has ended, takes along."""
     parked = Parked.of(engine.state(), engine.me, earlier)
     if recorded is None:
@@ -526,19 +452,6 @@ def park(engine: ChangingEngine, earlier: Parked | None, recorded: ParkedOperati
 def replace_there(entry: Entry, was_there: bool) -> Entry:
     """As if it had been there, or not."""
     return entry._replace(was_there=was_there)
-
-
-def _is_additive(effect: Kill | Add) -> bool:
-    if isinstance(effect, Kill):
-        return effect.scope == "slots"
-    return effect.atom != "register"
-
-
-def _without_beginning(effects: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    """Without the removal in front of a key that begins anew: it takes nothing that anybody has written."""
-    first = effects[0]
-    begins = isinstance(first, Kill) and first.scope == "key" and len(effects) > 1
-    return effects[1:] if begins else effects
 
 
 def _as_derived(entry: Entry, entries: tuple[Entry, ...]) -> Entry:

@@ -70,7 +70,9 @@ def visible(messages: Iterable[Message], pasts: Pasts) -> Shown:
     for slot, placed in adds.items():
         scopes = [where for where, kill in kills if kill.covers(slot)]
         live = [
-            one for one in placed if not any(pasts.before((one[0], one[1]), where) for where in scopes)
+            one
+            for one in placed
+            if not any(pasts.before((one[0], one[1]), where) for where in scopes)
         ]
         if live:
             values[slot] = _value(slot, live)

@@ -67,7 +67,9 @@ class Log:
                 self._kill(effect, tag, place, values)
             else:
                 keys.add(effect.slot[0])
-                self._add(effect, Atom(tag.dot, place, letter.time, effect.atom, effect.value), values)
+                self._add(
+                    effect, Atom(tag.dot, place, letter.time, effect.atom, effect.value), values
+                )
 
     def _kill(self, kill: Kill, tag: Tag, place: int, values: Values | None) -> None:
         known = self.atoms.keys() if values is None else self.atoms.keys() | values.keys()
@@ -124,5 +126,3 @@ def _put(values: Values, slot: Slot, value: Value | None) -> None:
         values.pop(slot, None)
     else:
         values[slot] = value
-
-

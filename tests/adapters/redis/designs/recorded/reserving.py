@@ -33,7 +33,9 @@ class Reserving:
         self.reserved = Dot(self.me, self.vector[self.me] + 1)
         self.reserved_context = self.context if context is None else context
         if set(self.reserved_context) != set(self.context) and self.stands_still:
-            raise LocalProtocolError(f"{self.me} has delivered other messages than those before {self.reserved}")
+            raise LocalProtocolError(
+                f"{self.me} has delivered other messages than those before {self.reserved}"
+            )
         return self.reserved
 
     def use(self, payload: bytes) -> Tag:
@@ -66,7 +68,9 @@ class Reserving:
 
     def _refuse_if_reserved(self) -> None:
         if self.still:
-            raise LocalProtocolError(f"{self.reserved} is reserved: nothing else may be sent before")
+            raise LocalProtocolError(
+                f"{self.reserved} is reserved: nothing else may be sent before"
+            )
 
 
 class FixedEngine(Reserving, Engine):

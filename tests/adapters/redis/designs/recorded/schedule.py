@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 from crdtcast.exceptions import CrdtcastError
 from tests.adapters.redis.designs.recorded.commands import Command
+from tests.adapters.redis.designs.recorded.commit import Request
 from tests.adapters.redis.designs.recorded.faults import Fault
-from tests.adapters.redis.designs.recorded.gateway import Gateway, Request
+from tests.adapters.redis.designs.recorded.gateway import Gateway
 from tests.adapters.redis.designs.recorded.verdict import judge, look, settle
 from tests.adapters.redis.designs.recorded.world import NAMES, Failure, Setting, World
 
@@ -17,6 +18,21 @@ PATIENCE: Final = 40
 KEYS: Final = ("k", "l")
 MEMBERS: Final = ("x", "y", "z")
 VALUES: Final = ("text", 1, 7)
+
+COMMANDS: Final = {
+    "SADD": 6,
+    "SREM": 2,
+    "SPOP": 5,
+    "SET": 1,
+    "SETNX": 4,
+    "KEEPTTL": 1,
+    "DEL": 2,
+    "GETDEL": 3,
+    "INCR": 3,
+    "INCRLIM": 3,
+    "EXPIRE": 4,
+    "FLUSHALL": 0.3,
+}
 
 WEIGHTS: Final = {
     "ask": 14,
@@ -59,9 +75,10 @@ class Focus(NamedTuple):
         return Setting(*(d if c is None else c for d, c in zip(drawn, chosen, strict=True)))
 
 
-def run(
-    seed: int, faults: frozenset[Fault] = frozenset(), focus: Focus = Focus()
-) -> Counter[str]:
+ANY: Final = Focus()
+
+
+def run(seed: int, faults: frozenset[Fault] = frozenset(), focus: Focus = ANY) -> Counter[str]:
     """One schedule. Raises Failure, else what has happened, and how often."""
     try:
         return _run(Random(seed), faults, focus)
@@ -128,9 +145,7 @@ def _tear(world: World, name: str, waits: bool) -> bool:
 _CHANGES: Final = {"leave": _leave, "evict": _evict, "tear": _tear}
 
 
-def _step(
-    world: World, verb: str, slow: str | None, command: Callable[[Random], Command]
-) -> None:
+def _step(world: World, verb: str, slow: str | None, command: Callable[[Random], Command]) -> None:
     random = world.random
     name = random.choice(NAMES)
     if name == slow and verb == "work" and random.random() < 0.6:
@@ -207,10 +222,7 @@ def _of_values(random: Random) -> Command:
 
 def _command(random: Random) -> Command:
     key = random.choice(KEYS)
-    name = random.choices(
-        ("SADD", "SREM", "SPOP", "SET", "SETNX", "KEEPTTL", "DEL", "GETDEL", "INCR", "INCRLIM", "EXPIRE", "FLUSHALL"),
-        (6, 2, 5, 1, 4, 1, 2, 3, 3, 3, 4, 0.3),
-    )[0]
+    name = random.choices(list(COMMANDS), list(COMMANDS.values()))[0]
     match name:
         case "SADD" | "SREM":
             return Command(name, key, random.choice(MEMBERS))

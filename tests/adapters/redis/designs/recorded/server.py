@@ -1,18 +1,28 @@
 """One server: steps that are carried out whole but do not roll back, a fence, and a log whose tail a crash may lose."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeAlias
 
 from crdtcast.engine import EngineState
 from crdtcast.engine.reissue import Parked
 from crdtcast.tags import Dot
-from tests.adapters.redis.designs.recorded.commands import Command, Entry, Refused, Reply, execute, has_data
+from tests.adapters.redis.designs.recorded.commands import (
+    Command,
+    Entry,
+    Refused,
+    Reply,
+    execute,
+    has_data,
+)
 from tests.adapters.redis.designs.recorded.effects import DEADLINE, SET, STRING, Values
 from tests.adapters.redis.designs.recorded.faults import Fault
 
 NOT_LOADED = 0.1
 """How often the server does not know a script any more."""
+
+Run: TypeAlias = tuple[Entry, ...]
+Executed: TypeAlias = dict[int, tuple[Run, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +60,7 @@ class Image:
     stored: Stored | None = None
     record: Record | None = None
     parked: Parked | None = None
-    executed: dict[int, tuple[tuple[Entry, ...], ...]] = field(default_factory=dict)
+    executed: Executed = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +182,7 @@ class Server:
         self.write(Image(values, plan.stored, None if aside else record, plan.parked, executed))
         return Answer(record, tuple(entries))
 
-    def _note(
-        self, executed: dict[int, tuple[tuple[Entry, ...], ...]], request: int, run: tuple[Entry, ...]
-    ) -> None:
+    def _note(self, executed: Executed, request: int, run: Run) -> None:
         executed[request] = (*executed.get(request, ()), run)
         if any(entry.wrote for entry in run):
             self.wrote.add(request)

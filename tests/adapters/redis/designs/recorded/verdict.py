@@ -3,7 +3,7 @@
 from crdtcast.messages import Message
 from tests.adapters.redis.designs.recorded.effects import DEADLINE, decode
 from tests.adapters.redis.designs.recorded.gateway import Gateway
-from tests.adapters.redis.designs.recorded.history import Pasts, shown, visible
+from tests.adapters.redis.designs.recorded.history import Pasts, Shown, shown, visible
 from tests.adapters.redis.designs.recorded.world import Failure, World
 
 ROUNDS = 200
@@ -91,7 +91,7 @@ def _shown_size(gateway: Gateway) -> int:
     return len([slot for slot in values if slot[1] != DEADLINE or slot[0] in data])
 
 
-def _difference(one: dict, other: dict) -> str:  # type: ignore[type-arg]
+def _difference(one: Shown, other: Shown) -> str:
     slots = sorted(set(one.items()) ^ set(other.items()), key=repr)
     return ", ".join(f"{slot} is {one.get(slot)}, not {other.get(slot)}" for slot, _ in slots)
 

@@ -11,8 +11,10 @@ from crdtcast.incarnation import base_of, new_incarnation
 from crdtcast.messages import Message, Transmit
 from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.designs.recorded.commands import Reply
+from tests.adapters.redis.designs.recorded.commit import Request
+from tests.adapters.redis.designs.recorded.effects import Values
 from tests.adapters.redis.designs.recorded.faults import Fault
-from tests.adapters.redis.designs.recorded.gateway import Gateway, Request, park
+from tests.adapters.redis.designs.recorded.gateway import Gateway, park
 from tests.adapters.redis.designs.recorded.reserving import ChangingEngine
 from tests.adapters.redis.designs.recorded.server import Answer, Exec, Image, Record, Server, Stored
 
@@ -48,7 +50,8 @@ class World:
 
     def __init__(self, setting: Setting, random: Random, faults: frozenset[Fault]) -> None:
         self.setting, self.random, self.faults = setting, random, faults
-        self.fixed, self.early, self.names = setting.fixed, setting.early, NAMES
+        self.fixed, self.early = setting.fixed, setting.early
+        self.names: tuple[str, ...] = NAMES
         self.counts: Counter[str] = Counter()
         self.flights: dict[tuple[str, str], deque[Packet]] = {}
         self.zombies: list[Gateway] = []
@@ -73,10 +76,8 @@ class World:
         self.torn_away: set[int] = set()
         """Requests whose commits a server has lost that had promised not to."""
         for name, me in zip(NAMES, founders, strict=True):
-            state: EngineState
-            if setting.fixed:
-                state = EngineState(vector={me: 0})
-            else:
+            state = EngineState(vector={me: 0})
+            if not setting.fixed:
                 state = ChangingEngine.found(me, founders).state()
             server = self.servers[name]
             server.write(Image(stored=Stored(me, state, random.randrange(5), 0)))
@@ -212,7 +213,9 @@ class World:
         if gateway is None or not self.fixed:
             return False
         executed = server.image.executed
-        self.remembered[name] |= {n for n in self.replies if self.asked[n] == name and n in executed}
+        self.remembered[name] |= {
+            n for n in self.replies if self.asked[n] == name and n in executed
+        }
         self._lose(server, gateway, "outlived")
         self._reconnect(name, gateway)
         return True
@@ -324,15 +327,17 @@ class World:
 
     def _look(self, gateway: Gateway) -> None:
         engine = gateway.engine
-        if isinstance(engine, ChangingEngine):
-            for incarnation, cut in engine.ended.items():
-                self.cuts[incarnation] = cut.counter
-            if engine.standing is Standing.LEFT and self.gateways[gateway.server.name] is gateway:
-                if gateway.commit is None and gateway.record is None:
-                    self.left.add(gateway.server.name)
-                    self.gateways[gateway.server.name] = None
-                    for other in self.living():
-                        other.engine.disconnected(engine.me)
+        if not isinstance(engine, ChangingEngine):
+            return
+        for incarnation, cut in engine.ended.items():
+            self.cuts[incarnation] = cut.counter
+        is_done = gateway.commit is None and gateway.record is None
+        name = gateway.server.name
+        if engine.standing is Standing.LEFT and is_done and self.gateways[name] is gateway:
+            self.left.add(name)
+            self.gateways[name] = None
+            for other in self.living():
+                other.engine.disconnected(engine.me)
 
     def sync(self, name: str) -> bool:
         """The server syncs its log."""
@@ -441,7 +446,7 @@ class World:
         self.sync(contact.server.name)
 
     def _install(
-        self, gateway: Gateway, me: str, state: GroupState, values: dict, clock: int  # type: ignore[type-arg]
+        self, gateway: Gateway, me: str, state: GroupState, values: Values, clock: int
     ) -> None:
         server, name = gateway.server, gateway.server.name
         self.counts["rejoined"] += 1
@@ -453,4 +458,3 @@ class World:
         for other in self.living():
             other.engine.disconnected(gateway.engine.me)
         self._begin(name, Gateway(self, server))
-
