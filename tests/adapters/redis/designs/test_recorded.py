@@ -53,7 +53,11 @@ FOUND_BY = {
 """The campaign that finds a fault, and within how many seeds, half of them by default."""
 
 
-RARE = {Fault.CONTEXT_AT_DERIVATION: 60, Fault.ORPHAN_LOST: 170}
+RARE = {
+    Fault.CONTEXT_AT_DERIVATION: 60,
+    Fault.ORPHAN_LOST: 170,
+    Fault.REISSUED_AS_IT_WAS: 90,
+}
 """The seed that the search for a fault begins at, where the default's half of the seeds is to find it."""
 CAMPAIGNS = (ANY, TORN, VALUES, Focus(rough=True))
 

@@ -125,7 +125,8 @@ class Gateway:
     @property
     def is_idle(self) -> bool:
         """Whether the server's values are those of the engine's vector."""
-        return self.commit is None and self.record is None and not self.unsaved
+        saved = not self.unsaved and self.engine.activity == self.activity
+        return saved and self.commit is None and self.record is None
 
     @property
     def can_send(self) -> bool:
