@@ -73,19 +73,27 @@ class Gateway:
             me, state = self._renewed(image, me, state)
         self.engine: AnyEngine = self._engine(me, state)
         self.engine.stands_still = not (self.faults & _RESTLESS)
+        self._fill_log(state)
+        self.activity = self.engine.activity
+        if self.record is not None:
+            self._take_up(self.record, image.values)
+
+    def _fill_log(self, state: EngineState) -> None:
+        """The atoms are those of the unstable messages; the values are the server's."""
         self.log = Log()
         for message in state.unstable:
             if message.kind == Kind.APPLICATION:
                 letter = decode(message.payload)
                 self.clock = max(self.clock, letter.time)
                 self.log.apply(letter, self.engine.tag(message.dot), None)
-        self.activity = self.engine.activity
-        if self.record is not None:
-            if self.record.dot is not None:
-                own = Fault.CONTEXT_AT_DERIVATION in self.faults
-                self.engine.reserve(None if own else self.record.context)
-            if Fault.LINKS_BEFORE_DERIVING not in self.faults and self.world.early:
-                self._derive(dict(image.values))
+
+    def _take_up(self, record: Record, values: Values) -> None:
+        """A former process of this incarnation has left a record: others may have its message already."""
+        if record.dot is not None:
+            own = Fault.CONTEXT_AT_DERIVATION in self.faults
+            self.engine.reserve(None if own else record.context)
+        if Fault.LINKS_BEFORE_DERIVING not in self.faults and self.world.early:
+            self._derive(values)
 
     def _engine(self, me: str, state: EngineState) -> AnyEngine:
         if isinstance(state, GroupState):
@@ -96,25 +104,18 @@ class Gateway:
     def _renewed(self, image: Image, former: str, state: EngineState) -> tuple[str, EngineState]:
         """The server may have lost what others have: go on as another one, with what is left, and what was recorded."""
         me = self.world.fresh(self.server.name, former)
-        record = self.record
-        state = replace(state, counter=0)
-        if (
-            record is not None
-            and record.dot is not None
-            and Fault.PARKED_WITHOUT_DOT not in self.faults
-        ):
-            message = Message(
-                record.dot, record.context, encode(self._letter(record, image.values))
-            )
+        record, state = self.record, replace(state, counter=0)
+        if record is not None and Fault.PARKED_WITHOUT_DOT in self.faults:
+            self.record = record = replace(record, dot=None)
+        if record is not None and record.dot is not None:
+            dot, payload = record.dot, encode(self._letter(record, image.values))
             state = replace(
                 state,
-                vector={**state.vector, record.dot.origin: record.dot.counter},
-                context=(record.dot,),
-                unstable=(*state.unstable, message),
+                vector={**state.vector, dot.origin: dot.counter},
+                context=(dot,),
+                unstable=(*state.unstable, Message(dot, record.context, payload)),
             )
             self.record = None
-        elif record is not None:
-            self.record = replace(record, dot=None)
         stored = Stored(me, state, self.clock, self.number)
         self.server.write(replace(image, stored=stored, record=self.record))
         self.server.sync()
@@ -145,8 +146,7 @@ class Gateway:
         engine, values = self.engine, dict(self.server.image.values)
         self.changed, answered = False, engine.vector[engine.me]
         derives = self.record is not None or self.unsaved
-        late = Fault.DERIVED_AFTER_DELIVERIES in self.faults
-        if self.record is not None and not late:
+        if self.record is not None and Fault.DERIVED_AFTER_DELIVERIES not in self.faults:
             self._derive(values)
             if Fault.DERIVED_IS_UNSURE not in self.faults:
                 answered = engine.vector[engine.me]
