@@ -56,3 +56,5 @@ class Fault(Enum):
     """A gateway that outlives its server's memory hands over its messages, and not what is recorded and answered."""
     DERIVED_IS_UNSURE = auto()
     """What was derived counts as unanswered while the commit that stores it is in flight."""
+    COUNT_WITHOUT_RECORD = auto()
+    """A gateway that counts stored messages, to notice that its server has lost some, leaves the record out."""

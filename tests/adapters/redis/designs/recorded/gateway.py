@@ -67,6 +67,7 @@ class Gateway:
         self.clock, self.number = image.stored.clock, image.stored.number
         self.unsaved = False
         self.found = image.record
+        self.stored = self._count(image.stored, image.record)
         self.parking = self.parked is not None and image.stored.incarnation in self.parked.ended
         state, me = image.stored.engine, image.stored.incarnation
         if renew:
@@ -77,6 +78,19 @@ class Gateway:
         self.activity = self.engine.activity
         if self.record is not None:
             self._take_up(self.record, image.values)
+
+    def _count(self, stored: Stored, record: Record | None) -> int:
+        """How many messages the server has been given in all, a recorded one included."""
+        state = stored.engine
+        dropped = state.dropped if isinstance(state, GroupState) else 0
+        counts = record is not None and Fault.COUNT_WITHOUT_RECORD not in self.faults
+        return sum(state.vector.values()) + dropped + counts
+
+    def has_lost(self) -> bool:
+        """Whether the server holds less than this process has been told that it has."""
+        image = self.server.image
+        assert image.stored is not None
+        return self._count(image.stored, image.record) < self.stored
 
     def _fill_log(self, state: EngineState) -> None:
         """The atoms are those of the unstable messages; the values are the server's."""
@@ -254,6 +268,7 @@ class Gateway:
             self.alive = False  # another gateway has taken the server
             return
         self.number = commit.plan.stored.number
+        self.stored = self._count(commit.plan.stored, answer.record)
         self._tell_clients(commit.requests, (*commit.plan.plain, *answer.entries))
         self.unsaved = False
         if commit.plan.record is not None:
@@ -441,10 +456,15 @@ class Gateway:
 
 
 def park(
-    engine: ChangingEngine, earlier: Parked | None, recorded: ParkedOperation | None
+    engine: ChangingEngine,
+    earlier: Parked | None,
+    recorded: ParkedOperation | None,
+    unsure: frozenset[Dot] = frozenset(),
 ) -> Parked:
-    """What `engine`, which has ended, takes along."""
+    """What `engine`, which has ended, takes along. unsure: what nobody was told, and will be asked for again."""
     parked = Parked.of(engine.state(), engine.me, earlier)
+    sure = tuple(operation for operation in parked.operations if operation.dot not in unsure)
+    parked = replace(parked, operations=sure)
     if recorded is None:
         return parked
     return replace(parked, operations=(*parked.operations, recorded))

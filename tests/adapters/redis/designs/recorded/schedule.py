@@ -142,7 +142,11 @@ def _tear(world: World, name: str, waits: bool) -> bool:
     return not waits and world.tear(name)
 
 
-_CHANGES: Final = {"leave": _leave, "evict": _evict, "tear": _tear}
+def _outlive(world: World, name: str, waits: bool) -> bool:
+    return not (waits and not _has_recorded(world, name)) and world.server_dies(name)
+
+
+_CHANGES: Final = {"leave": _leave, "evict": _evict, "tear": _tear, "outlive": _outlive}
 
 
 def _step(world: World, verb: str, slow: str | None, command: Callable[[Random], Command]) -> None:
@@ -176,7 +180,8 @@ def _step(world: World, verb: str, slow: str | None, command: Callable[[Random],
         case "break":
             world.breaks(name)
         case "outlive":
-            world.server_dies(name)
+            if world.fixed:
+                world.server_dies(name)
         case "limbo":
             world.run_limbo()
         case "zombie":

@@ -105,8 +105,8 @@ class Server:
         """The number of the first one, of all."""
         self.said: dict[int, list[tuple[Reply, ...]]] = {}
         """The oracle's: all that it has ever replied to a request, lost or not."""
-        self.wrote: set[int] = set()
-        """The oracle's: requests that have ever changed anything here."""
+        self.wrote: set[tuple[int, tuple[Reply, ...]]] = set()
+        """The oracle's: those of them with which it has changed anything."""
         self.archive: list[Image] = []
         """Images of before: what a server may come back with that has lost what it had promised."""
         self._random = random
@@ -184,9 +184,10 @@ class Server:
 
     def _note(self, executed: Executed, request: int, run: Run) -> None:
         executed[request] = (*executed.get(request, ()), run)
+        replies = tuple(entry.reply for entry in run)
+        self.said.setdefault(request, []).append(replies)
         if any(entry.wrote for entry in run):
-            self.wrote.add(request)
-        self.said.setdefault(request, []).append(tuple(entry.reply for entry in run))
+            self.wrote.add((request, replies))
 
     def _run(self, values: Values, segment: Segment) -> tuple[tuple[Entry, ...], bool]:
         done: list[Entry] = []

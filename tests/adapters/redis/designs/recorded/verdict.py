@@ -120,7 +120,8 @@ def _judge_request(world: World, number: int, name: str, sent: list[Message]) ->
         raise Failure(f"request {number} was carried out, and is lost: {wrote}")
     if wrote and number in world.denied:
         raise Failure(f"a client heard that request {number} was not written: {wrote}")
-    if number in world.remembered[name] & server.wrote and not sent:
+    kept = number in world.remembered[name] and (number, answers[0]) in server.wrote
+    if kept and not sent and number not in world.has_yielded:
         raise Failure(f"request {number} was answered by a gateway that lives, and is lost")
     if sent and not any(said):
         raise Failure(f"request {number} is sent, and was not carried out")

@@ -210,15 +210,28 @@ class World:
     def server_dies(self, name: str) -> bool:
         """The server dies and may lose what was not synced; its gateway lives, and remembers."""
         gateway, server = self.gateways[name], self.servers[name]
-        if gateway is None or not self.fixed:
+        if gateway is None or gateway.parking or gateway.parked is not None or not gateway.can_send:
             return False
         executed = server.image.executed
         self.remembered[name] |= {
             n for n in self.replies if self.asked[n] == name and n in executed
         }
         self._lose(server, gateway, "outlived")
-        self._reconnect(name, gateway)
+        if self.fixed or not gateway.has_lost():
+            self._reconnect(name, gateway)
+        else:
+            self._park(gateway)
         return True
+
+    def _park(self, gateway: Gateway) -> None:
+        """What a gateway remembers of an incarnation that cannot go on; it has to join again."""
+        engine, server = gateway.engine, gateway.server
+        assert isinstance(engine, ChangingEngine)
+        self._disconnect(gateway)
+        unsure = gateway.commit.unsure if gateway.commit is not None else frozenset()
+        parked = park(engine, gateway.parked, gateway.set_aside(), unsure)
+        server.write(replace(server.image, record=None, parked=parked))
+        self.gateways[server.name] = Gateway(self, server)
 
     def _reconnect(self, name: str, gateway: Gateway) -> None:
         self._disconnect(gateway)
@@ -399,19 +412,11 @@ class World:
             return False
         before = set(server.image.executed)
         server.tear()
-        image = server.image
-        self.torn_away |= before - image.executed.keys()
+        self.torn_away |= before - server.image.executed.keys()
         gateway = Gateway(self, server)
         self.counts["torn"] += 1
         self.counts["torn with a record"] += gateway.record is not None or gateway.unsaved
-        engine = gateway.engine
-        assert isinstance(engine, ChangingEngine)
-        recorded = gateway.set_aside()
-        parked = park(engine, image.parked, recorded)
-        server.write(replace(server.image, record=None, parked=parked))
-        server.sync()
-        gateway.parked, gateway.parking = parked, True
-        self.gateways[name] = gateway
+        self._park(gateway)
         return True
 
     def rejoin(self, name: str) -> bool:
