@@ -46,16 +46,19 @@ class Gateway:
         self.wants_leave = False
         self.wants_evict: str | None = None
         self.alive = True
+        self.fence = 0
         self.linked: list[Gateway] = []
         """Those that it is connected with: the world's."""
         self._kept: list[Message] = []
+        self._former = ""
+        """What a server has lost and this process remembers, and the incarnation that knew it."""
         self._load(renew)
 
     # Beginning
 
     def _load(self, renew: bool) -> None:
         server = self.server
-        if Fault.KEEPS_THE_FENCE not in self.faults or not hasattr(self, "fence"):
+        if Fault.KEEPS_THE_FENCE not in self.faults or not self.fence:
             server.fence += 1
         self.fence = server.fence
         server.sync()
@@ -354,7 +357,7 @@ class Gateway:
     def _letter(self, record: Record, values: Values) -> Letter:
         entries = record.entries
         if Fault.DERIVED_FROM_MEMORY in self.faults:
-            entries = tuple(replace_there(e, has_data(values, e.command.key)) for e in entries)
+            entries = tuple(e._replace(was_there=has_data(values, e.command.key)) for e in entries)
         asked = [Asked(e.request, derive(e)) for e in entries if e.wrote]
         if Fault.FAILED_NX_SENDS in self.faults:
             failed = [e for e in entries if e.command.name == "SETNX" and e.reply == 0]
@@ -398,8 +401,6 @@ class Gateway:
             self._tell_clients(told, self.found.entries)
         else:
             self.queue.extendleft(reversed(told))
-
-    _former = ""
 
     def _remembered(self) -> list[Message]:
         """What was answered, as messages: of a commit in flight only what had been recorded, and answered, before."""
@@ -463,16 +464,8 @@ def park(
 ) -> Parked:
     """What `engine`, which has ended, takes along. unsure: what nobody was told, and will be asked for again."""
     parked = Parked.of(engine.state(), engine.me, earlier)
-    sure = tuple(operation for operation in parked.operations if operation.dot not in unsure)
-    parked = replace(parked, operations=sure)
-    if recorded is None:
-        return parked
-    return replace(parked, operations=(*parked.operations, recorded))
-
-
-def replace_there(entry: Entry, was_there: bool) -> Entry:
-    """As if it had been there, or not."""
-    return entry._replace(was_there=was_there)
+    sure = [operation for operation in parked.operations if operation.dot not in unsure]
+    return replace(parked, operations=(*sure, *([recorded] if recorded else [])))
 
 
 def _as_derived(entry: Entry, entries: tuple[Entry, ...]) -> Entry:
