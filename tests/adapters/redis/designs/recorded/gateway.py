@@ -78,7 +78,7 @@ class Gateway:
         self.engine: AnyEngine = self._engine(me, state)
         self.engine.stands_still = not (self.faults & _RESTLESS)
         self._fill_log(state)
-        self.activity = self.engine.activity
+        self.activity, self.named = self.engine.activity, set(state.vector)
         if self.record is not None:
             self._take_up(self.record, image.values)
 
@@ -183,11 +183,13 @@ class Gateway:
         plain = self._plain(requests, values)
         segments, record = self._recorded(requests[len(plain) :])
         outbox = engine.take_outbox()
-        if not (derives or requests or self.changed or engine.activity != self.activity):
+        # A digest that names a new incarnation, too, leaves when that is stored: nobody ever stops naming another.
+        named = self.named != engine.vector.keys()
+        if not (derives or requests or self.changed or named or engine.activity != self.activity):
             self.held.append(Held(self.server.position, outbox, dict(engine.vector), False))
             self.release()
             return False
-        self.activity = engine.activity
+        self.activity, self.named = engine.activity, set(engine.vector)
         stored = Stored(engine.me, engine.state(), self.clock, self.number + 1)
         plan = Exec(self.fence, values, plain, segments, record, stored, self.parked)
         counters = range(answered + 1, engine.vector[engine.me] + 1)
