@@ -45,10 +45,10 @@ class Replica:
         self.recorded = Letter(self.clock, (Asked(0, effects),))
         self.engine.reserve()
         if not recorded:
-            self.derive()
+            self.derive(is_run=False)
         return True
 
-    def derive(self) -> bool:
+    def derive(self, *, is_run: bool = True) -> bool:
         """What is recorded becomes a message."""
         letter = self.recorded
         if letter is None:
@@ -57,7 +57,7 @@ class Replica:
         tag = self.engine.use(encode(letter))
         self.messages.append(Message(tag.dot, tag.context, encode(letter)))
         self.log.apply(letter, tag, None)
-        self._note(letter, tag, is_run=True)
+        self._note(letter, tag, is_run=is_run)
         return True
 
     def deliver(self) -> bool:
@@ -76,7 +76,7 @@ class Replica:
         unmarked = is_run and CopyFault.RUN_NOT_MARKED in self.faults
         if self.giving is not None and not unmarked:
             self.giving[0].written(letter, self.values)
-            self.counts["run while read" if is_run else "delivered while read"] += 1
+            self.counts["run while read" if is_run else "written while read"] += 1
         if self.receiving is not None:
             self.receiving.kept.append((letter, tag))
 
