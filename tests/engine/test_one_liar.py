@@ -14,7 +14,7 @@ from crdtcast.engine.operations import (
     Sweep,
     encode,
 )
-from crdtcast.exceptions import NotReadyError, RemoteProtocolError, RolledBackError
+from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
 from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.tags import Dot
@@ -288,6 +288,20 @@ def test_a_joiner_that_asks_again_is_looked_at_again() -> None:
         contact.admit(Q, covered=ahead, copied_from=town.id("b"))
     again = contact.admit(Q, covered=dict(contact.vector), copied_from=contact.me)
     assert again.incarnation == first.incarnation
+
+
+@pytest.mark.parametrize(
+    "replaces",
+    [("",), ("+",), ("x",), ("x.y",), ("c." + "1" * 99,), [f"x.{n:x}" for n in range(1_001)]],
+    ids=["nothing", "plus", "name", "digits", "long", "many"],
+)
+def test_a_joiner_makes_its_contact_say_nothing_that_others_refuse(replaces) -> None:
+    town = talking()
+    a = town.engines["a"]
+    before = a.state()
+    with pytest.raises(HandshakeError, match="would replace"):
+        a.admit(Q, replaces=replaces)
+    assert a.state() == before
 
 
 def test_one_base_that_two_contacts_let_in_is_two_members_everywhere() -> None:
