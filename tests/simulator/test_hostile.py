@@ -182,6 +182,17 @@ class TestRuns:
 def failures():
     """What was wrong -> founders, the hostile one, and a schedule that once failed."""
     return {
+        "a false end that some believed by reports it could not know": (
+            "abcde",
+            "b",
+            "issue b 537105 / frame b d 994652 / evict d e / sync d / issue b 238135 / mute e a / join g a"
+            " / net d c 1 / send e / sync e",
+        ),
+        "a report before the eviction, and another one after it": (
+            "abcd",
+            "a",
+            "issue a 873620 / send b / sync b / evict d b / crash c / link c d / crash b",
+        ),
         "a joiner that replaces what is no id": (
             "abc",
             "a",
