@@ -278,6 +278,9 @@ class Channel(Driving):
                 self.shared.spawn(partial(link.object_to, text))
             else:
                 self.shared.say(text, logging.ERROR, text)
+        for doubt in engine.blames.take_doubts().values():
+            text = f"group {self.group!r}: {doubt}"
+            self.shared.say(text, logging.WARNING, text)
 
     def after(self) -> None:
         """See `Driving.after`; while there is no engine there is nothing to do."""

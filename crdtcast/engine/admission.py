@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from crdtcast.engine.level import Span
 from crdtcast.engine.membership import GroupState, Membership
+from crdtcast.engine.operations import MOST_REPLACED
 from crdtcast.exceptions import HandshakeError, NotReadyError
 from crdtcast.incarnation import base_of, name_of, valid_incarnation
 from crdtcast.tags import Vector
@@ -51,7 +52,15 @@ def check_reader(who: str, reads: Span, in_force: int, agreed: int) -> None:
 
 
 def check_joiner(membership: Membership, base: str, replaced: Collection[str]) -> None:
-    """HandshakeError if it would replace what it must not, or takes the name of a member that it does not replace."""
+    """HandshakeError if it would replace what it must not, or takes the name of a member that it does not replace;
+    or if others could not read the join: they would blame this member.
+    """
+    wrong = [each for each in replaced if not valid_incarnation(each)]
+    if wrong or len(replaced) > MOST_REPLACED:
+        what = (
+            f"{wrong[0]!r:.80}, no incarnation id" if wrong else f"{len(replaced):,} incarnations"
+        )
+        raise HandshakeError(f"{base} would replace {what}: at most {MOST_REPLACED:,} by their ids")
     if base in replaced or base_of(membership.me) in replaced:
         raise HandshakeError(f"{base} cannot replace itself, nor the member that lets it in")
     for member in membership.members:

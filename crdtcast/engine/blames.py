@@ -2,6 +2,9 @@
 
 A refusal is raised where the sender's link is at hand (`receive`). What turns out later, when a message that had to
 wait is delivered, is noted here only; the runtime takes it from here, and closes the link with its sender.
+
+What only contradicts what this member has made of the messages of others is a *doubt*: one of those may be the liar.
+It has no effect, the log says so, and nobody is blamed.
 """
 
 from collections import OrderedDict
@@ -24,11 +27,12 @@ class Blame(NamedTuple):
 class Blames:
     """Of one engine. by_sender: incarnation id -> blame."""
 
-    __slots__ = ("_late", "by_sender")
+    __slots__ = ("_doubts", "_late", "by_sender")
 
     def __init__(self) -> None:
         self.by_sender: OrderedDict[str, Blame] = OrderedDict()
         self._late: dict[str, str] = {}
+        self._doubts: dict[str, str] = {}
 
     def note(self, sender: str, text: str) -> None:
         """Something of this sender was refused."""
@@ -52,6 +56,10 @@ class Blames:
         self.note(sender, text)
         self._late[sender] = text
 
+    def doubt(self, sender: str, text: str) -> None:
+        """Something of this sender has no effect here, and may be no lie."""
+        self._doubts[sender] = text
+
     def note_link(self, sender: str, text: str) -> None:
         """Its link has ended for what it sent there. What was refused here was noted at once."""
         known = self.by_sender.get(sender)
@@ -60,10 +68,15 @@ class Blames:
 
     @property
     def is_late(self) -> bool:
-        """Whether `take_late` would return something."""
-        return bool(self._late)
+        """Whether `take_late` or `take_doubts` would return something."""
+        return bool(self._late or self._doubts)
 
     def take_late(self) -> Mapping[str, str]:
         """Whose links are to be closed, and why: what was noted late since the last call."""
         late, self._late = self._late, {}
         return late
+
+    def take_doubts(self) -> Mapping[str, str]:
+        """Whose claims had no effect here, and why: the newest of each since the last call."""
+        doubts, self._doubts = self._doubts, {}
+        return doubts

@@ -3,6 +3,7 @@
 Who has delivered the same does the same. docs/protocol.md, *Members that come and go*, says what each rule is for.
 """
 
+from crdtcast.engine.claims import Wrong
 from crdtcast.engine.level import Span
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import (
@@ -99,13 +100,18 @@ class MembershipChanges(Reception):
             return None
         operation, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
         if wrong is not None:
-            origin, counter = message.dot
-            if sender == origin:
-                self.blames.note_late(origin, f"{origin} {wrong.text} (its message {counter:,})")
-            else:
-                text = f"{origin} {wrong.text} (its message {counter:,}, handed on by {sender})"
-                self.blames.note(origin, text)
+            self._note_wrong(wrong, message.dot, sender)
         return operation
+
+    def _note_wrong(self, wrong: Wrong, dot: Dot, sender: str) -> None:
+        origin, counter = dot
+        text = f"{origin} {wrong.text} (its message {counter:,}"
+        if not wrong.proven:
+            self.blames.doubt(origin, f"{text}): this has no effect here")
+        elif sender == origin:
+            self.blames.note_late(origin, f"{text})")
+        else:
+            self.blames.note(origin, f"{text}, handed on by {sender})")
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
         """What a membership operation does where it is delivered, its sender included."""
@@ -123,13 +129,11 @@ class MembershipChanges(Reception):
                     if force:
                         self._membership.forced.add(victim)
                     self._asked.setdefault(operation, dot.origin)
-                    self._open_eviction(victim)
+                    self._open_eviction(victim, dot)
                 elif self._has_left(victim):
                     self._report(victim)
             case Frozen(victim, counter):
-                reports = self._membership.evictions.get(victim)
-                if reports is not None:
-                    reports[dot.origin] = counter
+                if self._membership.report(operation, dot):
                     self._vouching.report(victim, counter)
             case Sweep(ended):
                 self._sweeps += 1
@@ -163,9 +167,9 @@ class MembershipChanges(Reception):
         for base in join.replaces:
             replaced = membership.incarnation(base)
             if replaced in membership.members:
-                self._open_eviction(replaced)
+                self._open_eviction(replaced, dot)
         if membership.is_replaced(incarnation):  # its successor's join came first
-            self._open_eviction(incarnation)
+            self._open_eviction(incarnation, None)
 
     def _apply_leave(self, dot: Dot) -> None:
         membership, leaver = self._membership, dot.origin
@@ -188,11 +192,12 @@ class MembershipChanges(Reception):
 
     # Evictions
 
-    def _open_eviction(self, victim: str) -> None:
-        evictions = self._membership.evictions
-        if victim in evictions:
+    def _open_eviction(self, victim: str, dot: Dot | None) -> None:
+        if victim in self._membership.evictions:
+            if dot is not None:
+                self._membership.evict_again(victim, dot)
             return
-        evictions[victim] = {}
+        self._membership.open_eviction(victim, dot)
         self._vouching.open(victim)
         peer = self._peers.get(victim)
         if peer is not None:
@@ -219,8 +224,7 @@ class MembershipChanges(Reception):
             return
         if len(membership.members) == 1 and self.me in membership.evictions:
             self._close_eviction(self.me)  # nobody is left who could conclude it
-            del membership.evictions[self.me]
-            membership.forced.discard(self.me)
+            membership.drop_eviction(self.me)
         for victim in sorted(membership.evictions):
             if victim not in membership.evictions:
                 continue  # in a set that was concluded just now

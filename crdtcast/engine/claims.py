@@ -5,9 +5,10 @@ message, which is delivered here, so it proves or refutes them. What is left whe
 same wherever the same was delivered, so members that have met a liar still agree:
 
 - a join counts, with a vector that claims nothing beyond its past; not one under an id that is known before it;
-- a report counts, with no more than its past has: it makes nobody wait for what does not exist;
-- that a member has ended counts if it is being evicted and all others have reported on it, with a cut that covers these
-  reports: then everybody will cut it off there;
+- a report on somebody who is evicted in its past counts, with no more than its past has: it makes nobody wait for what
+  does not exist;
+- that a member has ended counts if it is being evicted and all others have reported on it, all of that within its past,
+  with a cut that covers these reports: then everybody will cut it off there;
 - a settlement counts if it is by the same node's successor;
 - a raise of the format level counts if all members have said that they read that level.
 """
@@ -37,7 +38,7 @@ Known = Callable[[str], int]
 
 class Wrong(NamedTuple):
     """What is wrong with an operation. proven: by its own past; otherwise by what this member has made of what it got,
-    which a liar may have had a part in.
+    which another liar may have had a part in: then it has no effect, and its sender is not blamed.
     """
 
     text: str
@@ -67,7 +68,7 @@ class Claims:
             case Join():
                 return self._join(operation, dot, known)
             case Evict(victim):
-                wrong = self._evict(victim, dot)
+                wrong = self._evict(victim, dot, known)
                 return (None if wrong else operation), wrong
             case Frozen(victim, counter):
                 return self._report(victim, counter, dot, known)
@@ -112,25 +113,35 @@ class Claims:
                 wrong = Wrong(f"lets {base} in with {origin}:{counter}, of which it had {had}")
         return Join(base, join.replaces, join.witness, row, join.reads), wrong
 
-    def _evict(self, victim: str, dot: Dot) -> Wrong | None:
+    def _is_unknown(self, incarnation: str, known: Known) -> bool:
+        """Whether that past has no join of it. What is forgotten here is in every past."""
+        if incarnation in self._vector:
+            return not self._covers_join(incarnation, known)
+        return not self._membership.is_past(incarnation)
+
+    def _evict(self, victim: str, dot: Dot, known: Known) -> Wrong | None:
         if victim == dot.origin:
             return Wrong("evicts itself")
-        if victim not in self._vector and not self._membership.is_past(victim):
+        if self._is_unknown(victim, known):
             return Wrong(f"evicts {victim}, which nobody has let in")
         return None
 
     def _report(self, victim: str, counter: int, dot: Dot, known: Known) -> Judged:
         if victim == dot.origin:
             return None, Wrong("reports on itself")
-        if victim not in self._vector:
-            if self._membership.is_past(victim):
-                return None, None  # forgotten here
+        if self._is_unknown(victim, known):
             return None, Wrong(f"reports on {victim}, which nobody has let in")
+        if victim not in self._vector:
+            return None, None  # forgotten here
         had = known(victim)
-        if counter == had:
-            return Frozen(victim, counter), None
-        wrong = f"reports {counter:,} messages of {victim}, of which it had {had:,}"
-        return Frozen(victim, min(counter, had)), Wrong(wrong)
+        wrong = None
+        if counter != had:
+            wrong = Wrong(f"reports {counter:,} messages of {victim}, of which it had {had:,}")
+        membership = self._membership
+        if victim in membership.evictions and not membership.is_victim_within(known, victim):
+            early = Wrong(f"reports on {victim} before anybody evicts it", proven=False)
+            return None, wrong or early
+        return Frozen(victim, min(counter, had)), wrong
 
     def _cuts(
         self, ended: tuple[tuple[str, Cut], ...], dot: Dot, known: Known
@@ -156,7 +167,7 @@ class Claims:
             return Wrong(f"{what}, of which it had {known(incarnation):,}")
         ended = membership.ended.get(incarnation)
         if ended is None:
-            return self._conclusion(incarnation, cut, what, known)
+            return self._conclusion(incarnation, cut, what, dot, known)
         if ended.counter == cut.counter:
             return None
         if delivered > cut.counter and self._may_be_cut_off(known):
@@ -171,20 +182,24 @@ class Claims:
             me in membership.evictions or me in membership.ended or not self._covers_join(me, known)
         )
 
-    def _conclusion(self, victim: str, cut: Cut, what: str, known: Known) -> Wrong | None:
-        """Whoever concludes an eviction has the reports of all whom it knows, but the victims."""
-        membership = self._membership
-        reports = membership.evictions.get(victim)
+    def _conclusion(self, victim: str, cut: Cut, what: str, dot: Dot, known: Known) -> Wrong | None:
+        """A member that concludes an eviction has the reports of all whom it knows, but the victims.
+
+        Nothing counts that is not in its past, neither reports nor victims: else a member that has delivered more would
+        believe what others do not. Its victims are those on whom it has reported itself.
+        """
+        membership, evictions = self._membership, self._membership.evictions
         if victim not in membership.members:
             return None
-        if reports is None:
+        if victim not in evictions:
             return Wrong(f"{what}, a member that nobody evicts")
         if cut.how is How.LEFT:
             return Wrong(f"{what}, which has not left")
         for member in membership.members:
-            if member in membership.evictions or not self._covers_join(member, known):
+            is_victim = member == victim or dot.origin in evictions.get(member, ())
+            if is_victim or not self._covers_join(member, known):
                 continue
-            reported = reports.get(member)
+            reported = membership.report_within(known, victim, member)
             if reported is None:
                 return Wrong(f"{what}, on which {member} has not reported", proven=False)
             if reported > cut.counter:

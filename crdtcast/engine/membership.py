@@ -5,12 +5,14 @@ and whether the survivors are a majority. Everything here is the same at members
 """
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from crdtcast.engine.level import PROGRAM, Raised, Span
-from crdtcast.engine.operations import Cut, How, Join
+from crdtcast.engine.operations import Cut, Evict, Frozen, How, Join, Kind, Operation, decode
 from crdtcast.engine.state import EngineState
+from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import base_of, joined_by
 from crdtcast.tags import Dot, Vector
 
@@ -93,6 +95,19 @@ class Membership:
         self.swept = dict(state.swept)
         self.tombs = dict(state.tombs)
         self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
+        # Victim -> who has evicted it, and by which message. Without any it is a victim in every past that is still to
+        # come: the message is stable. None: it was replaced before it was known, so its own join has made it a victim.
+        self._opened_by: dict[str, dict[str, int] | None] = {
+            victim: None if self._replaced_first(victim, state.stable) else {}
+            for victim in self.evictions
+        }
+        # Victim -> reporter -> number of the message with its report. Without one it is in every such past, too: it is
+        # stable, or in the past of the reporter's join.
+        self._reported_by: dict[str, dict[str, int]] = {victim: {} for victim in self.evictions}
+        for message in state.unstable:
+            if message.kind in (Kind.EVICT, Kind.FROZEN, Kind.JOIN):
+                with suppress(RemoteProtocolError):
+                    self._note(decode(message.kind, message.payload), message.dot)
 
     def incarnation(self, base: str) -> str | None:
         """The id of a member, or of one that has ended and was not dropped, by its base."""
@@ -153,7 +168,60 @@ class Membership:
         contact = self._by_base.get(join[0])
         return contact is None or stable.get(contact, 0) >= join[1]
 
+    def is_victim_within(self, known: Callable[[str], int], victim: str) -> bool:
+        """Whether somebody has evicted a victim in the past that covers so much of each origin."""
+        opened = self._opened_by[victim]
+        return not opened or any(known(origin) >= number for origin, number in opened.items())
+
+    def report_within(self, known: Callable[[str], int], victim: str, reporter: str) -> int | None:
+        """What a member has reported on a victim, if that report is in the past that covers so much of each origin."""
+        number = self._reported_by[victim].get(reporter, 0)
+        return self.evictions[victim].get(reporter) if known(reporter) >= number else None
+
     # Changes
+
+    def _replaced_first(self, incarnation: str, stable: Vector) -> bool:
+        return self.is_replaced(incarnation) and not self.is_established(incarnation, stable)
+
+    def open_eviction(self, victim: str, dot: Dot | None) -> None:
+        """It is a victim from now on, by this message (None: by its own join); nobody has reported on it yet."""
+        self.evictions[victim] = {}
+        self._opened_by[victim] = None if dot is None else {dot.origin: dot.counter}
+        self._reported_by[victim] = {}
+
+    def drop_eviction(self, victim: str) -> None:
+        """It is a victim no more."""
+        self.evictions.pop(victim, None)
+        self._opened_by.pop(victim, None)
+        self._reported_by.pop(victim, None)
+        self.forced.discard(victim)
+
+    def report(self, report: Frozen, dot: Dot) -> bool:
+        """A member has reported on somebody, in this message. Whether that is a victim."""
+        reports = self.evictions.get(report.incarnation)
+        if reports is None:
+            return False
+        reports[dot.origin] = report.counter
+        self._note(report, dot)
+        return True
+
+    def evict_again(self, victim: str, dot: Dot) -> None:
+        """Another message evicts a victim, too."""
+        opened = self._opened_by[victim]
+        if opened is not None:
+            opened.setdefault(dot.origin, dot.counter)
+
+    def _note(self, operation: Operation | None, dot: Dot) -> None:
+        origin, number = dot
+        match operation:
+            case Frozen(victim) if victim in self.evictions:
+                self._reported_by[victim].setdefault(origin, number)
+            case Evict(victim) if victim in self.evictions:
+                self.evict_again(victim, dot)
+            case Join():
+                for replaced in map(self.incarnation, operation.replaces):
+                    if replaced is not None and replaced in self.evictions:
+                        self.evict_again(replaced, dot)
 
     def join(self, incarnation: str, join: Join) -> None:
         """It is a member. What its contact has reported on victims counts for it, too."""
@@ -178,8 +246,7 @@ class Membership:
     def end(self, incarnation: str, cut: Cut) -> None:
         """It is no member any more."""
         del self.members[incarnation]
-        self.evictions.pop(incarnation, None)
-        self.forced.discard(incarnation)
+        self.drop_eviction(incarnation)
         self.ended[incarnation] = cut
         if cut.how is not How.LEFT:
             self.tombs[incarnation] = cut

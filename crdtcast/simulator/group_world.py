@@ -58,6 +58,8 @@ class GroupWorld:
     drain_type: ClassVar[type[Drain]] = Drain
     may_end: ClassVar[bool] = True
     """Whether a group may have no member in the end that holds data."""
+    all_honest: ClassVar[bool] = True
+    """Whether no member lies, so that nothing may be refused."""
     saves_to_the_end: ClassVar[bool] = False
     """Whether a process may have to go back to its journal while the group settles."""
 

@@ -75,6 +75,7 @@ class HostileWorld(GroupWorld):
 
     drain_type = HostileDrain
     may_end = False
+    all_honest = False
     saves_to_the_end = True
 
     def __init__(
@@ -191,6 +192,10 @@ class HostileWorld(GroupWorld):
                 raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
             if blamed == self.liar.me:
                 self._refused(machine, text)
+        for doubted, text in machine.running.blames.take_doubts().items():
+            self.counts["doubts"] += 1
+            if self.is_honest(doubted):
+                raise Failure("doubted", f"{machine.me} takes for wrong what is honest: {text}")
 
     def deliver(self, machine: Machine, payload: bytes, tag: Tag) -> None:
         """Of others' operations an application notes that it has them: they mean nothing."""
@@ -464,7 +469,7 @@ class HostileWorld(GroupWorld):
                 raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
 
 
-_OF_A_CUT = frozenset({"cut", "blamed", "RemoteProtocolError"})
+_OF_A_CUT = frozenset({"cut", "blamed", "doubted", "RemoteProtocolError"})
 """Kinds that come of different cuts of one victim."""
 _OF_THE_ORACLE = frozenset(
     {
@@ -473,7 +478,7 @@ _OF_THE_ORACLE = frozenset(
         *("join-stuck", "leave-hang", "evict-stuck", "return-stuck", "reissue-stuck", "disputed"),
         *("unrest", "each-other", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
         *("copy-differs", "restart", "all-ended", "vectors"),
-        *("RolledBackError", "RemoteProtocolError", "blamed"),
+        *("RolledBackError", "RemoteProtocolError", "blamed", "doubted"),
     }
 )
 """Kinds of failures that say something about what members agree on."""

@@ -46,6 +46,18 @@ def drain_and_judge(world: "GroupWorld") -> None:
     _silence(world, drain)
     for machine in living:
         _restarts(world, machine)
+    if world.all_honest:
+        _nobody_blamed(world, living)
+
+
+def _nobody_blamed(world: "GroupWorld", living: list[Machine]) -> None:
+    """Whoever is honest claims nothing that others refuse; after an operator's word two sides may disagree."""
+    for machine in living:
+        for who, blame in machine.running.blamed.items():
+            raise Failure("blamed", f"{machine.me} blames {who}: {blame.text}")
+        for text in machine.running.blames.take_doubts().values():
+            if not world.by_word:
+                raise Failure("doubted", f"{machine.me} takes for wrong: {text}")
 
 
 def _everybody_is_where_it_should_be(

@@ -14,7 +14,7 @@ from crdtcast.engine.operations import (
     Sweep,
     encode,
 )
-from crdtcast.exceptions import NotReadyError, RemoteProtocolError, RolledBackError
+from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
 from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Digest, DigestKind, Ended, Message
 from crdtcast.tags import Dot
@@ -124,6 +124,94 @@ def test_one_that_is_handed_on_blames_its_origin_and_not_who_hands_it_on() -> No
     assert a.blamed.keys() == {c.me}
     assert b.me in a.blamed[c.me].text
     assert not a.blames.take_late()  # the link that it came over is an honest one's
+
+
+def test_an_end_counts_by_the_reports_in_its_past_only() -> None:
+    """Else members that have got more by now would believe it, and others not; these would blame them for it then."""
+    town = talking("abcd")
+    a, b, c, d = (town.engines[name] for name in "abcd")
+    false = following(c, Sweep(((d.me, Cut(1, How.EVICTED)),)))  # before anybody has reported on d
+    town.take_down("c")
+    town.take_down("d")
+    b.evict(d.me)
+    b.receive(c.me, false)
+    assert b.poll() is not None
+    assert "has not reported" in b.blames.take_doubts()[c.me]
+    a.evict(c.me)
+    town.run()  # what b has reported on c lets a take the message of c, when all others have reported on d
+    assert a.vector[c.me] == 2
+    assert "has not reported" in a.blames.take_doubts()[c.me]
+    for engine in (a, b):
+        assert engine.victims == {c.me, d.me}, "two of four are no majority"
+        assert not engine.blamed and not engine.blames.is_late
+
+
+def test_whom_the_past_of_a_message_does_not_know_it_can_neither_evict_nor_report_on() -> None:
+    """Whether its receiver knows that member does not count: else it would be a victim at some members only."""
+    town = talking()
+    a, b, c = (town.engines[name] for name in "abc")
+    claims = [lambda q: Evict(q, force=False), lambda q: Frozen(q, 0)]
+    early = [
+        Message(Dot(c.me, 2), c.context, *encode(claim(f"{Q}+{a.me}+2"))[::-1]) for claim in claims
+    ]
+    town.take_down("c")
+    joined = a.admit(Q).incarnation
+    assert joined == f"{Q}+{a.me}+2"
+    for message in early:
+        with pytest.raises(RemoteProtocolError, match="which nobody has let in"):
+            a.receive(c.me, message)  # it knows the joiner
+        with pytest.raises(RemoteProtocolError, match="which nobody has let in"):
+            b.receive(c.me, message)
+    assert not a.victims
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+@pytest.mark.parametrize("honest", [False, True], ids=["false", "true"])
+def test_a_member_knows_which_reports_a_claimed_end_comes_after(honest, restarted) -> None:
+    """Also after a restart: the state has the numbers that were reported, its messages when that was."""
+    town = talking("abcd")
+    a, b, c, d = (town.engines[name] for name in "abcd")
+    kind, report = encode(Frozen(d.me, 1))
+    ending, cuts = encode(Sweep(((d.me, Cut(1, How.EVICTED)),)))
+    town.take_down("c")
+    town.take_down("d")
+    eviction = a.evict(d.me).dot
+    town.run()
+    reports = (Dot(a.me, eviction.counter + 1), Dot(b.me, b.vector[b.me])) if honest else ()
+    b.evict(a.me)
+    town.run()  # a victim concludes nothing itself
+    engine = GroupEngine(a.me, a.state()) if restarted else a
+    engine.receive(c.me, Message(Dot(c.me, 2), (eviction,), report, kind))
+    engine.receive(c.me, Message(Dot(c.me, 3), (*reports, Dot(c.me, 2)), cuts, ending))
+    while engine.poll():
+        pass
+    assert (d.me in engine.ended) is honest
+    assert engine.blames.take_doubts().keys() == (set() if honest else {c.me})
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+def test_a_report_counts_only_after_an_eviction(restarted) -> None:
+    """Else it would count where the eviction has come before it, and not elsewhere. A later one counts everywhere."""
+    town = talking("abcd")
+    a, c, d = (town.engines[name] for name in "acd")
+    kind, report = encode(Frozen(d.me, 1))
+    early = Message(Dot(c.me, 2), c.context, report, kind)
+    town.take_down("c")
+    town.take_down("d")
+    evictions = [
+        a.evict(d.me).dot,
+        town.engines["b"].evict(d.me).dot,
+    ]  # by each before it has heard of the other
+    town.run()
+    a = GroupEngine(a.me, a.state()) if restarted else a
+    for message in (early, Message(Dot(c.me, 3), (evictions[1], Dot(c.me, 2)), report, kind)):
+        a.receive(c.me, message)
+        assert a.poll() is not None
+        assert (c.me in a.state().evictions.get(d.me, {}) or d.me in a.ended) is (
+            message is not early
+        )
+        assert a.blames.take_doubts().keys() == ({c.me} if message is early else set())
+    assert not a.blamed
 
 
 def test_a_report_that_lies_keeps_no_eviction_open() -> None:
@@ -288,6 +376,20 @@ def test_a_joiner_that_asks_again_is_looked_at_again() -> None:
         contact.admit(Q, covered=ahead, copied_from=town.id("b"))
     again = contact.admit(Q, covered=dict(contact.vector), copied_from=contact.me)
     assert again.incarnation == first.incarnation
+
+
+@pytest.mark.parametrize(
+    "replaces",
+    [("",), ("+",), ("x",), ("x.y",), ("c." + "1" * 99,), [f"x.{n:x}" for n in range(1_001)]],
+    ids=["nothing", "plus", "name", "digits", "long", "many"],
+)
+def test_a_joiner_makes_its_contact_say_nothing_that_others_refuse(replaces) -> None:
+    town = talking()
+    a = town.engines["a"]
+    before = a.state()
+    with pytest.raises(HandshakeError, match="would replace"):
+        a.admit(Q, replaces=replaces)
+    assert a.state() == before
 
 
 def test_one_base_that_two_contacts_let_in_is_two_members_everywhere() -> None:

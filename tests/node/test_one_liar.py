@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from crdtcast.engine.operations import Frozen, encode
+from crdtcast.engine.operations import Cut, Frozen, How, Sweep, encode
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.status import as_json, status
 from crdtcast.tags import Dot
@@ -90,6 +90,28 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
         await eventually(lambda: link.closed is not None)
         assert "reports 1,000,000,000 messages" in str(link.closed)
         assert a.engine.blamed.keys() == {me}
+
+
+@simulated
+async def test_what_may_come_of_another_ones_lie_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An end that b is said to have met, and that a has not all reports on: its link stays."""
+    caplog.set_level(logging.WARNING)
+    async with world("a", "b", "c", "d") as group:
+        await talking(group)
+        a, c, d = (group.hosts[name].up for name in "acd")
+        engine, me, victim = a.engine, c.incarnation, d.incarnation
+        link = a.channel.shared.links().up["c"]
+        cut = Cut(engine.vector[victim], How.EVICTED)
+        kind, payload = encode(Sweep(((victim, cut),)))
+        sweep = Message(Dot(me, engine.vector[me] + 1), engine.context, payload, int(kind))
+        engine.evict(victim)
+        c.channel.send_to(["a"], sweep)
+        await eventually(lambda: any("has no effect here" in r.message for r in caplog.records))
+        line = next(r for r in caplog.records if "has no effect here" in r.message)
+        assert line.levelno == logging.WARNING and f"{me} cuts {victim}" in line.message
+        assert link.closed is None and not status(a.channel).blamed
 
 
 @simulated

@@ -7,6 +7,7 @@ import pytest
 
 from crdtcast import wire
 from crdtcast.checker import Kind
+from crdtcast.engine import Durability
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.operations import Evict, Raise, Settled, decode, encode
 from crdtcast.exceptions import RemoteProtocolError
@@ -176,6 +177,39 @@ class TestRuns:
             while ("c", "a") in world.wires.flights:
                 world.apply(("net", "c", "a", 0))
         assert caught.value.kind == "KeyError"
+
+
+def failures():
+    """What was wrong -> founders, the hostile one, and a schedule that once failed."""
+    return {
+        "a false end that some believed by reports it could not know": (
+            "abcde",
+            "b",
+            "issue b 537105 / frame b d 994652 / evict d e / sync d / issue b 238135 / mute e a / join g a"
+            " / net d c 1 / send e / sync e",
+        ),
+        "a report before the eviction, and another one after it": (
+            "abcd",
+            "a",
+            "issue a 873620 / send b / sync b / evict d b / crash c / link c d / crash b",
+        ),
+        "a joiner that replaces what is no id": (
+            "abc",
+            "a",
+            "issue a 812093 / frame a b 823929",
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", failures())
+def test_regression(name):
+    founders, hostile, text = failures()[name]
+    schedule = Schedule(
+        tuple(founders), Durability.IMMEDIATE, actions(text), dynamic=True, hostile=hostile
+    )
+    outcome = run_schedule(schedule)
+    assert outcome.kind is None, outcome.failure
+    assert not outcome.counts["void"]
 
 
 class TestWhatIsJudged:
