@@ -115,7 +115,7 @@ class Event(NamedTuple):
 
 
 NO_EVENT = Event(0, [])
-"""Of a message that is none of the application's."""
+"""Of a message on the membership."""
 
 
 LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
