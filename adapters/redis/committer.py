@@ -480,7 +480,7 @@ class Committer:
                 break
             delivered += len(message.payload)
             if commit.deliveries and (
-                delivered > MAX_DELIVERED_BYTES or steps > MAX_DELIVERED_EFFECTS
+                delivered > MAX_DELIVERED_BYTES or steps >= MAX_DELIVERED_EFFECTS
             ):
                 break
             event = NO_EVENT
