@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import GROWING, Kind
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
-from crdtcast.adapters.redis.divided import MOST_KEYS, divided
+from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
     Effect,
@@ -380,13 +380,14 @@ class Committer:
             else:
                 self._count_refused(request)
                 request.answer(self._refusal)
-        elif len(request.args) > MOST_KEYS and not self._is_refused_by_key(request):
-            self._requests.extend(divided(request))
         else:
             self._requests.append(request)
 
-    def _is_refused_by_key(self, request: Request) -> bool:
-        return bool(self.keyspace.refused) and self._refusal_by_key(request) is not None
+    def submit_divided(self, request: Request) -> None:
+        """The same, in pieces if it removes very many keys; one that is refused for a key is refused whole."""
+        is_refused = self.keyspace.refused and self._refusal_by_key(request) is not None
+        for piece in (request,) if is_refused else divided(request):
+            self.submit(piece)
 
     def _count_refused(self, request: Request) -> None:
         self.refused_writes += request.writes

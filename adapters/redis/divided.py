@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crdtcast.adapters.redis.batch import MAX_OPERATIONS
 from crdtcast.adapters.redis.client import Request
+from crdtcast.adapters.redis.commands.table import MOST_KEYS
 from crdtcast.adapters.redis.resp import ReplyError
-
-MOST_KEYS = MAX_OPERATIONS
-"""Of one piece: what one message carries."""
 
 
 class Piece(Request):

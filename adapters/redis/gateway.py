@@ -221,6 +221,7 @@ class Gateway:
             tls=options.tls,
             logger=self._log,
         )
+        self.session.submit_by(self.committer.submit_divided)
 
     # Life
 

@@ -131,6 +131,10 @@ class Session:
     def attach(self, front: "Front", submit: "Callable[[Request], None]") -> None:
         """Called by the front, once: where the clients are, where requests for the server go."""
         self._front = self.info.front = front
+        self.submit_by(submit)
+
+    def submit_by(self, submit: "Callable[[Request], None]") -> None:
+        """Where requests go that had to be looked at here."""
         self._conversation.submit = submit
 
     def welcome(self, client: "Client") -> None:

@@ -315,6 +315,8 @@ class _Written(NamedTuple):
     type: RedisType
     slots: Collection[bytes] | bytes
     atom: Atom
+    log: SlotLog
+    """Where it was put; another one stands there if the key was empty in between."""
 
 
 class UnstableLog:
@@ -376,9 +378,14 @@ class UnstableLog:
         self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag, index: int
     ) -> None:
         """Each slot gets this atom; the atoms that it had before are superseded. `slots` is kept as it is."""
-        atom: Atom = make_tuple(Atom, (tag.dot, index))
-        self._log_of(key, type_).add(slots, atom, tag)
-        self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slots, atom)))
+        dot = tag.dot
+        atom: Atom = make_tuple(Atom, (dot, index))
+        logs = self._keys.get(key)
+        log = None if logs is None else logs.get(type_)
+        if log is None:
+            log = self._log_of(key, type_)
+        log.add(slots, atom, tag)
+        self._by_dot[dot].append(make_tuple(_Written, (key, type_, slots, atom, log)))
 
     def write(
         self,
@@ -394,7 +401,7 @@ class UnstableLog:
         log = self._log_of(key, type_)
         registers = {s: Register(dot, index, timestamp, value) for s, value in values.items()}
         log.write(registers, tag)
-        self._by_dot[dot].append(_Written(key, type_, values.keys(), Atom(dot, index)))
+        self._by_dot[dot].append(_Written(key, type_, values.keys(), Atom(dot, index), log))
         return log
 
     def increment(
@@ -402,8 +409,9 @@ class UnstableLog:
     ) -> None:
         """One more delta of the slot."""
         atom: Atom = make_tuple(Atom, (tag.dot, index))
-        if self._log_of(key, type_).increase(slot, delta, atom):
-            self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slot, atom)))
+        log = self._log_of(key, type_)
+        if log.increase(slot, delta, atom):
+            self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slot, atom, log)))
 
     def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
         """Drop what comes before; what is left is all that the key is worth now (everything stable goes, too)."""
@@ -433,17 +441,15 @@ class UnstableLog:
 
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's atoms. No value changes."""
-        for key, type_, slots, atom in self._by_dot.pop(dot, ()):
-            logs = self._keys.get(key)
-            log = logs.get(type_) if logs is not None else None
-            if logs is None or log is None:
-                continue
-            if isinstance(slots, bytes):
+        for key, type_, slots, atom, log in self._by_dot.pop(dot, ()):
+            if type(slots) is bytes:
                 log.forget_increment(slots, atom)
             else:
-                log.forget(slots, atom)
+                log.forget(slots, atom)  # type: ignore[arg-type]  # mypy does not see what `type` says
             if not (log._held or log.increments or log._large):
-                self._drop(key, type_, logs)
+                logs = self._keys.get(key)
+                if logs is not None and logs.get(type_) is log:
+                    self._drop(key, type_, logs)
 
     def _drop(self, key: bytes, type_: RedisType, logs: KeyLog) -> None:
         del logs[type_]

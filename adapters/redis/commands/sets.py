@@ -20,14 +20,19 @@ def sadd(batch: LocalBatch, request: Request) -> bool:
     """SADD: each member becomes present, also one that is already (a concurrent SREM has not seen this add)."""
     args = request.args
     key = args[1]
-    known = batch.keyspace.types[key]
-    if known not in _SETS:
-        if not isinstance(known, int) and not known.is_sure:
-            return False  # ask the server whether it is empty, and come again
-        batch.plan.answer_with(request, WRONG_TYPE)
-    else:
-        members = args[2:] if type(args) is list else slots_of(args)
-        batch.plan.from_reply.append((request, batch.add(key, Set.type, members)))
+    if batch.keyspace.types[key] not in _SETS:
+        return _is_no_set(batch, request)
+    members = args[2:] if type(args) is list else slots_of(args)
+    batch.plan.from_reply.append((request, batch.add(key, Set.type, members)))
+    return True
+
+
+def _is_no_set(batch: LocalBatch, request: Request) -> bool:
+    """False if the server must be asked first, since another type may be gone there."""
+    known = batch.keyspace.types[request.args[1]]
+    if isinstance(known, Holds) and not known.is_sure:
+        return False
+    batch.plan.answer_with(request, WRONG_TYPE)
     return True
 
 
@@ -36,10 +41,8 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     key, members = request.args[1], slots_of(request.args)
     known = batch.keyspace.known(key)
     if known not in _SETS:
-        if isinstance(known, Holds) and not known.is_sure:
-            return False
-        batch.plan.answer_with(request, WRONG_TYPE)
-    elif known is NOTHING:
+        return _is_no_set(batch, request)
+    if known is NOTHING:
         batch.plan.answer_with(request, 0)
     else:
         batch.plan.answer_from(request, batch.remove(key, Set.type, members))

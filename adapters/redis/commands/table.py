@@ -13,6 +13,9 @@ from typing import Any
 from crdtcast.adapters.redis.commands.refusals import KNOWN, refusal
 from crdtcast.adapters.redis.resp import ReplyError, Status
 
+MOST_KEYS = 4096
+"""That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""
+
 
 class Kind(enum.Enum):
     """Who answers a command."""
@@ -76,7 +79,8 @@ class Command:
         self.writes_one_key = False  # and every format level has all that it may send
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
-        self.taken = range(self.low, self.high + 1) if self.forwarded else range(0)
+        most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
+        self.taken = range(self.low, most + 1) if self.forwarded else range(0)
         self.prepare: Any = None
         self.level = 0  # the format level that the group must have reached
         self.calls = 0  # taken since the start
