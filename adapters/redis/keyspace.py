@@ -170,8 +170,7 @@ class Keyspace:
             visible = known.type if isinstance(known, Holds) else _STRING
             if known is OTHER or (visible is not None and visible < type_):
                 self._note_hidden(key, type_)
-                if known is not OTHER and isinstance(known, Holds) and not known.is_sure:
-                    self.unsettled[key] = None
+                self._note_unsure(key, known)
                 return Home(key, hidden_key(type_, key), self.metadata_db)
             if visible is not None and visible is not type_:
                 self._hide(key, visible, plan)
@@ -278,14 +277,16 @@ class Keyspace:
 
     def _hide(self, key: bytes, type_: RedisType, plan: Plan) -> None:
         """The visible value makes room for a type that comes before it."""
-        known = self.types[key]
-        if isinstance(known, Holds) and not known.is_sure:
-            self.unsettled[key] = None
+        self._note_unsure(key, self.types[key])
         target = hidden_key(type_, key)
         db = b"%d" % self.metadata_db
         plan.native(key, Expect.INTEGER, b"COPY", key, target, b"DB", db, b"REPLACE")
         plan.native(key, Expect.INTEGER, b"DEL", key)
         self._note_hidden(key, type_)
+
+    def _note_unsure(self, key: bytes, known: Known) -> None:
+        if isinstance(known, Holds) and not known.is_sure:
+            self.unsettled[key] = None
 
     def _note_hidden(self, key: bytes, type_: RedisType) -> None:
         hidden = self.hidden.setdefault(key, set())
