@@ -14,6 +14,7 @@ from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content
 from crdtcast.adapters.redis.worth import PRESENT
+from crdtcast.exceptions import ServerError
 
 Contents: TypeAlias = Mapping[RedisType, Content]
 """By type, of one key; of several the first in their order is visible. No content is empty."""
@@ -38,6 +39,15 @@ def contents_of(replies: Sequence[object], hidden: Collection[RedisType]) -> Con
     visible, behind = replies[: len(TYPES)], replies[len(TYPES) + 1 : -1]
     pairs = chain(zip(TYPES, visible, strict=True), zip(sorted(hidden), behind, strict=True))
     return {type_: content for type_, reply in pairs if (content := TYPES[type_].content(reply))}
+
+
+def is_read(replies: Sequence[object]) -> bool:
+    """Whether the replies to `reads_of` tell what a key holds: all have come, and it is of a type of ours, or gone."""
+    visible = replies[: len(TYPES)]
+    return not any(isinstance(reply, ServerError) for reply in replies) and any(
+        native.content(reply) is not None
+        for native, reply in zip(TYPES.values(), visible, strict=True)
+    )
 
 
 def commands_for(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.contents import Contents, contents_of, reads_of
+from crdtcast.adapters.redis.contents import Contents, contents_of, is_read, reads_of
 from crdtcast.adapters.redis.digests import key_digest
 from crdtcast.adapters.redis.effects import WHOLE, Effect
 from crdtcast.adapters.redis.heldlog import HeldLog
@@ -234,7 +234,7 @@ class Recorder:
 
         def tell(reply: object) -> None:
             replies.append(reply)
-            if len(replies) == len(commands):
+            if len(replies) == len(commands) and is_read(replies):
                 self.tell(key, contents_of(replies, hidden))
 
         return [(list(command), tell) for command in commands]

@@ -1,0 +1,52 @@
+"""What the event log says of a key's value: only what was read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis.digests import key_digest
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.recorder import Recorder
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.exceptions import ServerError
+
+WRONG_TYPE = ReplyError("WRONGTYPE")
+
+
+class Told:
+    """Stands for an event log."""
+
+    seq = 0
+
+    def __init__(self) -> None:
+        self.states: list[tuple[bytes, str]] = []
+
+    def state(self, key: bytes, vector: object, digest: str) -> None:
+        self.states.append((key, digest))
+
+
+@pytest.mark.parametrize(
+    ("replies", "told"),
+    [
+        ([WRONG_TYPE, [b"x"]], {RedisType.SET: {b"x": b""}}),
+        ([None, []], {}),
+        ([ServerError("it broke off"), ServerError("it broke off")], None),
+        ([WRONG_TYPE, ServerError("it broke off")], None),
+        ([WRONG_TYPE, WRONG_TYPE], None),
+    ],
+)
+def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: Any) -> None:
+    log, now = Told(), 0.0
+    recorder = Recorder(log, clock=lambda: now, metadata_db=15, store_bytes=lambda: (0, 0))  # type: ignore[arg-type]
+    recorder.keyspace.types[b"s"] = Set.here
+    recorder.touch_again(b"s")
+    now = 1.0
+    (size,) = recorder.reads()
+    size[1](1)
+    reads = recorder.reads()
+    assert [command[0] for command, _ in reads] == [b"GET", b"SMEMBERS"]
+    for (_, take), reply in zip(reads, replies, strict=True):
+        take(reply)
+    assert log.states == ([] if told is None else [(b"s", key_digest(b"s", told))])
