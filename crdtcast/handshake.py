@@ -36,7 +36,7 @@ class Reason(enum.StrEnum):
 class Refused(Exception):
     """A handshake that ended in a refusal, by one of the two sides.
 
-    trusted: whoever refuses has shown who it is, as far as this node demands that. name: what the other end calls
+    trusted: the side that refuses has shown who it is, as far as this node demands that. name: what the other end calls
         itself, as far as it has come.
     """
 

@@ -283,7 +283,7 @@ class Links(Greeting):
             # A stranger chooses its words, and its port; its host and the reason are ours.
             room, key = self._strangers_rarely, (_host(label), refusal.reason)
         else:
-            # The same trouble with a peer is the same whoever dials, and on another port.
+            # Trouble with a peer is told once, whether it dials or we do, and whatever the port.
             room, key = self._rarely, (name or refusal.text, refusal.reason)
         room.log(now, key, level, text, reason=refusal.reason)
         return verdict

@@ -10,7 +10,7 @@ def check_private(path: str | os.PathLike[str], what: str) -> None:
     """Refuse a file that other users may read: it has to belong to this user or to root, and only a file of root's may
     be read by its group, which is how systems hand keys to services.
 
-    what: what is in it, for people. Raises ConfigurationError, and OSError if there is no such file.
+    what: what is in it, for people. Raises ConfigurationError, and OSError if the file does not exist.
     """
     found = os.stat(path)
     name = os.fspath(path)

@@ -68,9 +68,15 @@ def commands_for(
 
 def _filled(key: bytes, type_: RedisType, content: Content) -> Iterator[Sequence[bytes]]:
     native = TYPES[type_]
+    for some in portions(content):
+        yield native.write, key, *native.words(some)
+
+
+def portions(content: Content) -> Iterator[Content]:
+    """The slots, so many at a time as one command may write."""
     slots = list(content.items())
     for start in range(0, len(slots), _SLOTS_AT_ONCE):
-        yield native.write, key, *native.words(dict(slots[start : start + _SLOTS_AT_ONCE]))
+        yield dict(slots[start : start + _SLOTS_AT_ONCE])
 
 
 def packed(contents: Contents) -> dict[int, list[bytes]]:

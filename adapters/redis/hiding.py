@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.worth import LONGEST_NUMBER
 
-_LONGEST_NUMBER = 1000
 # MOVE keeps the name: a client may have a key of that name, then the value is copied.
 _SETTLE = b"""
 local key, db, longest = KEYS[1], ARGV[1], tonumber(ARGV[2])
@@ -48,7 +48,7 @@ def settling(key: bytes, metadata_db: int) -> tuple[bytes, ...]:
     then, its text if it may be a number, and the types that are hidden.
     """
     names = (word for each in RedisType for word in (b"%d" % each, hidden_key(each, key)))
-    return b"EVAL", _SETTLE, b"1", key, b"%d" % metadata_db, b"%d" % _LONGEST_NUMBER, *names
+    return b"EVAL", _SETTLE, b"1", key, b"%d" % metadata_db, b"%d" % LONGEST_NUMBER, *names
 
 
 def hidden_of(names: Iterable[bytes]) -> dict[bytes, set[RedisType]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
+from crdtcast.adapters.redis.contents import Contents, portions
 from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
@@ -34,7 +35,6 @@ from crdtcast.tags import Tag
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _REMEMBERED_KEYS = 200_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
-_SLOTS_AT_ONCE = 5_000
 _TEXT, _STRING = String.here, String.type
 _INTEGER = Expect.INTEGER
 
@@ -171,7 +171,7 @@ class Keyspace:
             if known is OTHER or (visible is not None and visible < type_):
                 self._note_hidden(key, type_)
                 self._note_unsure(key, known)
-                return Home(key, hidden_key(type_, key), self.metadata_db)
+                return self._hidden_home(key, type_)
             if visible is not None and visible is not type_:
                 self._hide(key, visible, plan)
             self.types[key] = then
@@ -256,9 +256,7 @@ class Keyspace:
         is_visible = isinstance(known, Holds) and known.type is type_
         if not is_visible and type_ not in self.hidden.get(key, ()):
             return ()
-        home = (
-            Home(key, key, 0) if is_visible else Home(key, hidden_key(type_, key), self.metadata_db)
-        )
+        home = Home(key, key, 0) if is_visible else self._hidden_home(key, type_)
         if native.valued and gone is not slots:
             log = self.log.of(key, type_)
             left = {slot: log.worth(slot) for slot in slots}
@@ -284,6 +282,9 @@ class Keyspace:
         plan.native(key, Expect.INTEGER, b"DEL", key)
         self._note_hidden(key, type_)
 
+    def _hidden_home(self, key: bytes, type_: RedisType) -> Home:
+        return Home(key, hidden_key(type_, key), self.metadata_db)
+
     def _note_unsure(self, key: bytes, known: Known) -> None:
         if isinstance(known, Holds) and not known.is_sure:
             self.unsettled[key] = None
@@ -306,9 +307,8 @@ class Keyspace:
 
     def settled(self, key: bytes, reply: Any) -> None:
         """Take in the server's answer to `settle`: what is visible under a key, and which types it hides."""
-        if not isinstance(
-            reply, list
-        ):  # an error, of a server without room, say: with the next commit again
+        if not isinstance(reply, list):
+            # An error, of a server without room, say: with the next commit again.
             self.forget(key)
             self.unsettled[key] = None
             return
@@ -342,7 +342,7 @@ class Keyspace:
         left = {t: log for t, log in self.log.key(key).items() if t not in hidden}
         self._put_survivors(key, left, plan)
 
-    def put(self, key: bytes, contents: Mapping[RedisType, Content], plan: Plan) -> None:
+    def put(self, key: bytes, contents: Contents, plan: Plan) -> None:
         """The key becomes worth this, whatever its server holds, which is kept aside. It is in order from here on.
 
         The log stays: it never was wrong.
@@ -353,9 +353,8 @@ class Keyspace:
         self._drop_hidden(key, plan)
         self.types[key] = NOTHING
         for type_ in sorted(contents):
-            slots = list(contents[type_].items())
-            for start in range(0, len(slots), _SLOTS_AT_ONCE):
-                self._fill(key, type_, dict(slots[start : start + _SLOTS_AT_ONCE]), plan)
+            for some in portions(contents[type_]):
+                self._fill(key, type_, some, plan)
         self.rewritten.add(key)
         self.in_order(key, plan)
 

@@ -71,7 +71,7 @@ class Plan:
         self.answers: list[tuple[Request, object]] = []
         """It is answered with a value known now."""
         self.settling: list[tuple[bytes, int]] = []
-        """Keys, and where the reply stands that tells what they hold now (`hiding.settled`)."""
+        """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
 

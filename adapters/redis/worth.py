@@ -1,8 +1,8 @@
-"""What a slot is worth by its atoms: the one place that says it (`f(L)` of docs/redis.md).
+"""What a slot is worth by its atoms: the one place that says it (docs/redis-internals.md, Types).
 
 A register's value shows if no later one is there; every increment counts on top of it, exactly, as long as it is a
-number, and on top of nothing if there is no register. A text hides the increments beside it. A presence is worth that
-it is there.
+number, and on top of nothing if there is no register. A text hides the increments beside it. A presence has no
+value of its own: the slot is there.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Worth: TypeAlias = bytes
 
 PRESENT: Worth = b""
 _CANONICAL_INTEGER = re.compile(rb"0|-?[1-9][0-9]*\Z")
-_LONGEST_NUMBER = 1000
+LONGEST_NUMBER = 1000
 """Digits; no sum of increments comes near it, and Python refuses to read a number of more than 4300."""
 
 
 def integer_of(text: object) -> int | None:
     """The number that a string stands for, if it is written as a server writes numbers."""
-    if not isinstance(text, bytes) or len(text) > _LONGEST_NUMBER:
+    if not isinstance(text, bytes) or len(text) > LONGEST_NUMBER:
         return None
     return int(text) if _CANONICAL_INTEGER.fullmatch(text) else None
 
