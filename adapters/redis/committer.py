@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_COMMAND_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
-from crdtcast.adapters.redis.commands.table import GROWING, Kind
+from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
 from crdtcast.adapters.redis.divided import divided
@@ -655,7 +655,7 @@ class Committer:
         work = [
             call.args
             for call in (*commit.requests, *calls)
-            if type(call.args) is LargeArgs and call.writes and call.command.type == "set"
+            if type(call.args) is LargeArgs and call.command.lists_slots
         ]
         if work:
             self.later(partial(self._fold_on, commit, work))
@@ -798,7 +798,7 @@ class Committer:
         for call in transaction.calls:
             if (refusal := self._lacks_level(call)) is not None:
                 return refusal
-        if any(call.command.name in GROWING for call in transaction.calls):
+        if any(call.command.grows for call in transaction.calls):
             return self.refuse_growth
         return None
 
@@ -842,7 +842,7 @@ class Committer:
             return self._formats.outdated(self.engine)
         if (refusal := self._lacks_level(request)) is not None:
             return refusal
-        if self.refuse_growth is not None and request.command.name in GROWING:
+        if self.refuse_growth is not None and request.command.grows:
             return self.refuse_growth
         size = size_of(request.args)
         return _too_large(size) if size > MAX_COMMAND_BYTES else None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from crdtcast.adapters.redis.client import Request, SilentRequest
-from crdtcast.adapters.redis.commands.table import GROWING, Command, Kind, Table
+from crdtcast.adapters.redis.commands.table import Command, Kind, Table
 from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.dialogue import IN_MULTI, Answer, Event, Phase, Replies, step
 from crdtcast.adapters.redis.resp import OK, ReplyError, Status
@@ -129,7 +129,7 @@ class Conversation:
         if command.kind is Kind.REFUSED:
             event = Event.WATCH if name == "WATCH" else Event.REJECTED
             return event, self._table.refusal_of(command)
-        if is_inside and name in GROWING and (refusal := self._refuse_growth()) is not None:
+        if is_inside and command.grows and (refusal := self._refuse_growth()) is not None:
             return Event.REJECTED, refusal
         return _EVENTS.get(name, Event.COMMAND), None
 

@@ -22,7 +22,7 @@ from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.client import Limits
-from crdtcast.adapters.redis.commands import registered_table
+from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.committer import Committer
 from crdtcast.adapters.redis.compare_rounds import CompareRounds
@@ -203,7 +203,7 @@ class Gateway:
         if options.member is not None:
             self.belonging = Belonging(self, options.member, self._log)
             self.node = self.belonging.peers
-        self.table = registered_table()
+        self.table = Table()
         self.admin = Admin(self)
         self.session = Session(
             self.table,

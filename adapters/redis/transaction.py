@@ -183,11 +183,7 @@ class Transaction(Request):
 
     def typed_keys(self) -> Iterable[bytes]:
         """Keys whose type its writes have to know."""
-        return (
-            call.args[1]
-            for call in self.calls
-            if call.command.kind is Kind.WRITE and call.command.type != "any"
-        )
+        return (call.args[1] for call in self.calls if call.command.looks)
 
 
 def _uncertain(calls: Iterable[Call]) -> dict[bytes, dict[bytes, None]]:
@@ -196,7 +192,7 @@ def _uncertain(calls: Iterable[Call]) -> dict[bytes, dict[bytes, None]]:
     for call in calls:
         if call.command.name == "SREM":
             removed.add(call.args[1])
-        elif call.command.type == "counter" and call.args[1] in removed:
+        elif call.command.counts and call.args[1] in removed:
             found.add(call.args[1])
     named: dict[bytes, dict[bytes, None]] = {key: {} for key in found}
     for call in calls:
@@ -255,7 +251,7 @@ def prepare_transaction(
                 reads(call)
                 continue
             followed: list[bytes] = []
-            if contents and command.type != "counter":
+            if contents and not command.counts:
                 keys = command.keys_of(call.args)
                 followed = [k for k in keys if k in contents and keyspace.known(k) in _SETS]
             if not command.prepare(batch, call):
@@ -271,7 +267,7 @@ def _counts_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
     unsure = {
         call.args[1]
         for call in transaction.calls
-        if call.command.type == "counter" and keyspace.known(call.args[1]) in (None, Set.perhaps)
+        if call.command.counts and keyspace.known(call.args[1]) in (None, Set.perhaps)
     }
     for key in unsure:
         keyspace.forget(key)

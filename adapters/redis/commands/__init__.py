@@ -1,27 +1,20 @@
-"""Commands of the clients: one table, and one file a family that turns its writes into effects."""
+"""Commands of the clients: a file a family, with a row a write; and one table of all commands, built out of them."""
+
+from __future__ import annotations
 
 from crdtcast.adapters.redis.commands import counters, keys, sets
-from crdtcast.adapters.redis.commands.table import Table
-from crdtcast.adapters.redis.effects import LEVELS, READS, Opcode, RedisType
+from crdtcast.adapters.redis.commands.write_command import WriteCommand
+
+WRITES: dict[str, WriteCommand] = {}
+"""Those that the gateway carries out, by name."""
 
 
-def registered_table() -> Table:
-    """The table with every write's `prepare` in it.
+def register(*rows: WriteCommand) -> None:
+    """Have each table that is made from here on know these writes. Raises ValueError if one is known already."""
+    for row in rows:
+        if row.name in WRITES:
+            raise ValueError(f"{row.name} is registered already")
+        WRITES[row.name] = row
 
-    A `prepare` gets the batch and the request, adds effects and an answer to the batch, and returns True; or it
-    returns False, having changed nothing, when the server must be asked about the key first.
-    """
-    table = Table()
-    for name, prepare, effect in (
-        ("SADD", sets.sadd, (Opcode.ONE, RedisType.SET)),
-        ("SREM", sets.srem, (Opcode.KILL_SLOTS, RedisType.SET)),
-        ("INCR", counters.incr, (Opcode.INC, RedisType.STRING)),
-        ("DECR", counters.decr, (Opcode.INC, RedisType.STRING)),
-        ("INCRBY", counters.incrby, (Opcode.INC, RedisType.STRING)),
-        ("DECRBY", counters.decrby, (Opcode.INC, RedisType.STRING)),
-        ("DEL", keys.delete, (Opcode.KILL_KEY, None)),
-        ("UNLINK", keys.delete, (Opcode.KILL_KEY, None)),
-    ):
-        level = LEVELS[effect]
-        table.register(name, prepare, level, in_all_levels=level <= READS.lowest)
-    return table
+
+register(*sets.COMMANDS, *counters.COMMANDS, *keys.COMMANDS)

@@ -11,6 +11,8 @@ from crdtcast.adapters.redis.commands.errors import (
     OVERFLOW,
     WRONG_TYPE,
 )
+from crdtcast.adapters.redis.commands.write_command import WriteCommand
+from crdtcast.adapters.redis.effects import Opcode
 from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
@@ -74,3 +76,12 @@ def decrby(batch: LocalBatch, request: Request) -> bool:
         batch.plan.answer_with(request, NOT_AN_INTEGER if amount is None else DECREMENT_OVERFLOW)
         return True
     return _increment(batch, request, -amount)
+
+
+_SENDS = ((Opcode.INC, String.type),)
+COMMANDS = (
+    WriteCommand("INCR", 2, _SENDS, incr, grows=True),
+    WriteCommand("DECR", 2, _SENDS, decr, grows=True),
+    WriteCommand("INCRBY", 3, _SENDS, incrby, grows=True),
+    WriteCommand("DECRBY", 3, _SENDS, decrby, grows=True),
+)

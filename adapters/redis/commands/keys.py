@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.commands.write_command import ALL_KEYS, WHOLE_KEY, WriteCommand
 from crdtcast.adapters.redis.types.native import NOTHING
 
 if TYPE_CHECKING:
@@ -18,3 +19,8 @@ def delete(batch: LocalBatch, request: Request) -> bool:
     ]
     batch.plan.answer_from(request, positions)
     return True
+
+
+COMMANDS = tuple(
+    WriteCommand(name, -2, (WHOLE_KEY,), delete, keys=ALL_KEYS) for name in ("DEL", "UNLINK")
+)

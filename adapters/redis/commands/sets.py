@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
+from crdtcast.adapters.redis.commands.write_command import WriteCommand
+from crdtcast.adapters.redis.effects import Opcode
 from crdtcast.adapters.redis.large_request import slots_of
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.sets import Set
@@ -47,3 +49,9 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     else:
         batch.plan.answer_from(request, batch.remove(key, Set.type, members))
     return True
+
+
+COMMANDS = (
+    WriteCommand("SADD", -3, ((Opcode.ONE, Set.type),), sadd, grows=True),
+    WriteCommand("SREM", -3, ((Opcode.KILL_SLOTS, Set.type),), srem),
+)

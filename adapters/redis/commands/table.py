@@ -1,17 +1,34 @@
 """One table of all commands: what a command does to keys, and whether it is answered, replicated or
 refused.
 
-Static are the commands that the gateway itself gives meaning to. The reads that pass through, and
-the writes that are refused by name, come from the server's own `COMMAND` reply, so they fit its
-version.
+The gateway itself gives meaning to the writes, each of which is a row of its family's file, and to what is static here.
+The reads that pass through, and the writes that are refused by name, come from the server's own `COMMAND` reply, so
+they fit its version.
 """
 
-import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from __future__ import annotations
 
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.refusals import KNOWN, refusal
+from crdtcast.adapters.redis.commands.write_command import (
+    ALL_KEYS,
+    NO_KEY,
+    ONE_KEY,
+    Keys,
+    Plain,
+    WriteCommand,
+)
+from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.resp import ReplyError, Status
+from crdtcast.exceptions import LocalProtocolError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.client import Request
 
 MOST_KEYS = 4096
 """That are removed at once, but inside MULTI: as many as the operations of a message (`divided`)."""
@@ -30,22 +47,22 @@ class Kind(enum.Enum):
 class Command:
     """One command, or one subcommand (named with a blank, as `OBJECT ENCODING`).
 
-    `arity` counts the name, and is negative for "at least", as in the server's own table. `keys`
-    are the first key's position, the last one's (negative: from the end) and the step; all 0
-    without keys. `type` is the data type that a write implies: "any" of one that removes whole keys. `taken`
-    holds the numbers of words with which it may go to the core without the session's look. `calls` and `rejected` are
-    counted for INFO.
+    `arity` counts the name, and is negative for "at least", as in the server's own table. `taken` holds the numbers of
+    words with which it may go to the core without the session's look. `calls` and `rejected` are counted for INFO.
     """
 
     __slots__ = (
         "arity",
         "calls",
+        "counts",
         "flags",
         "forwarded",
+        "grows",
         "high",
         "keys",
         "kind",
         "level",
+        "lists_slots",
         "looks",
         "low",
         "name",
@@ -54,7 +71,7 @@ class Command:
         "removes_keys",
         "subcommands",
         "taken",
-        "type",
+        "write",
         "writes_one_key",
     )
 
@@ -63,29 +80,40 @@ class Command:
         name: str,
         kind: Kind,
         arity: int,
-        keys: tuple[int, int, int] = (0, 0, 0),
-        type: str | None = None,
+        keys: Keys = NO_KEY,
         flags: Iterable[str] = (),
+        write: WriteCommand | None = None,
     ) -> None:
+        """write: the row of a write."""
         self.name = name
         self.kind = kind
         self.arity = arity
         self.low = abs(arity)
         self.high = arity if arity > 0 else 1 << 62
         self.keys = keys
-        self.type = type
-        self.looks = type not in (None, "any", "string")  # it has to know what its key holds
-        self.removes_keys = kind is Kind.WRITE and type == "any"
-        self.writes_one_key = False  # and every format level has all that it may send
+        self.write = write
+        self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
+        self.level = 0 if write is None else write.level
+        """The format level that the group must have reached."""
+        self.looks = write is not None and write.looks
+        self.removes_keys = write is not None and write.removes_keys
+        self.grows = write is not None and write.grows
+        self.counts = write is not None and write.counts
+        self.lists_slots = write is not None and write.lists_slots
+        self.writes_one_key = self.looks and self.level <= READS.lowest
+        """And every format level has all that it may send."""
         self.flags = frozenset(flags)
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
         self.taken = range(self.low, most + 1) if self.forwarded else range(0)
-        self.prepare: Any = None
-        self.level = 0  # the format level that the group must have reached
         self.calls = 0  # taken since the start
         self.rejected = 0  # refused since the start
         self.subcommands: dict[bytes, Command] | None = None
+
+    @classmethod
+    def of(cls, row: WriteCommand) -> Command:
+        """From the row of a write."""
+        return cls(row.name, Kind.WRITE, row.arity, row.keys, _flags_of(Kind.WRITE), row)
 
     def __repr__(self) -> str:
         return f"Command({self.name!r}, {self.kind.name}, {self.arity})"
@@ -112,45 +140,35 @@ class Command:
         return self.name.lower().replace(" ", "|")
 
 
-_ONE, _ALL = (1, 1, 1), (1, -1, 1)
-
-# name, kind, arity, keys, type
-_STATIC: tuple[tuple[str, Kind, int, tuple[int, int, int], str | None], ...] = (
-    ("SADD", Kind.WRITE, -3, _ONE, "set"),
-    ("SREM", Kind.WRITE, -3, _ONE, "set"),
-    ("INCR", Kind.WRITE, 2, _ONE, "counter"),
-    ("DECR", Kind.WRITE, 2, _ONE, "counter"),
-    ("INCRBY", Kind.WRITE, 3, _ONE, "counter"),
-    ("DECRBY", Kind.WRITE, 3, _ONE, "counter"),
-    ("DEL", Kind.WRITE, -2, _ALL, "any"),
-    ("UNLINK", Kind.WRITE, -2, _ALL, "any"),
-    ("SMEMBERS", Kind.READ, 2, _ONE, "set"),
-    ("SISMEMBER", Kind.READ, 3, _ONE, "set"),
-    ("SMISMEMBER", Kind.READ, -3, _ONE, "set"),
-    ("SCARD", Kind.READ, 2, _ONE, "set"),
-    ("GET", Kind.READ, 2, _ONE, None),
-    ("EXISTS", Kind.READ, -2, _ALL, None),
-    ("TYPE", Kind.READ, 2, _ONE, None),
-    ("SCAN", Kind.READ, -2, (0, 0, 0), None),
-    ("DBSIZE", Kind.READ, 1, (0, 0, 0), None),
-    ("TIME", Kind.READ, 1, (0, 0, 0), None),
-    ("PING", Kind.SESSION, -1, (0, 0, 0), None),
-    ("ECHO", Kind.SESSION, 2, (0, 0, 0), None),
-    ("HELLO", Kind.SESSION, -1, (0, 0, 0), None),
-    ("AUTH", Kind.SESSION, -2, (0, 0, 0), None),
-    ("SELECT", Kind.SESSION, 2, (0, 0, 0), None),
-    ("MULTI", Kind.SESSION, 1, (0, 0, 0), None),
-    ("EXEC", Kind.SESSION, 1, (0, 0, 0), None),
-    ("DISCARD", Kind.SESSION, 1, (0, 0, 0), None),
-    ("UNWATCH", Kind.SESSION, 1, (0, 0, 0), None),
-    ("WATCH", Kind.REFUSED, -2, _ALL, None),
-    ("QUIT", Kind.SESSION, -1, (0, 0, 0), None),
-    ("RESET", Kind.SESSION, 1, (0, 0, 0), None),
-    ("INFO", Kind.SESSION, -1, (0, 0, 0), None),
-    ("CLIENT", Kind.SESSION, -2, (0, 0, 0), None),
-    ("COMMAND", Kind.SESSION, -1, (0, 0, 0), None),
-    ("CONFIG", Kind.SESSION, -2, (0, 0, 0), None),
-    ("CRDTCAST", Kind.ADMIN, -2, (0, 0, 0), None),
+# name, kind, arity, keys
+_STATIC: tuple[tuple[str, Kind, int, Keys], ...] = (
+    ("SMEMBERS", Kind.READ, 2, ONE_KEY),
+    ("SISMEMBER", Kind.READ, 3, ONE_KEY),
+    ("SMISMEMBER", Kind.READ, -3, ONE_KEY),
+    ("SCARD", Kind.READ, 2, ONE_KEY),
+    ("GET", Kind.READ, 2, ONE_KEY),
+    ("EXISTS", Kind.READ, -2, ALL_KEYS),
+    ("TYPE", Kind.READ, 2, ONE_KEY),
+    ("SCAN", Kind.READ, -2, NO_KEY),
+    ("DBSIZE", Kind.READ, 1, NO_KEY),
+    ("TIME", Kind.READ, 1, NO_KEY),
+    ("PING", Kind.SESSION, -1, NO_KEY),
+    ("ECHO", Kind.SESSION, 2, NO_KEY),
+    ("HELLO", Kind.SESSION, -1, NO_KEY),
+    ("AUTH", Kind.SESSION, -2, NO_KEY),
+    ("SELECT", Kind.SESSION, 2, NO_KEY),
+    ("MULTI", Kind.SESSION, 1, NO_KEY),
+    ("EXEC", Kind.SESSION, 1, NO_KEY),
+    ("DISCARD", Kind.SESSION, 1, NO_KEY),
+    ("UNWATCH", Kind.SESSION, 1, NO_KEY),
+    ("WATCH", Kind.REFUSED, -2, ALL_KEYS),
+    ("QUIT", Kind.SESSION, -1, NO_KEY),
+    ("RESET", Kind.SESSION, 1, NO_KEY),
+    ("INFO", Kind.SESSION, -1, NO_KEY),
+    ("CLIENT", Kind.SESSION, -2, NO_KEY),
+    ("COMMAND", Kind.SESSION, -1, NO_KEY),
+    ("CONFIG", Kind.SESSION, -2, NO_KEY),
+    ("CRDTCAST", Kind.ADMIN, -2, NO_KEY),
 )
 
 _SUBCOMMANDS = {
@@ -191,9 +209,6 @@ _NOT_A_PLAIN_READ = frozenset(
 # Commands that the server does not queue in a transaction: newer ones refuse MULTI and WATCH by it.
 _NO_MULTI = frozenset(("no_multi",))
 
-GROWING = frozenset(("SADD", "INCR", "INCRBY", "DECR", "DECRBY"))
-"""Writes that need memory."""
-
 # Readonly by its flags, but it stores what it has counted inside the value.
 _WRITES_ASIDE = frozenset(("PFCOUNT",))
 
@@ -205,8 +220,10 @@ class Table:
 
     def __init__(self) -> None:
         self.by_name: dict[bytes, Command] = {}
-        for name, kind, arity, keys, type_ in _STATIC:
-            self._add(Command(name, kind, arity, keys, type_, _flags_of(kind)))
+        for row in WRITES.values():
+            self._add(Command.of(row))
+        for name, kind, arity, keys in _STATIC:
+            self._add(Command(name, kind, arity, keys, _flags_of(kind)))
         for container, subcommands in _SUBCOMMANDS.items():
             self.by_name[container.encode()].subcommands = {
                 name.encode(): Command(f"{container} {name}", Kind.SESSION, arity)
@@ -215,7 +232,7 @@ class Table:
                 name.encode(): Command(f"{container} {name}", Kind.REFUSED, -2)
                 for name in _REFUSED_SUBCOMMANDS.get(container, ())
             }
-        for name in KNOWN - _STATIC_NAMES:
+        for name in KNOWN - _STATIC_NAMES - WRITES.keys():
             self._add(Command(name, Kind.REFUSED, -1, flags=("write",)))
 
     def _add(self, command: Command) -> None:
@@ -225,20 +242,6 @@ class Table:
     def get(self, name: str) -> Command:
         """A command by its name; a KeyError if there is none."""
         return self.by_name[name.upper().encode()]
-
-    def register(
-        self, name: str, prepare: Callable[..., Any], level: int, *, in_all_levels: bool = False
-    ) -> None:
-        """Attach what turns this write into effects. level: the format level that has brought in all of them.
-
-        A KeyError unless it is a write.
-        """
-        command = self.get(name)
-        if command.kind is not Kind.WRITE:
-            raise KeyError(f"{name} is no write")
-        command.prepare = prepare
-        command.level = level
-        command.writes_one_key = command.looks and in_all_levels
 
     def extend_from_server(self, reply: Iterable[Sequence[Any]]) -> None:
         """Learn the server's commands from its reply to `COMMAND`, as hiredis gives it. Later
@@ -348,11 +351,15 @@ def unknown_command(args: Sequence[bytes]) -> ReplyError:
     )
 
 
+def _unprepared(batch: LocalBatch, request: Request) -> bool:
+    raise LocalProtocolError(f"the effects of {request.command.name} are not known before EXEC")
+
+
 def _from_server(name: str, row: Sequence[Any]) -> Command:
     flags = frozenset(map(_text, row[2]))
     reads = "readonly" in flags and not flags & _NOT_A_PLAIN_READ and name not in _WRITES_ASIDE
     keys = (int(row[3]), int(row[4]), int(row[5]))
-    return Command(name, Kind.READ if reads else Kind.REFUSED, int(row[1]), keys, None, flags)
+    return Command(name, Kind.READ if reads else Kind.REFUSED, int(row[1]), keys, flags)
 
 
 def _flags_of(kind: Kind) -> tuple[str, ...]:

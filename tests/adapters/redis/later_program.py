@@ -10,10 +10,10 @@ import sys
 from types import MappingProxyType
 from typing import Any
 
-from crdtcast.adapters.redis import effects, gateway
+from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.commands import table
-from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands import register
+from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.effects import Effect, One, RedisType
 from crdtcast.adapters.redis.front import Request
 from crdtcast.engine import Span
@@ -28,7 +28,6 @@ class Later(One):
 
 
 _encode, _decode = effects._encode, effects._decode
-_registered = gateway.registered_table
 
 
 def encode(effect: Effect) -> list[Any]:
@@ -54,12 +53,6 @@ def sadd_later(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-def registered_table() -> Table:
-    found = _registered()
-    found.register("SADDLATER", sadd_later, LEVEL)
-    return found
-
-
 def become_later(level_of_it: int = LEVEL) -> None:
     """Let this process be the later program; level_of_it: the format level that has brought its effect in."""
     global LEVEL
@@ -67,8 +60,8 @@ def become_later(level_of_it: int = LEVEL) -> None:
     effects._encode, effects._decode = encode, decode
     effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
     effects.READS = Span(1, LEVEL)
-    table._STATIC = (*table._STATIC, ("SADDLATER", Kind.WRITE, -3, (1, 1, 1), "set"))
-    gateway.registered_table = registered_table
+    sends = ((LATER, RedisType.SET),)
+    register(WriteCommand("SADDLATER", -3, sends, sadd_later))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

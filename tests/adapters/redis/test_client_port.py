@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.client import Limits
-from crdtcast.adapters.redis.commands import registered_table
+from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.front import _PROBES
@@ -82,7 +82,7 @@ def test_nothing_behind_another_protocols_request_is_done() -> None:
 
 
 def test_no_command_looks_like_another_protocols_request() -> None:
-    for name in registered_table().by_name:
+    for name in Table().by_name:
         assert not is_cross_protocol([name, b":key", b"--x"], is_known=True), name
         assert not is_cross_protocol([name, b":", b":"], is_known=True), name
 

@@ -14,7 +14,7 @@ import redis
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.commands import registered_table
+from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
@@ -42,7 +42,7 @@ KEYS = (b"k", b"l")
 MEMBERS = (b"x", b"y", b"z")
 VALUES = (b"1", b"2", b"three")
 METADATA_DB = 15
-TABLE = registered_table()
+TABLE = Table()
 TOYS: dict[str, Any] = {"SET": set_, "HSET": hset, "HDEL": hdel}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from crdtcast.adapters.redis.client import Request
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
-from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.divided import MOST_KEYS, divided
 from crdtcast.adapters.redis.effects import (
     Decoding,
@@ -320,7 +320,7 @@ def test_what_the_pieces_of_a_removal_come_to(
     answers: list[int | ReplyError], expected: int | str
 ) -> None:
     args = [b"DEL", *(b"%d" % number for number in range(2 * MOST_KEYS + 1))]
-    request = Request(Asker(), args, Command("DEL", Kind.WRITE, -2, (1, -1, 1), "any"))  # type: ignore[arg-type]
+    request = Request(Asker(), args, Table().get("DEL"))  # type: ignore[arg-type]
     pieces = divided(request)
     assert [key for piece in pieces for key in piece.args[1:]] == args[1:]
     assert not request.answered

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.adapters.redis.commands import WRITES, register
 from crdtcast.adapters.redis.commands.refusals import KNOWN
 from crdtcast.adapters.redis.commands.table import Command, Kind, Table, describe
+from crdtcast.adapters.redis.effects import LEVELS
 from crdtcast.adapters.redis.embedded import EmbeddedServer
 from crdtcast.adapters.redis.resp import ReplyError, encode
 from tests.adapters.redis.front_support import connection
@@ -109,16 +111,17 @@ def test_errors_are_the_servers_own(table: Table, args: list[bytes], text: str) 
     assert str(table.resolve(args)) == text
 
 
-def test_a_write_can_be_given_its_effect_and_nothing_else_can(table: Table) -> None:
-    def prepare() -> None: ...
-
-    table.register("SADD", prepare, 3)
-    table.extend_from_server(ROWS)
-    assert table.by_name[b"sadd"].prepare is prepare
-    assert table.by_name[b"sadd"].level == 3
-    for name in ("GET", "SET", "NOSUCH"):
-        with pytest.raises(KeyError):
-            table.register(name, prepare, 1)
+def test_a_write_is_what_its_row_says(table: Table) -> None:
+    for row in WRITES.values():
+        command = table.by_name[row.name.lower().encode()]
+        assert (command.kind, command.arity, command.keys) == (Kind.WRITE, row.arity, row.keys)
+        assert command.level == max(LEVELS[effect] for effect in row.sends)
+        assert row.name not in KNOWN, "it is carried out, not refused"
+    assert table.get("SADD").looks and not table.get("SADD").removes_keys
+    assert table.get("DEL").removes_keys and not table.get("DEL").looks
+    assert table.get("INCR").counts and table.get("INCR").grows
+    with pytest.raises(ValueError, match="SADD is registered already"):
+        register(WRITES["SADD"])
 
 
 def test_known_writes_are_refused_before_any_server_was_seen() -> None:
@@ -150,7 +153,6 @@ def server_rows(server: EmbeddedServer) -> Iterator[list[list[Any]]]:
 def test_no_write_of_a_real_server_passes_through(server_rows: list[list[Any]]) -> None:
     table = Table()
     table.extend_from_server(server_rows)
-    ours = {"SADD", "SREM", "INCR", "DECR", "INCRBY", "DECRBY", "DEL", "UNLINK"}
     for row in [*server_rows, *(sub for entry in server_rows for sub in entry[9])]:
         name, _, sub = row[0].decode().upper().partition("|")
         command = table.get(name)
@@ -161,7 +163,7 @@ def test_no_write_of_a_real_server_passes_through(server_rows: list[list[Any]]) 
             continue
         flags = set(row[2])
         if b"write" in flags:
-            assert command.kind is (Kind.WRITE if name in ours else Kind.REFUSED), name
+            assert command.kind is (Kind.WRITE if name in WRITES else Kind.REFUSED), name
         if command.kind is Kind.READ and name != "TIME":
             assert b"readonly" in flags, name
             assert not flags & {b"blocking", b"admin", b"pubsub", b"noscript"}, name

@@ -12,11 +12,10 @@ from collections.abc import Collection
 from itertools import chain
 from types import MappingProxyType
 
-from crdtcast.adapters.redis import effects, gateway
+from crdtcast.adapters.redis import commands, effects
 from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.commands import table
 from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
-from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands.write_command import WHOLE_KEY, WriteCommand
 from crdtcast.adapters.redis.effects import Opcode, RedisType, pairs_of
 from crdtcast.adapters.redis.front import Request
 from crdtcast.adapters.redis.large_request import slots_of
@@ -91,27 +90,18 @@ def set_(batch: LocalBatch, request: Request) -> bool:
 LEVELS = {(Opcode.REG, RedisType.HASH): 1, (Opcode.KILL_SLOTS, RedisType.HASH): 1}
 
 
-_registered = gateway.registered_table
-_COMMANDS = (("HSET", -4, "hash", hset), ("HDEL", -3, "hash", hdel), ("SET", 3, "string", set_))
-
-
-def registered_table() -> Table:
-    found = _registered()
-    for name, _, _, prepare in _COMMANDS:
-        found.register(name, prepare, 1)
-    return found
+COMMANDS = (
+    WriteCommand("HSET", -4, ((Opcode.REG, RedisType.HASH),), hset),
+    WriteCommand("HDEL", -3, ((Opcode.KILL_SLOTS, RedisType.HASH),), hdel),
+    WriteCommand("SET", 3, (WHOLE_KEY, (Opcode.REG, RedisType.STRING)), set_),
+)
 
 
 def become_toy() -> None:
     """Let this process be the program that knows the type."""
     register(Hash)
     effects.LEVELS = MappingProxyType({**effects.LEVELS, **LEVELS})
-    table._STATIC = (
-        *table._STATIC,
-        *((name, Kind.WRITE, arity, (1, 1, 1), type_) for name, arity, type_, _ in _COMMANDS),
-    )
-    table._STATIC_NAMES |= {name for name, *_ in _COMMANDS}
-    gateway.registered_table = registered_table
+    commands.register(*COMMANDS)
 
 
 if __name__ == "__main__":

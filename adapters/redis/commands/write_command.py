@@ -1,0 +1,78 @@
+"""One row a write: all that the gateway knows of a command that changes keys. A family's file lists its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.effects import Effect, Opcode, RedisType
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.client import Request
+
+Keys: TypeAlias = tuple[int, int, int]
+"""Of a command: the first one's position, the last one's (negative: from the end) and the step; all 0 without any."""
+NO_KEY: Keys = (0, 0, 0)
+ONE_KEY: Keys = (1, 1, 1)
+ALL_KEYS: Keys = (1, -1, 1)
+
+Sends: TypeAlias = tuple[Opcode, RedisType | None]
+"""An effect that a command may send, and on which type; None for whole keys."""
+WHOLE_KEY: Sends = (Opcode.KILL_KEY, None)
+
+Plain: TypeAlias = "Callable[[LocalBatch, Request], bool]"
+"""Adds the effects of a request, and its answer, to the batch, and returns True; or returns False, having changed
+nothing, when the server must be asked about the key first.
+"""
+Before: TypeAlias = Callable[[Sequence[bytes]], Sequence[bytes]]
+"""The command that looks, in the same step and before it, at what a write depends on."""
+Derive: TypeAlias = Callable[[Sequence[bytes], Any, Any], Sequence[Effect]]
+"""The effects of a command that the server has executed: from its arguments, its reply, and what `Before` has found."""
+
+
+class WriteCommand(NamedTuple):
+    """arity: as in the server's own table: with the name, negative for "at least".
+
+    A command with `plain` is decided before EXEC. One with `derive` only is executed by the server, and recorded.
+    """
+
+    name: str
+    arity: int
+    sends: tuple[Sends, ...]
+    """All that it may send: what gives its format level."""
+    plain: Plain | None = None
+    keys: Keys = ONE_KEY
+    grows: bool = False
+    """Whether it needs memory."""
+    derive: Derive | None = None
+    before: Before | None = None
+
+    @property
+    def level(self) -> int:
+        """The format level that has brought in all that it may send."""
+        return max(map(effects.LEVELS.__getitem__, self.sends))
+
+    @property
+    def removes_keys(self) -> bool:
+        """Whether it removes whole keys, and does nothing else."""
+        return self.sends == (WHOLE_KEY,)
+
+    @property
+    def looks(self) -> bool:
+        """Whether it has to know what its key holds. What is written to whole keys has not."""
+        return WHOLE_KEY not in self.sends
+
+    @property
+    def counts(self) -> bool:
+        """Whether it adds to the number that a key is."""
+        return (Opcode.INC, RedisType.STRING) in self.sends
+
+    @property
+    def lists_slots(self) -> bool:
+        """Whether all its arguments behind the key are slots."""
+        return self.keys == ONE_KEY and bool(_LISTING & {opcode for opcode, _ in self.sends})
+
+
+_LISTING = frozenset((Opcode.ONE, Opcode.KILL_SLOTS))
