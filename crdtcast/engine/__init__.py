@@ -6,6 +6,7 @@ from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
 from crdtcast.engine.operations import Cut, How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
+from crdtcast.engine.reservation import Reservation
 from crdtcast.engine.state import Durability, EngineCounters, EngineState
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Member",
     "Parked",
     "ParkedOperation",
+    "Reservation",
     "Span",
     "Standing",
 ]

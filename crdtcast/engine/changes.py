@@ -53,6 +53,8 @@ class MembershipChanges(Reception):
 
         Not before a member was heard of: it may remember more of this incarnation than its journal.
         """
+        if self._reservation is not None:
+            return
         here, reads = self._membership.members.get(self.me), self._levels.reads
         if here is not None and here.reads != reads and (self._digests_in or not self._peers):
             self._issue(Reads(reads))
@@ -60,6 +62,7 @@ class MembershipChanges(Reception):
     # Sending and applying
 
     def _refuse_if_ending(self) -> None:
+        """Raise EndedError if this incarnation sends nothing any more."""
         if self._over or self._farewell is not None:
             raise EndedError(
                 f"{self.me} sends nothing any more (it is {self.standing.value}): go on with a new incarnation, "
@@ -306,7 +309,7 @@ class MembershipChanges(Reception):
         if not unswept:
             self._ended_at = None
             return
-        if self.me in membership.evictions:
+        if self.me in membership.evictions or self._reservation is not None:
             return
         if self._ended_at is None:
             self._ended_at = self._tick

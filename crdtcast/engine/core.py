@@ -19,10 +19,11 @@ from crdtcast.engine.measures import measure
 from crdtcast.engine.pasts import Past, Pasts
 from crdtcast.engine.peer import BACKOFF_MAX, Peer
 from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repairs, should_ask
+from crdtcast.engine.reservation import Reservation
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
 from crdtcast.engine.store import Store, Stored
-from crdtcast.exceptions import ConfigurationError, LocalProtocolError
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.tags import Dot, Tag, Vector, make_tuple, merge_into
 
@@ -57,6 +58,7 @@ class Core:
         self._store = self.store_type()
         self._pasts = Pasts(self._store, self.stable)
         self._seen: tuple[Message | None, int] = (None, 0)  # a ready one, what its context covers
+        self._reservation: Reservation | None = None
         self._inbox = self.inbox_type(self.vector)
         self._stability: Stability
         self._last_news: Vector | None = None
@@ -149,6 +151,8 @@ class Core:
         return self._send(payload, 0, after)
 
     def _send(self, payload: bytes, kind: int, after: Sequence[Tag] | None = None) -> Tag:
+        if self._reservation is not None:
+            self._refuse_if_reserved()
         me, vector, pasts = self.me, self.vector, self._pasts
         counter = vector[me] + 1
         dot: Dot = make_tuple(Dot, (me, counter))
@@ -176,6 +180,67 @@ class Core:
 
     def _take_context(self) -> tuple[Dot, ...]:
         return self._pasts.context()
+
+    def _refuse_if_ending(self) -> None:
+        """Raise EndedError if this incarnation sends nothing any more."""
+
+    # A message whose payload is known later only
+
+    @property
+    def reserved(self) -> Reservation | None:
+        """The message that this engine waits for, see `reserve`."""
+        return self._reservation
+
+    def reserve(self, context: tuple[Dot, ...] | None = None) -> Dot:
+        """Take the dot of the next message before its payload is known, until `use` or `give_back`.
+
+        Until then nothing is delivered and nothing else is sent: either would change what that message comes after.
+        Messages and digests are received, and digests go out.
+        context: of the same reservation in a former process, whose message may be known elsewhere to the byte; the
+            same dots may be in another order here.
+
+        Raises NotReadyError if there is a reservation, EndedError if this incarnation sends nothing any more, and
+        LocalProtocolError for another context than that of what is delivered here.
+        """
+        self._refuse_if_reserved()
+        self._refuse_if_ending()
+        here = self._pasts.context()
+        if context is None:
+            context = here
+        elif set(context) != set(here):
+            raise LocalProtocolError(
+                f"{self.me} has not delivered what comes before the message it reserved: {context} is not {here}"
+            )
+        dot = Dot(self.me, self.vector[self.me] + 1)
+        self._reservation = Reservation(dot, context)
+        return dot
+
+    def use(self, payload: bytes) -> Tag:
+        """Send the message that was reserved, with the context that it was reserved with.
+
+        Raises EndedError if this incarnation has ended meanwhile (the reservation is there still), LocalProtocolError
+        if nothing is reserved.
+        """
+        reservation = self._reservation
+        if reservation is None:
+            raise LocalProtocolError(f"{self.me} has reserved no message")
+        self._refuse_if_ending()
+        self._reservation = None
+        self._pasts.reorder(reservation.context)
+        tag = self._send(payload, 0)
+        if tag.dot != reservation.dot:
+            raise AssertionError(f"{reservation.dot} was reserved, {tag.dot} is sent")
+        return tag
+
+    def give_back(self) -> None:
+        """Nothing is to be sent under the dot that was reserved."""
+        self._reservation = None
+
+    def _refuse_if_reserved(self) -> None:
+        if self._reservation is not None:
+            raise NotReadyError(
+                f"{self._reservation.dot} is reserved: {self.me} sends nothing else before"
+            )
 
     def _move_window(self) -> None:
         self._seen = (None, 0)
@@ -376,6 +441,8 @@ class Core:
 
     def poll(self) -> Delivery | None:
         """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
+        if self._reservation is not None:
+            return None
         message = self._inbox.take()
         return None if message is None else self._deliver(message)
 
@@ -408,7 +475,7 @@ class Core:
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
         inbox = self._inbox
-        return bool(inbox.ready) and inbox.has_deliverable()
+        return bool(inbox.ready) and self._reservation is None and inbox.has_deliverable()
 
     def upcoming(self) -> Message | None:
         """The message that `poll` would deliver next. It is not delivered by that."""

@@ -31,7 +31,7 @@ from crdtcast.engine.operations import (
 from crdtcast.engine.state import EngineCounters
 from crdtcast.exceptions import LocalProtocolError, NotReadyError, OutdatedError
 from crdtcast.incarnation import base_of, joined_id, name_of
-from crdtcast.tags import Tag, Vector
+from crdtcast.tags import Dot, Tag, Vector
 
 __all__ = ["Admission", "GroupEngine"]
 
@@ -237,6 +237,7 @@ class GroupEngine(MembershipChanges):
         """
         membership = self._membership
         check_contact(membership, over=self._over)
+        self._refuse_if_reserved()
         self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:
@@ -306,6 +307,14 @@ class GroupEngine(MembershipChanges):
         if self._inbox.refused:
             self._refuse_if_outdated()
         return super().send(payload, after=None if after is None else tuple(after))
+
+    def reserve(self, context: tuple[Dot, ...] | None = None) -> Dot:
+        """Take the next dot, see `Core.reserve`. OutdatedError while its program does not read the group's format, but
+        for a reservation of a former process: that was made before.
+        """
+        if context is None:
+            self._refuse_if_outdated()
+        return super().reserve(context)
 
     # Looking in
 

@@ -218,6 +218,10 @@ class Pasts:
         context = self._context = (*self.old_heads, *dots[::-1])
         return context
 
+    def reorder(self, context: tuple[Dot, ...]) -> None:
+        """Name the maximal dots in this order, until others are maximal."""
+        self._context = context
+
     def of_bits(self, bits: int) -> Iterable[Stored]:
         """The messages of these bits, in the order of delivery."""
         if not bits:

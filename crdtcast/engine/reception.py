@@ -345,7 +345,9 @@ class Reception(Core):
         """Whether `poll` would return something."""
         inbox, membership, vouching = self._inbox, self._membership, self._vouching
         farewell = self._farewell
-        if self._over or (farewell and not farewell.takes(membership.members.keys(), self._tick)):
+        if self._over or self._reservation is not None:
+            return False
+        if farewell and not farewell.takes(membership.members.keys(), self._tick):
             return False
         if vouching.held:
             inbox.ready.extend(vouching.released())

@@ -44,7 +44,8 @@ nonsense = st.one_of(
 
 
 def _everything(engine: GroupEngine) -> tuple[Any, ...]:
-    return engine.state(), engine.counters(), engine.standing, engine.members, engine.victims
+    now = engine.state(), engine.counters(), engine.standing, engine.members, engine.victims
+    return *now, engine.reserved
 
 
 class Groups(RuleBasedStateMachine):
@@ -75,9 +76,37 @@ class Groups(RuleBasedStateMachine):
                 self.sent += 1
                 self.town.log[name].append(payload)
 
+    @rule(name=members)
+    def reserve(self, name: str) -> None:
+        if self._present(name):
+            self._attempt(name, lambda engine: engine.reserve())
+
+    @rule(name=members, uses=st.booleans())
+    def use_or_give_back(self, name: str, uses: bool) -> None:
+        if not self._present(name):
+            return
+        reserved = self.town.engines[name].reserved
+        if not uses:
+            self.town.engines[name].give_back()
+            return
+        payload = b"%d" % self.sent
+        if self._attempt(name, lambda engine: engine.use(payload)):
+            self.sent += 1
+            self.town.log[name].append(payload)
+            engine = self.town.engines[name]
+            assert reserved is not None
+            assert engine.tag(reserved.dot).context == reserved.context
+
     @rule(ticks=st.integers(1, 12))
     def time_passes(self, ticks: int) -> None:
+        reserved = {e.me: (e.reserved, e.vector[e.me]) for e in self.town.engines.values()}
+        reserved = {me: before for me, before in reserved.items() if before[0] is not None}
         self.town.run(ticks)
+        for engine in self.town.engines.values():
+            assert engine.me not in reserved or reserved[engine.me] == (
+                engine.reserved,
+                engine.vector[engine.me],
+            )
         for name in list(self.town.engines):
             if self.town.engines[name].standing in (Standing.LEFT, Standing.EVICTED):
                 self.town.take_down(name)
@@ -151,6 +180,8 @@ class Groups(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Whoever agrees on the members has delivered the same, in the end."""
+        for engine in self.town.engines.values():
+            engine.give_back()
         self.town.heal()
         self.town.run(120)
         views: dict[frozenset[str], list[str]] = {}

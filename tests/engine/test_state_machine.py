@@ -1,11 +1,17 @@
 """Hypothesis drives three engines through their public interface, and sends them nonsense in between."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from crdtcast.checker import Checker
-from crdtcast.exceptions import LocalProtocolError, RemoteProtocolError, RolledBackError
+from crdtcast.exceptions import (
+    LocalProtocolError,
+    NotReadyError,
+    RemoteProtocolError,
+    RolledBackError,
+)
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot
 from tests.effort import examples
@@ -34,7 +40,29 @@ class Engines(RuleBasedStateMachine):
 
     @rule(name=members)
     def send(self, name):
-        tag = self.group[name].send(b"")
+        engine = self.group[name]
+        if engine.reserved is not None:
+            with pytest.raises(NotReadyError):
+                engine.send(b"")
+            return
+        tag = engine.send(b"")
+        self.checker.sent(name, tag.dot, tag)
+
+    @rule(name=members)
+    def reserve(self, name):
+        engine = self.group[name]
+        if engine.reserved is None:
+            assert engine.reserve() == Dot(engine.me, engine.vector[engine.me] + 1)
+
+    @rule(name=members, uses=st.booleans())
+    def use_or_give_back(self, name, uses):
+        engine = self.group[name]
+        reserved = engine.reserved
+        if reserved is None or not uses:
+            engine.give_back()
+            return
+        tag = engine.use(b"")
+        assert (tag.dot, tag.context) == reserved
         self.checker.sent(name, tag.dot, tag)
 
     @rule(name=members)
@@ -47,6 +75,7 @@ class Engines(RuleBasedStateMachine):
         expected = engine.has_deliverable()
         delivery = engine.poll()
         assert (delivery is not None) == expected
+        assert delivery is None or engine.reserved is None
         if delivery is not None:
             self.checker.delivered(name, delivery.tag.dot, delivery.tag)
 
@@ -109,14 +138,20 @@ class Engines(RuleBasedStateMachine):
 
     @rule(name=members)
     def save_and_restore(self, name):
-        state = self.group[name].state()
-        assert type(self.group[name])(self.group[name].me, NAMES, state=state).state() == state
+        state, reserved = self.group[name].state(), self.group[name].reserved
+        restored = type(self.group[name])(self.group[name].me, NAMES, state=state)
+        assert restored.state() == state
+        if reserved is not None:
+            restored.reserve(reserved.context)
+            assert restored.reserved == reserved
 
     @invariant()
     def nothing_is_wrong(self):
         assert self.checker.findings == []
 
     def teardown(self):
+        for name in NAMES:
+            self.group[name].give_back()
         for a in NAMES:
             for b in NAMES:
                 if a < b and (a, b) not in self.group.up:

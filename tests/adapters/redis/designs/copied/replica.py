@@ -3,6 +3,7 @@
 from collections import Counter
 from random import Random
 
+from crdtcast.engine import Engine
 from crdtcast.messages import Message
 from crdtcast.tags import Tag, Vector, covers, merged
 from tests.adapters.redis.designs.copied.faults import CopyFault
@@ -11,13 +12,12 @@ from tests.adapters.redis.designs.copied.receiver import Receiving
 from tests.adapters.redis.designs.recorded.commands import Command, Entry, derive, execute, has_data
 from tests.adapters.redis.designs.recorded.effects import Asked, Letter, Values, decode, encode
 from tests.adapters.redis.designs.recorded.log import Atom, Log
-from tests.adapters.redis.designs.recorded.reserving import FixedEngine
 
 
 class Replica:
     """recorded: what the server has carried out and nothing has been derived of; the engine stands still meanwhile."""
 
-    def __init__(self, engine: FixedEngine, faults: frozenset[CopyFault], clock: int) -> None:
+    def __init__(self, engine: Engine, faults: frozenset[CopyFault], clock: int) -> None:
         self.engine, self.faults, self.clock = engine, faults, clock
         self.values: Values = {}
         self.log = Log()

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from random import Random
 from typing import Final
 
+from crdtcast.engine import Engine
 from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Transmit
 from crdtcast.tags import covers
@@ -12,7 +13,6 @@ from tests.adapters.redis.designs.copied.replica import Replica
 from tests.adapters.redis.designs.recorded.commands import Command
 from tests.adapters.redis.designs.recorded.effects import DEADLINE, SET, STRING, Values
 from tests.adapters.redis.designs.recorded.history import Pasts, shown, visible
-from tests.adapters.redis.designs.recorded.reserving import FixedEngine
 from tests.adapters.redis.designs.recorded.world import Failure
 
 NAMES: Final = ("a", "b", "c")
@@ -41,7 +41,7 @@ class Town:
         self.random = random
         self.counts: Counter[str] = Counter()
         ids = [new_incarnation(name, 1, 0) for name in NAMES]
-        self.replicas = [Replica(FixedEngine(me, NAMES), faults, random.randrange(4)) for me in ids]
+        self.replicas = [Replica(Engine(me, NAMES), faults, random.randrange(4)) for me in ids]
         self.flights: dict[tuple[int, int], deque[object]] = {}
         for replica in self.replicas:
             for me in ids:

@@ -3,7 +3,16 @@
 from collections import deque
 from dataclasses import replace
 
-from crdtcast.engine import Durability, EngineState, GroupState, Parked, ParkedOperation, Standing
+from crdtcast.engine import (
+    Durability,
+    Engine,
+    EngineState,
+    GroupEngine,
+    GroupState,
+    Parked,
+    ParkedOperation,
+    Standing,
+)
 from crdtcast.engine.operations import Kind
 from crdtcast.incarnation import name_of
 from crdtcast.messages import Message
@@ -21,7 +30,7 @@ from tests.adapters.redis.designs.recorded.effects import Asked, Letter, Values,
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.log import Log
 from tests.adapters.redis.designs.recorded.rebase import rebased
-from tests.adapters.redis.designs.recorded.reserving import AnyEngine, ChangingEngine, FixedEngine
+from tests.adapters.redis.designs.recorded.restless import RestlessEngine, RestlessGroupEngine
 from tests.adapters.redis.designs.recorded.server import (
     Exec,
     Image,
@@ -75,8 +84,7 @@ class Gateway:
         state, me = image.stored.engine, image.stored.incarnation
         if renew:
             me, state = self._renewed(image, me, state)
-        self.engine: AnyEngine = self._engine(me, state)
-        self.engine.stands_still = not (self.faults & _RESTLESS)
+        self.engine: Engine | GroupEngine = self._engine(me, state)
         self._fill_log(state)
         self.activity, self.named = self.engine.activity, set(state.vector)
         if self.record is not None:
@@ -112,11 +120,13 @@ class Gateway:
         if Fault.LINKS_BEFORE_DERIVING not in self.faults and self.world.early:
             self._derive(values)
 
-    def _engine(self, me: str, state: EngineState) -> AnyEngine:
+    def _engine(self, me: str, state: EngineState) -> Engine | GroupEngine:
+        restless = bool(self.faults & _RESTLESS)
         if isinstance(state, GroupState):
-            return ChangingEngine(me, state)
+            return (RestlessGroupEngine if restless else GroupEngine)(me, state)
         durable = Durability.IMMEDIATE if self.server.always else Durability.DECLARED
-        return FixedEngine(me, self.world.names, state=state, durable=durable)
+        engine_type = RestlessEngine if restless else Engine
+        return engine_type(me, self.world.names, state=state, durable=durable)
 
     def _renewed(self, image: Image, former: str, state: EngineState) -> tuple[str, EngineState]:
         """The server may have lost what others have: go on as another one, with what is left, and what was recorded."""
@@ -147,14 +157,19 @@ class Gateway:
         return saved and self.commit is None and self.record is None
 
     @property
+    def stands_still(self) -> bool:
+        """Whether its engine waits for a reserved message."""
+        return self.engine.reserved is not None and not self.faults & _RESTLESS
+
+    @property
     def can_send(self) -> bool:
         """Whether its engine is in the group and does not leave."""
-        return not isinstance(self.engine, ChangingEngine) or self.engine.standing.can_send
+        return not isinstance(self.engine, GroupEngine) or self.engine.standing.can_send
 
     @property
     def is_evicted(self) -> bool:
         """Whether it has to join again."""
-        return isinstance(self.engine, ChangingEngine) and self.engine.standing is Standing.EVICTED
+        return isinstance(self.engine, GroupEngine) and self.engine.standing is Standing.EVICTED
 
     def gather(self) -> bool:
         """Put the next commit together; False if there is nothing to commit, or one is in flight."""
@@ -217,7 +232,7 @@ class Gateway:
     def operate(self) -> None:
         """The operator's wishes, which wait for what is recorded."""
         engine = self.engine
-        if not isinstance(engine, ChangingEngine) or not self.can_send or engine.still:
+        if not isinstance(engine, GroupEngine) or not self.can_send or self.stands_still:
             return
         if self.wants_evict is not None:
             victim = next((m for m in engine.members if name_of(m) == self.wants_evict), None)
@@ -252,9 +267,10 @@ class Gateway:
         segments = tuple(Segment(r.number, r.commands, r.is_script) for r in requests)
         if Fault.DOT_AT_DERIVATION in self.faults:
             return segments, Record(None, (), self._now(), ())
-        return segments, Record(
-            self.engine.reserve(), self.engine.reserved_context, self._now(), ()
-        )
+        dot = self.engine.reserve()
+        reserved = self.engine.reserved
+        assert reserved is not None
+        return segments, Record(dot, reserved.context, self._now(), ())
 
     def _now(self) -> int:
         """Hybrid logical time."""
@@ -312,14 +328,14 @@ class Gateway:
     def release(self) -> None:
         """Let out what rests on nothing that a crash could take back; all of it, where the next life is another."""
         synced, engine = self.server.first, self.engine
-        declares = isinstance(engine, FixedEngine) and engine.durability is Durability.DECLARED
+        declares = isinstance(engine, Engine) and engine.durability is Durability.DECLARED
         for held in self.held:
             if declares or held.position <= synced:
                 self.world.leaves(self, held.outbox)
                 held.outbox = []
         while self.held and self.held[0].position <= synced:
             held = self.held.pop(0)
-            if isinstance(engine, FixedEngine) and declares:
+            if isinstance(engine, Engine) and declares:
                 engine.mark_durable(held.vector)
 
     # What is recorded
@@ -423,14 +439,14 @@ class Gateway:
         if self.parked is not None and self.engine.me in self.parked.ended:
             return
         engine = self.engine
-        assert isinstance(engine, ChangingEngine)
+        assert isinstance(engine, GroupEngine)
         self.parked = park(engine, self.parked, self._recorded_last)
         self.parking = False
         self.changed = True
 
     def _reissue(self, values: Values) -> None:
         engine, parked = self.engine, self.parked
-        if parked is None or not isinstance(engine, ChangingEngine) or not self.can_send:
+        if parked is None or not isinstance(engine, GroupEngine) or not self.can_send:
             return
         self.parked = parked = parked.meeting(engine)
         if not parked.is_decided(engine):
@@ -459,7 +475,7 @@ class Gateway:
 
 
 def park(
-    engine: ChangingEngine,
+    engine: GroupEngine,
     earlier: Parked | None,
     recorded: ParkedOperation | None,
     unsure: frozenset[Dot] = frozenset(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from crdtcast.engine import EngineState, GroupState, Standing
+from crdtcast.engine import EngineState, GroupEngine, GroupState, Standing
 from crdtcast.exceptions import CrdtcastError, NotReadyError
 from crdtcast.incarnation import base_of, new_incarnation
 from crdtcast.messages import Message, Transmit
@@ -15,7 +15,6 @@ from tests.adapters.redis.designs.recorded.commit import Request
 from tests.adapters.redis.designs.recorded.effects import Values
 from tests.adapters.redis.designs.recorded.faults import Fault
 from tests.adapters.redis.designs.recorded.gateway import Gateway, park
-from tests.adapters.redis.designs.recorded.reserving import ChangingEngine
 from tests.adapters.redis.designs.recorded.server import Answer, Exec, Image, Record, Server, Stored
 
 NAMES: Final = ("a", "b", "c")
@@ -78,7 +77,7 @@ class World:
         for name, me in zip(NAMES, founders, strict=True):
             state = EngineState(vector={me: 0})
             if not setting.fixed:
-                state = ChangingEngine.found(me, founders).state()
+                state = GroupEngine.found(me, founders).state()
             server = self.servers[name]
             server.write(Image(stored=Stored(me, state, random.randrange(5), 0)))
             server.sync()
@@ -226,7 +225,7 @@ class World:
     def _park(self, gateway: Gateway) -> None:
         """What a gateway remembers of an incarnation that cannot go on; it has to join again."""
         engine, server = gateway.engine, gateway.server
-        assert isinstance(engine, ChangingEngine)
+        assert isinstance(engine, GroupEngine)
         self._disconnect(gateway)
         unsure = gateway.commit.unsure if gateway.commit is not None else frozenset()
         parked = park(engine, gateway.parked, gateway.set_aside(), unsure)
@@ -340,7 +339,7 @@ class World:
 
     def _look(self, gateway: Gateway) -> None:
         engine = gateway.engine
-        if not isinstance(engine, ChangingEngine):
+        if not isinstance(engine, GroupEngine):
             return
         for incarnation, cut in engine.ended.items():
             self.cuts[incarnation] = cut.counter
@@ -385,11 +384,12 @@ class World:
         gateway.wants_leave = True
         gateway.operate()
         if Fault.LEAVES_AT_ONCE in self.faults and gateway.wants_leave:
-            assert isinstance(gateway.engine, ChangingEngine)
-            gateway.engine.stands_still = False
-            gateway.engine.leave()
+            engine = gateway.engine
+            assert isinstance(engine, GroupEngine)
+            reserved, engine._reservation = engine._reservation, None
+            engine.leave()
             gateway.wants_leave = False
-            gateway.engine.stands_still = True
+            engine._reservation = reserved
         self.counts["leave waits"] += gateway.engine.reserved is not None
         return True
 
@@ -428,7 +428,7 @@ class World:
             engine = contact.engine
             if contact is gateway or contact.parking or not contact.can_send or not contact.is_idle:
                 continue
-            assert isinstance(engine, ChangingEngine)
+            assert isinstance(engine, GroupEngine)
             former = gateway.engine.me
             base = self.fresh(name, former)
             try:
