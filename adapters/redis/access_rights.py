@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.exceptions import ConfigurationError
 
@@ -63,6 +65,21 @@ async def check_rights(server: ServerConnection) -> None:
         f"user {user!r} at the server lacks rights that the gateway needs: {', '.join(refused)}. Say at the server: "
         f"ACL SETUSER {user} {rights} ~* &*; docs/redis.md lists all of them"
     )
+
+
+async def note_denied_reads(server: ServerConnection, table: Table) -> None:
+    """Note which reads of clients the gateway's user may not do: one of them would have a whole commit refused."""
+    reads = [c for c in table.commands() if c.kind is Kind.READ and c.subcommands is None]
+    tried = [_words_of(command.name, command.low) for command in reads]
+    _, *replies, _ = await server.call([("MULTI",), *tried, ("DISCARD",)])
+    for command, reply in zip(reads, replies, strict=True):
+        is_denied = str(reply).startswith(_REFUSALS)
+        command.denied = ReplyError(str(reply)) if is_denied else None
+
+
+def _words_of(name: str, count: int) -> list[str]:
+    words = name.split()
+    return words + [_KEY] * (count - len(words))
 
 
 async def _refused(server: ServerConnection, commands: Sequence[Words]) -> list[str]:

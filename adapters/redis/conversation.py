@@ -122,6 +122,8 @@ class Conversation:
         is_inside = request.client.phase in IN_MULTI
         if is_inside and ("no_multi" in command.flags or name == "CLIENT REPLY"):
             return Event.REJECTED, command.inside_error()
+        if is_inside and command.denied is not None:
+            return Event.REJECTED, command.denied
         if name == "SELECT" and _INTEGER.fullmatch(request.args[1]):
             if request.args[1] == b"0":
                 return Event.SELECT_ZERO, None

@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.access_rights import check_rights
+from crdtcast.adapters.redis.access_rights import check_rights, note_denied_reads
 from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
@@ -375,6 +375,8 @@ class Gateway:
         options = self.options
         await check_rights(connection)
         inspection = await inspect(connection, options.metadata_db)
+        self.table.extend_from_server(inspection.commands)
+        await note_denied_reads(connection, self.table)
         if isinstance(options.server, SentinelService) and not inspection.found.is_primary:
             raise ServerError(f"Sentinel names {connection.address}, which is a replica by now")
         # A lower epoch is no other gateway's: the server came back with less than it had.
@@ -489,7 +491,6 @@ class Gateway:
         if isinstance(before, Engine) and isinstance(engine, Engine):
             self._fixed.keep_what_the_server_lost(before, engine)
         self._begin_events(state, engine, keyspace, inspection.unstable)
-        self.table.extend_from_server(inspection.commands)
         self.session.server = ServerIdentity(
             name=inspection.product,
             version=inspection.version,

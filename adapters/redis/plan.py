@@ -132,6 +132,10 @@ class Plan:
         self.read(request, command)
         self.as_they_are.add(len(self.pieces) - 1)
 
+    def speaks(self, protocol: int, request: Request) -> bool:
+        """Whether the server answers in this protocol as of here, and the client of the request does, too."""
+        return self._protocol == protocol == request.protocol
+
     def speak(self, protocol: int) -> None:
         """Have the server answer what follows in this protocol."""
         if self._protocol != protocol:

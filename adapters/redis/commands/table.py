@@ -55,9 +55,11 @@ class Command:
         "arity",
         "calls",
         "counts",
+        "denied",
         "flags",
         "forwarded",
         "grows",
+        "hides_keys",
         "high",
         "keys",
         "kind",
@@ -103,9 +105,12 @@ class Command:
         self.writes_one_key = self.looks and self.level <= READS.lowest
         """And every format level has all that it may send."""
         self.flags = frozenset(flags)
+        self.hides_keys = kind is Kind.READ and "movablekeys" in self.flags
         self.forwarded = kind in (Kind.READ, Kind.WRITE)
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
         self.taken = range(self.low, most + 1) if self.forwarded else range(0)
+        self.denied: ReplyError | None = None
+        """What the server says to the gateway's user, who may not use it."""
         self.calls = 0  # taken since the start
         self.rejected = 0  # refused since the start
         self.subcommands: dict[bytes, Command] | None = None
@@ -119,10 +124,12 @@ class Command:
         return f"Command({self.name!r}, {self.kind.name}, {self.arity})"
 
     def keys_of(self, args: Sequence[bytes]) -> Sequence[bytes]:
-        """The keys among a command's arguments (its name included)."""
+        """The keys among a command's arguments (its name included). Of a read whose keys stand behind their number any
+        argument may be one.
+        """
         first, last, step = self.keys
         if not first:
-            return ()
+            return args[1:] if self.hides_keys else ()
         return args[first : (last + 1 if last >= 0 else len(args) + last + 1) : step]
 
     def arity_error(self) -> ReplyError:
