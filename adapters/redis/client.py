@@ -24,6 +24,7 @@ from crdtcast.exceptions import LocalProtocolError
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Front
     from crdtcast.adapters.redis.transaction import Queue
+    from crdtcast.adapters.redis.watches import Watch
 
 _READ_SIZE = 64 * 1024
 _READ_LARGE = 1024 * 1024
@@ -191,6 +192,7 @@ class Client:
         "touch",
         "touched",
         "unread",
+        "watch",
     )
 
     def __init__(self, front: "Front", sock: socket.socket, address: str, number: int) -> None:
@@ -224,6 +226,7 @@ class Client:
         self.phase = Phase.OPEN
         self.replies = Replies.ON
         self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
+        self.watch: Watch | None = None  # what its next EXEC depends on
         self.direct = False  # whether reads and writes go to the core without the session's look
 
     def trust(self, authenticated: bool) -> None:
@@ -238,7 +241,10 @@ class Client:
         self.direct = self.authenticated and phase is Phase.OPEN and replies is Replies.ON
 
     def note_queued(self, size: int) -> bool:
-        """Bytes have come into the client's transaction. Returns whether all clients' fit into the limit."""
+        """Bytes have come into the client's transaction, or what it watches; below 0: they have left it.
+
+        Returns whether all clients' fit into the limit.
+        """
         self._front.queued += size
         return self._front.queued <= self._front.limits.queued_bytes
 
@@ -248,6 +254,11 @@ class Client:
         if queue is not None:
             self._front.queued -= queue.size
         return queue
+
+    def take_watch(self) -> "Watch | None":
+        """What it watches ends, or is an EXEC's from now on."""
+        watch, self.watch = self.watch, None
+        return watch
 
     def replace_last(self, request: Request) -> None:
         """Put another request into the place of the one that has come last."""
@@ -520,6 +531,8 @@ class Client:
         self._socket.close()
         self.unread = bytearray()
         self.take_queue()
+        if (watch := self.take_watch()) is not None:
+            watch.end()
         self.pending.clear()
 
 

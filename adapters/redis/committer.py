@@ -42,11 +42,13 @@ from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import pack
 from crdtcast.adapters.redis.transaction import (
+    ABORTED,
     SetContents,
     Transaction,
     discarded_because,
     prepare_transaction,
 )
+from crdtcast.adapters.redis.watches import Verdict, Watches, WatchRequest
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
@@ -216,6 +218,7 @@ class Committer:
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._alone: Transaction | None = None
         """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
+        self._watches = Watches()
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
@@ -261,6 +264,7 @@ class Committer:
     def suspend(self) -> None:
         """The connection is gone: memory is worth nothing until it has been compared with the server."""
         self._hold_peers(True)
+        self._watches.lost()
         self._server = None
         self._busy = True
 
@@ -558,6 +562,8 @@ class Committer:
                     # It must come behind what the relay has of its client, or wait until that has read.
                     blocked.add(client)
                     left.append(request)
+                    if request is self._alone:
+                        self._alone = None  # all that others send would wait for its client, too
                     continue
                 inside.add(client)
             take(request)
@@ -744,6 +750,8 @@ class Committer:
             plan.answer_with(request, refusal)
         elif command.kind is Kind.READ:
             _add_read(batch, request)
+        elif isinstance(request, WatchRequest):
+            self._watches.begin(batch, request)
         elif hindered and (refusal := self._refusal_of(request)) is not None:
             self._count_refused(request)
             plan.answer_with(request, refusal)
@@ -777,12 +785,21 @@ class Committer:
         """False if the server must be asked first; then nothing of it is in the batch."""
         plan = batch.plan
         refusal = self._refusal_of_transaction(transaction)
-        if refusal is not None:
+        watch, verdict = transaction.watch, Verdict.GO
+        if watch is not None and refusal is None:
+            verdict = self._watches.verdict(batch, watch)
+        if verdict is Verdict.MARKED:
+            plan.answer_with(transaction, ABORTED)
+        elif refusal is not None:
             self._count_refused(transaction)
             plan.answer_with(transaction, discarded_because(refusal))
-        elif not prepare_transaction(batch, transaction, partial(_add_read_at_one_instant, batch)):
+        elif verdict is Verdict.UNSURE or not prepare_transaction(
+            batch, transaction, partial(_add_read_at_one_instant, batch)
+        ):
             self._alone = transaction  # so that nothing comes between the look and it
             return False
+        else:
+            transaction.go()
         if self._alone is transaction:
             self._alone = None
         return True
@@ -1013,6 +1030,7 @@ class Committer:
             request.answer(value)
         for key, place in plan.settling:
             self.keyspace.settled(key, replies[place])
+        self._watches.committed(plan, replies)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
         self._observer.committed(commit)
@@ -1045,7 +1063,7 @@ class Committer:
         """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
         self._log.error("the server refused a commit, nothing of it was applied: %s", reason)
         error = ReplyError(reason)
-        reads = [request for request in commit.requests if not request.writes]
+        reads = [r for r in commit.requests if not (r.writes or r.answered)]
         for request in commit.requests:
             if request.writes:
                 self._count_refused(request)

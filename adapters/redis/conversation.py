@@ -6,9 +6,18 @@ from collections.abc import Callable
 from crdtcast.adapters.redis.client import Request, SilentRequest
 from crdtcast.adapters.redis.commands.table import Command, Kind, Table
 from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
-from crdtcast.adapters.redis.dialogue import IN_MULTI, Answer, Event, Phase, Replies, step
+from crdtcast.adapters.redis.dialogue import (
+    IN_MULTI,
+    Answer,
+    Event,
+    Phase,
+    Replies,
+    ends_watch,
+    step,
+)
 from crdtcast.adapters.redis.resp import OK, ReplyError, Status
 from crdtcast.adapters.redis.transaction import DISCARDED, Queue, Transaction
+from crdtcast.adapters.redis.watches import Watch, refuse_watch, watch_of
 
 Submit = Callable[[Request], None]
 
@@ -21,6 +30,7 @@ _EVENTS = {
     "MULTI": Event.MULTI,
     "EXEC": Event.EXEC,
     "DISCARD": Event.DISCARD,
+    "WATCH": Event.WATCH,
     "UNWATCH": Event.UNWATCH,
     "RESET": Event.RESET,
 }
@@ -30,26 +40,10 @@ _MISPLACED = {
     "EXEC": ReplyError("ERR EXEC without MULTI"),
     "DISCARD": ReplyError("ERR DISCARD without MULTI"),
 }
-_AFTER_WATCH = ReplyError(
-    "ERR crdtcast: not carried out, since WATCH was refused on this connection: send UNWATCH, EXEC or "
-    "DISCARD to go on without it, or RESET"
-)
 _AFTER_SELECT = ReplyError(
     "ERR crdtcast: not carried out, since SELECT was refused on this connection: send SELECT 0 to go "
     "on in database 0, or RESET"
 )
-_AFTER_BOTH = ReplyError(
-    "ERR crdtcast: not carried out, since SELECT and WATCH were refused on this connection: send "
-    "SELECT 0 to go on in database 0 and UNWATCH to go on without WATCH, or RESET"
-)
-_REFUSALS = {
-    Phase.WATCH_REFUSED: _AFTER_WATCH,
-    Phase.WATCH_REFUSED_MULTI: _AFTER_WATCH,
-    Phase.DATABASE_REFUSED: _AFTER_SELECT,
-    Phase.DATABASE_REFUSED_MULTI: _AFTER_SELECT,
-    Phase.BOTH_REFUSED: _AFTER_BOTH,
-    Phase.BOTH_REFUSED_MULTI: _AFTER_BOTH,
-}
 _TOO_MUCH_QUEUED = ReplyError(
     "ERR crdtcast: the clients of this gateway have too much in transactions that are not executed "
     "yet; nothing of this one is written: try again"
@@ -129,23 +123,28 @@ class Conversation:
                 return Event.SELECT_ZERO, None
             return Event.SELECT_OTHER, _other_database(request.args[1], is_inside)
         if command.kind is Kind.REFUSED:
-            event = Event.WATCH if name == "WATCH" else Event.REJECTED
-            return event, self._table.refusal_of(command)
+            return Event.REJECTED, self._table.refusal_of(command)
         if is_inside and command.grows and (refusal := self._refuse_growth()) is not None:
             return Event.REJECTED, refusal
         return _EVENTS.get(name, Event.COMMAND), None
 
     def _take_step(self, request: Request, event: Event, error: ReplyError | None) -> None:
         client = request.client
-        answer, following = step(client.phase, event)
-        if following is not client.phase:
+        phase = client.phase
+        answer, following = step(phase, event)
+        if following is not phase:
             client.stand(following, client.replies)
         queue = client.queue if following is Phase.QUEUING else client.take_queue()
+        watch = client.take_watch() if ends_watch(phase, event, following) else None
+        if watch is not None and answer is not Answer.EXECUTE:
+            watch.end()
         match answer:
             case Answer.CARRY_OUT:
                 self._carry_out(request, self.submit)
             case Answer.OK:
                 request.answer(OK)
+            case Answer.WATCH:
+                self._watch(request)
             case Answer.ERROR:
                 request.answer(error)
             case Answer.MISPLACED:
@@ -155,11 +154,21 @@ class Conversation:
             case Answer.QUEUE_IN_VAIN:
                 request.answer(_QUEUED)
             case Answer.EXECUTE:
-                self._execute(request, queue or Queue())
+                self._execute(request, queue or Queue(), watch)
             case Answer.DISCARDED:
                 request.answer(DISCARDED)
             case Answer.REFUSE:
-                request.answer(_REFUSALS[following])
+                if event is Event.WATCH:
+                    refuse_watch(client)
+                request.answer(_AFTER_SELECT)
+
+    def _watch(self, request: Request) -> None:
+        watching = watch_of(request, silent=isinstance(request, SilentRequest))
+        if isinstance(watching, ReplyError):
+            request.answer(watching)
+        else:
+            request.client.replace_last(watching)
+            self.submit(watching)
 
     def _queue(self, request: Request, queue: Queue) -> None:
         client = request.client
@@ -173,7 +182,7 @@ class Conversation:
         else:
             self._take_step(request, Event.REJECTED, error)
 
-    def _execute(self, request: Request, queue: Queue) -> None:
+    def _execute(self, request: Request, queue: Queue, watch: Watch | None) -> None:
         client = request.client
         before = client.protocol, client.name, dict(client.info)
 
@@ -184,6 +193,7 @@ class Conversation:
         transaction = Transaction(
             request,
             queue,
+            watch,
             silent=isinstance(request, SilentRequest),
             on_refused=restore if changes else lambda: None,
         )

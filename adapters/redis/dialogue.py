@@ -1,8 +1,9 @@
 """What a connection has been told so far, and what that makes of its next command: one table.
 
-Two rules. A refused command must not let its context go on: what a client sends behind a refused WATCH, SELECT or
-MULTI rests on it, so it is refused as well, until the client says that it goes on without. And MULTI is answered as the
-server answers it: a command that cannot be queued makes EXEC discard the whole transaction.
+Two rules. A refused command must not let its context go on: what a client sends behind a refused SELECT or MULTI rests
+on it, so it is refused as well, until the client says that it goes on without. (Behind a refused WATCH, EXEC answers
+null.) And MULTI is answered as the server answers it: a command that cannot be queued makes EXEC discard the whole
+transaction.
 
 This file knows no sockets and no texts; `conversation.py` classifies the commands and says what is answered.
 """
@@ -19,20 +20,11 @@ class Phase(Enum):
     OPEN = "open"
     QUEUING = "in MULTI"
     ABORTING = "in MULTI, with a command that could not be queued"
-    WATCH_REFUSED = "behind a refused WATCH"
-    WATCH_REFUSED_MULTI = "behind a refused WATCH, in MULTI"
     DATABASE_REFUSED = "behind a refused SELECT"
     DATABASE_REFUSED_MULTI = "behind a refused SELECT, in MULTI"
-    BOTH_REFUSED = "behind a refused WATCH and a refused SELECT"
-    BOTH_REFUSED_MULTI = "behind a refused WATCH and a refused SELECT, in MULTI"
 
 
-IN_MULTI = frozenset(
-    (
-        *(Phase.QUEUING, Phase.ABORTING, Phase.WATCH_REFUSED_MULTI),
-        *(Phase.DATABASE_REFUSED_MULTI, Phase.BOTH_REFUSED_MULTI),
-    )
-)
+IN_MULTI = frozenset((Phase.QUEUING, Phase.ABORTING, Phase.DATABASE_REFUSED_MULTI))
 """Phases in which the client has begun a transaction, as far as it knows."""
 
 
@@ -57,6 +49,7 @@ class Answer(Enum):
 
     CARRY_OUT = "it is carried out"
     OK = "OK"
+    WATCH = "its keys are watched"
     ERROR = "its own error"
     MISPLACED = "the error of a command at the wrong place: EXEC without MULTI, MULTI inside MULTI"
     QUEUE = "QUEUED, and kept for EXEC"
@@ -73,16 +66,6 @@ class Step(NamedTuple):
     next: Phase
 
 
-def _inside_refused_multi(phase: Phase, behind: Phase, discard: Answer) -> dict[Event, Step]:
-    """Nothing but the end of the transaction has a meaning; EXEC and DISCARD lead `behind` it, which ends a WATCH."""
-    return {event: Step(Answer.REFUSE, phase) for event in Event} | {
-        Event.EXEC: Step(Answer.DISCARDED, behind),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, behind),
-        Event.DISCARD: Step(discard, behind),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
-    }
-
-
 TRANSITIONS: dict[Phase, dict[Event, Step]] = {
     Phase.OPEN: {
         Event.COMMAND: Step(Answer.CARRY_OUT, Phase.OPEN),
@@ -91,7 +74,7 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.EXEC: Step(Answer.MISPLACED, Phase.OPEN),
         Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.OPEN),
         Event.DISCARD: Step(Answer.MISPLACED, Phase.OPEN),
-        Event.WATCH: Step(Answer.ERROR, Phase.WATCH_REFUSED),
+        Event.WATCH: Step(Answer.WATCH, Phase.OPEN),
         Event.UNWATCH: Step(Answer.CARRY_OUT, Phase.OPEN),
         Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.OPEN),
         Event.SELECT_OTHER: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
@@ -123,19 +106,6 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.SELECT_OTHER: Step(Answer.ERROR, Phase.ABORTING),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
-    Phase.WATCH_REFUSED: {
-        Event.COMMAND: Step(Answer.REFUSE, Phase.WATCH_REFUSED),
-        Event.REJECTED: Step(Answer.REFUSE, Phase.WATCH_REFUSED),
-        Event.MULTI: Step(Answer.REFUSE, Phase.WATCH_REFUSED_MULTI),
-        Event.EXEC: Step(Answer.MISPLACED, Phase.OPEN),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.WATCH_REFUSED),
-        Event.DISCARD: Step(Answer.MISPLACED, Phase.OPEN),
-        Event.WATCH: Step(Answer.ERROR, Phase.WATCH_REFUSED),
-        Event.UNWATCH: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT_ZERO: Step(Answer.REFUSE, Phase.WATCH_REFUSED),
-        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.BOTH_REFUSED),
-        Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
-    },
     Phase.DATABASE_REFUSED: {
         Event.COMMAND: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
         Event.REJECTED: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
@@ -143,35 +113,30 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.EXEC: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
         Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
         Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.WATCH: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+        Event.WATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
         Event.UNWATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
         Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.OPEN),
         Event.SELECT_OTHER: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
-    Phase.BOTH_REFUSED: {
-        Event.COMMAND: Step(Answer.REFUSE, Phase.BOTH_REFUSED),
-        Event.REJECTED: Step(Answer.REFUSE, Phase.BOTH_REFUSED),
-        Event.MULTI: Step(Answer.REFUSE, Phase.BOTH_REFUSED_MULTI),
-        Event.EXEC: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.BOTH_REFUSED),
+    # Nothing but the end of the transaction has a meaning.
+    Phase.DATABASE_REFUSED_MULTI: {
+        event: Step(Answer.REFUSE, Phase.DATABASE_REFUSED_MULTI) for event in Event
+    }
+    | {
+        Event.EXEC: Step(Answer.DISCARDED, Phase.DATABASE_REFUSED),
+        Event.EXEC_REJECTED: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
         Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.WATCH: Step(Answer.ERROR, Phase.BOTH_REFUSED),
-        Event.UNWATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.WATCH_REFUSED),
-        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.BOTH_REFUSED),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
-    Phase.WATCH_REFUSED_MULTI: _inside_refused_multi(
-        Phase.WATCH_REFUSED_MULTI, Phase.OPEN, Answer.OK
-    ),
-    Phase.DATABASE_REFUSED_MULTI: _inside_refused_multi(
-        Phase.DATABASE_REFUSED_MULTI, Phase.DATABASE_REFUSED, Answer.REFUSE
-    ),
-    Phase.BOTH_REFUSED_MULTI: _inside_refused_multi(
-        Phase.BOTH_REFUSED_MULTI, Phase.DATABASE_REFUSED, Answer.REFUSE
-    ),
 }
+
+
+def ends_watch(phase: Phase, event: Event, following: Phase) -> bool:
+    """Whether what the client watches ends with this step: EXEC takes it along, all else gives it up."""
+    if phase in IN_MULTI:
+        return following not in IN_MULTI
+    return event is Event.RESET or (event is Event.UNWATCH and following is Phase.OPEN)
 
 
 def step(phase: Phase, event: Event) -> Step:

@@ -6,7 +6,7 @@ the reply that it must get; another one means that the key was changed past the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from enum import Enum
 from itertools import compress, count
 from operator import ne
@@ -141,6 +141,14 @@ class Plan:
         if self._protocol != protocol:
             self._protocol = protocol
             self._append(Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
+
+    def may_write(self, keys: Set[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Places of commands that may write one of these keys of the clients' database, and which of them.
+
+        The one place that says so: a command that tells only by its reply what it writes counts for all of them.
+        """
+        if not keys.isdisjoint(self.keys.values()):
+            yield from ((place, key) for place, key in self.keys.items() if key in keys)
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""

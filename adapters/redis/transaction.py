@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
 from crdtcast.adapters.redis.client import NO_REPLY, Request
@@ -19,6 +20,9 @@ from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.exceptions import LocalProtocolError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.watches import Watch
 
 MAX_CALLS = 16_384
 """Commands of one transaction; each key that one removes counts as one. One turn of the gateway and one EXEC carry all
@@ -34,6 +38,10 @@ def discarded_because(error: ReplyError) -> ReplyError:
     """EXEC's reply when the whole transaction is refused for `error`, in the server's words."""
     reason = str(error).removeprefix("ERR ")
     return ReplyError(f"EXECABORT Transaction discarded because of: {reason}")
+
+
+ABORTED = object()
+"""Answer of an EXEC of which a watched key has been written."""
 
 
 class Queue:
@@ -94,7 +102,8 @@ class Call(Request):
 class Transaction(Request):
     """EXEC, with what it executes. It is answered when all of its calls are, or with one error instead.
 
-    `calls` are those that the core carries out: reads and writes. on_refused: called when it is refused whole.
+    `calls` are those that the core carries out: reads and writes. watch: what it depends on: then the core has to say
+    `go`. on_refused: called when it is refused whole, or aborted.
     """
 
     __slots__ = (
@@ -102,19 +111,29 @@ class Transaction(Request):
         "_missing",
         "_on_refused",
         "_silent",
+        "_waits",
         "calls",
         "contents",
         "size",
         "steps",
         "uncertain",
+        "watch",
     )
 
     def __init__(
-        self, request: Request, queue: Queue, *, silent: bool, on_refused: Callable[[], None]
+        self,
+        request: Request,
+        queue: Queue,
+        watch: Watch | None,
+        *,
+        silent: bool,
+        on_refused: Callable[[], None],
     ) -> None:
         super().__init__(request.client, request.args, request.command)
         self._all = [Call(self, args, command) for args, command in queue.calls]
         self._missing = len(self._all)
+        self.watch = watch
+        self._waits = watch is not None
         self._silent = silent
         self._on_refused = on_refused
         self.size, self.steps = queue.size, queue.steps
@@ -133,9 +152,8 @@ class Transaction(Request):
             call.protocol = self.client.protocol  # it may have changed by a HELLO before it
             carry_out(call, self._add)
         self.uncertain = _uncertain(self.calls)
-        if not self._missing and not self.answered:
-            self._compose()
-        return bool(self.calls)
+        self._compose_if_complete()
+        return bool(self.calls) or self._waits
 
     def _add(self, call: Request) -> None:
         assert isinstance(call, Call)
@@ -150,10 +168,20 @@ class Transaction(Request):
         return self.calls
 
     def answer(self, value: object) -> None:
-        """Answer with one value instead of the calls' own: an error, which refuses the whole."""
-        if isinstance(value, ReplyError):
+        """Answer with one value instead of the calls' own: an error, which refuses the whole, or `ABORTED`."""
+        if isinstance(value, ReplyError) or value is ABORTED:
             self._on_refused()
+        if self.watch is not None:
+            self.watch.end()
+        if value is ABORTED:
+            value = Raw(b"_\r\n" if self.protocol == 3 else b"*-1\r\n")
         super().answer(NO_REPLY if self._silent else value)
+
+    def go(self) -> None:
+        """What it watches has not been written."""
+        if self._waits:
+            self._waits = False
+            self._compose_if_complete()
 
     def encoded(self) -> bytes:
         """The reply as it goes out, once: it may be large, and the request outlives it."""
@@ -164,7 +192,10 @@ class Transaction(Request):
     def note_answer(self) -> None:
         """One more call has its answer."""
         self._missing -= 1
-        if not self._missing and not self.answered:
+        self._compose_if_complete()
+
+    def _compose_if_complete(self) -> None:
+        if not (self._missing or self._waits or self.answered):
             self._compose()
 
     def _compose(self) -> None:

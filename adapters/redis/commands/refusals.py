@@ -87,11 +87,6 @@ _WRITE_FAMILIES = (
 # Families whose effect is not one on keys, each with the reason.
 _OTHER_FAMILIES = (
     (
-        "WATCH",
-        "MULTI and EXEC are atomic in every region, but EXEC cannot depend on keys yet; nothing is "
-        "carried out on this connection before UNWATCH, EXEC, DISCARD or RESET",
-    ),
-    (
         "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO SCRIPT FUNCTION",
         "what a script writes would stay in this region; send its commands one by one",
     ),

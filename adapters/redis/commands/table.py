@@ -168,7 +168,7 @@ _STATIC: tuple[tuple[str, Kind, int, Keys], ...] = (
     ("EXEC", Kind.SESSION, 1, NO_KEY),
     ("DISCARD", Kind.SESSION, 1, NO_KEY),
     ("UNWATCH", Kind.SESSION, 1, NO_KEY),
-    ("WATCH", Kind.REFUSED, -2, ALL_KEYS),
+    ("WATCH", Kind.SESSION, -2, ALL_KEYS),
     ("QUIT", Kind.SESSION, -1, NO_KEY),
     ("RESET", Kind.SESSION, 1, NO_KEY),
     ("INFO", Kind.SESSION, -1, NO_KEY),

@@ -12,8 +12,9 @@ import trio
 from crdtcast.adapters.redis.commands.table import Kind, Table
 from crdtcast.adapters.redis.front import Front, Limits, Request
 from crdtcast.adapters.redis.poller import Poller
-from crdtcast.adapters.redis.resp import ReplyError, Status
+from crdtcast.adapters.redis.resp import OK, ReplyError, Status
 from crdtcast.adapters.redis.session import Session
+from crdtcast.adapters.redis.transaction import ABORTED, Transaction
 
 
 @dataclass
@@ -39,7 +40,15 @@ class MemoryCore:
         self.most_waiting = max(self.most_waiting, len(self.requests))
         if self.hold:
             return
-        parts = [part for request in self.requests for part in request.parts]
+        for request in self.requests:
+            if isinstance(request, Transaction):
+                if request.watch is not None and request.watch.marked:
+                    request.answer(ABORTED)
+                else:
+                    request.go()
+        parts = [
+            part for request in self.requests if not request.answered for part in request.parts
+        ]
         results = [(part, self.result(part)) for part in parts]
         self.requests.clear()
         for request, result in reversed(results) if self.reverse else results:
@@ -64,6 +73,8 @@ class MemoryCore:
             case "GET":
                 number = self.numbers.get(args[1])
                 return None if number is None else b"%d" % number
+            case "WATCH":
+                return OK
             case "TYPE":
                 return Status(b"set")
             case "CONFIG GET":

@@ -8,13 +8,12 @@ import pytest
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.transaction import MAX_CALLS
+from crdtcast.adapters.redis.watches import MAX_WATCHED
 from tests.adapters.redis.front_support import Running, Wire, serve
 
 QUEUED_THREE = b"+OK\r\n" + b"+QUEUED\r\n" * 3
 ABORTED = "EXECABORT Transaction discarded because of previous errors."
-AFTER_WATCH = "ERR crdtcast: not carried out, since WATCH was refused"
 AFTER_SELECT = "ERR crdtcast: not carried out, since SELECT was refused"
-AFTER_BOTH = "ERR crdtcast: not carried out, since SELECT and WATCH were refused"
 
 
 def talk(gate: Running, exchange: Sequence[tuple[str, object]], *, at_once: bool = False) -> None:
@@ -94,40 +93,30 @@ CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
         ("GET n", None),
         ("EXEC", "ERR EXEC without MULTI"),
     ],
-    "after_watch_unwatch": [
-        ("WATCH k", "ERR crdtcast: command 'WATCH' is not replicated"),
-        ("INCRBY n 1", AFTER_WATCH),
-        ("PING", AFTER_WATCH),
-        ("NOSUCH", AFTER_WATCH),
-        ("AUTH default x", AFTER_WATCH),
-        ("SELECT 0", AFTER_WATCH),
-        ("CRDTCAST STATUS", AFTER_WATCH),
-        ("UNWATCH", b"OK"),
+    "watched": [
+        ("WATCH k k l", b"OK"),
+        ("WATCH k", b"OK"),
         ("INCRBY n 1", 1),
-    ],
-    "after_watch_exec": [
-        ("WATCH k", "ERR crdtcast"),
-        ("MULTI", AFTER_WATCH),
-        ("INCRBY n 1", AFTER_WATCH),
-        ("UNWATCH", AFTER_WATCH),
-        ("INCRBY n 1", AFTER_WATCH),
-        ("EXEC", ABORTED),
-        ("GET n", None),
         ("MULTI", b"OK"),
+        ("UNWATCH", b"QUEUED"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", [b"OK", 2]),
+        ("WATCH k", b"OK"),
+        ("MULTI", b"OK"),
+        ("PING", b"QUEUED"),
+        ("EXEC", [b"PONG"]),
+        ("WATCH k", b"OK"),
+        ("MULTI", b"OK"),
+        ("EXEC", []),
+        ("WATCH k", b"OK"),
+        ("UNWATCH", b"OK"),
+        ("EXEC", "ERR EXEC without MULTI"),
+    ],
+    "watch_inside": [
+        ("MULTI", b"OK"),
+        ("WATCH k", "ERR WATCH inside MULTI is not allowed"),
         ("INCRBY n 1", b"QUEUED"),
         ("EXEC", [1]),
-    ],
-    "after_watch_discard": [
-        ("WATCH k", "ERR crdtcast"),
-        ("MULTI", AFTER_WATCH),
-        ("INCRBY n 1", AFTER_WATCH),
-        ("DISCARD", b"OK"),
-        ("INCRBY n 1", 1),
-    ],
-    "after_watch_exec_without_multi": [
-        ("WATCH k", "ERR crdtcast"),
-        ("EXEC", "ERR EXEC without MULTI"),
-        ("INCRBY n 1", 1),
     ],
     "watch_without_keys": [
         ("WATCH", "ERR wrong number of arguments for 'watch' command"),
@@ -157,17 +146,23 @@ CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
         ("SELECT 00", "ERR value is not an integer or out of range"),
         ("INCRBY n 1", 1),
     ],
-    "after_both": [
-        ("WATCH k", "ERR crdtcast"),
+    "watch_refused_behind_select": [
         ("SELECT 3", "ERR crdtcast: SELECT 3"),
-        ("INCRBY n 1", AFTER_BOTH),
+        ("WATCH k", AFTER_SELECT),
         ("SELECT 0", b"OK"),
-        ("INCRBY n 1", AFTER_WATCH),
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", None),
+        ("INCRBY n 1", 1),
+    ],
+    "select_refused_behind_watch": [
+        ("WATCH k", b"OK"),
         ("SELECT 3", "ERR crdtcast: SELECT 3"),
         ("UNWATCH", AFTER_SELECT),
-        ("INCRBY n 1", AFTER_SELECT),
         ("SELECT 0", b"OK"),
-        ("INCRBY n 1", 1),
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", [1]),
     ],
     "quit_after_a_refusal": [("SELECT 3", "ERR crdtcast"), ("QUIT", b"OK"), ("", Wire.CLOSED)],
 }
@@ -180,6 +175,31 @@ def test_conversation(name: str, at_once: bool) -> None:
     if name == "quit_after_a_refusal" and at_once:
         exchange = exchange[:-1]
     serve(lambda gate: talk(gate, exchange, at_once=at_once))
+
+
+def test_what_a_client_may_watch_is_bounded() -> None:
+    exchange: list[tuple[str, object]] = [
+        ("WATCH " + " ".join(map(str, range(MAX_WATCHED))), b"OK"),
+        ("WATCH 0 1 2", b"OK"),
+        ("WATCH k", "ERR crdtcast: a client may watch 16384 keys at most"),
+        ("MULTI", b"OK"),
+        ("CLIENT SETNAME me", b"QUEUED"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", None),
+        ("CLIENT GETNAME", None),
+        ("GET n", None),
+        ("WATCH k", b"OK"),
+        ("MULTI", b"OK"),
+        ("INCRBY n 1", b"QUEUED"),
+        ("EXEC", [1]),
+    ]
+
+    def body(gate: Running) -> None:
+        talk(gate, exchange)
+        gate.in_trio(lambda: None)
+        assert gate.front.queued == 0
+
+    serve(body)
 
 
 def test_errors_of_the_session_are_elements_of_exec() -> None:

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.dialogue import TRANSITIONS, Answer, Event, Phase, step
+from crdtcast.adapters.redis.dialogue import TRANSITIONS, Answer, Event, Phase, ends_watch, step
 from crdtcast.exceptions import LocalProtocolError
 
 LETTERS = {
     "c": Answer.CARRY_OUT,
     "o": Answer.OK,
+    "w": Answer.WATCH,
     "e": Answer.ERROR,
     "m": Answer.MISPLACED,
     "q": Answer.QUEUE,
@@ -22,24 +23,16 @@ SHORT = {
     "O": Phase.OPEN,
     "Q": Phase.QUEUING,
     "A": Phase.ABORTING,
-    "W": Phase.WATCH_REFUSED,
-    "w": Phase.WATCH_REFUSED_MULTI,
     "D": Phase.DATABASE_REFUSED,
     "d": Phase.DATABASE_REFUSED_MULTI,
-    "B": Phase.BOTH_REFUSED,
-    "b": Phase.BOTH_REFUSED_MULTI,
 }
 EXPECTED = """
    COMMAND REJECTED MULTI EXEC EXEC_REJECTED DISCARD WATCH UNWATCH SELECT_ZERO SELECT_OTHER RESET
-O  cO      eO       oQ    mO   eO            mO      eW    cO      cO          eD           cO
+O  cO      eO       oQ    mO   eO            mO      wO    cO      cO          eD           cO
 Q  qQ      eA       mQ    xO   eO            oO      mQ    qQ      qQ          eA           cO
 A  vA      eA       mA    dO   eO            oO      mA    vA      vA          eA           cO
-W  rW      rW       rw    mO   eW            mO      eW    cO      rW          eB           cO
-w  rw      rw       rw    dO   eO            oO      rw    rw      rw          rw           cO
-D  rD      rD       rd    rD   eD            rD      eB    rD      cO          eD           cO
+D  rD      rD       rd    rD   eD            rD      rD    rD      cO          eD           cO
 d  rd      rd       rd    dD   eD            rD      rd    rd      rd          rd           cO
-B  rB      rB       rb    rD   eB            rD      eB    rD      cW          eB           cO
-b  rb      rb       rb    dD   eD            rD      rb    rb      rb          rb           cO
 """
 
 
@@ -72,10 +65,17 @@ def test_an_event_without_a_cell_is_one_error() -> None:
 def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> None:
     """A server that refuses nothing is followed beside the table: what it would do elsewhere is never done here."""
     phase, in_multi, watching, other_database = Phase.OPEN, False, False, False
+    does_watch = False
     for event in events:
+        before = phase
         answer, phase = step(phase, event)
+        if answer is Answer.WATCH:
+            does_watch = True
+        elif ends_watch(before, event, phase):
+            does_watch = False
         if event is Event.RESET:
             in_multi = watching = other_database = False
+            assert not does_watch
             continue
         if in_multi:
             if event in (Event.EXEC, Event.DISCARD, Event.EXEC_REJECTED):
@@ -84,15 +84,16 @@ def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> N
             in_multi = True
         elif event is Event.WATCH:
             watching = True
-        elif event in (Event.UNWATCH, Event.EXEC, Event.DISCARD):
-            watching = False  # EXEC and DISCARD without MULTI give it up, too, at the gateway
+        elif event is Event.UNWATCH:
+            watching = watching and other_database  # it is refused behind a refused SELECT
         elif event in (Event.SELECT_ZERO, Event.SELECT_OTHER):
             other_database = event is Event.SELECT_OTHER
-        if watching or other_database:
-            assert answer not in (Answer.QUEUE, Answer.EXECUTE, Answer.QUEUE_IN_VAIN)
-            assert answer is not Answer.CARRY_OUT or event is Event.SELECT_ZERO
-        if answer is Answer.CARRY_OUT:
+        assert watching or not does_watch
+        if other_database:
+            assert answer not in (Answer.QUEUE, Answer.EXECUTE, Answer.QUEUE_IN_VAIN, Answer.WATCH)
+            assert answer is not Answer.CARRY_OUT
+        if answer in (Answer.CARRY_OUT, Answer.WATCH):
             assert not in_multi
         if answer in (Answer.QUEUE, Answer.QUEUE_IN_VAIN):
             assert in_multi
-    assert (phase is Phase.OPEN) == (not (in_multi or watching or other_database))
+    assert (phase is Phase.OPEN) == (not (in_multi or other_database))

@@ -74,7 +74,6 @@ def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
     [
         ([b"SET", b"a", b"b"], "command 'SET' is not replicated yet and would change this region"),
         ([b"newwrite", b"a"], "use SADD and SREM (sets), INCR"),
-        ([b"watch", b"k"], "command 'WATCH' is not replicated: MULTI and EXEC are atomic in every"),
         ([b"blpop", b"k", b"0"], "command 'BLPOP' is not replicated yet"),
         ([b"flushall"], "use SCAN and DEL instead"),
         ([b"expire", b"k", b"1"], "deadlines come later"),

@@ -100,6 +100,7 @@ COMMANDS = st.one_of(
     st.sampled_from(["MULTI", "EXEC", "DISCARD"]),
     st.sampled_from(["MULTI", "EXEC", "DISCARD", "UNWATCH", "RESET", "SELECT 0", "PING", "ECHO x"]),
     st.sampled_from(["NOSUCH a", "SADD k", "EXEC x", "MULTI x", "WATCH", "SELECT x", "HELLO 9"]),
+    st.sampled_from(["WATCH k", "WATCH k l", "UNWATCH"]),
     st.sampled_from(["CLIENT GETNAME", "CLIENT SETNAME me", "CLIENT foo", "PING a b", "DBSIZE"]),
     st.builds("SADD {} {} {}".format, KEYS, MEMBERS, MEMBERS),
     st.builds("SREM {} {}".format, KEYS, MEMBERS),
