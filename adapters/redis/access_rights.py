@@ -21,8 +21,13 @@ _QUEUED: tuple[Words, ...] = (
         (name, _KEY)
         for name in ("GET", "MGET", "DEL", "UNLINK", "TYPE", "PTTL", "SMEMBERS", "SCARD", "HGETALL")
     ),
+    ("SISMEMBER", _KEY, "0"),
     ("SMISMEMBER", _KEY, "0"),
-    ("SMOVE", _KEY, _KEY, "0"),
+    ("GETRANGE", _KEY, "0", "0"),
+    ("HGET", _KEY, "f"),
+    ("HINCRBY", _KEY, "f", "0"),
+    ("HLEN", _KEY),
+    ("HSCAN", _KEY, "0"),
     ("MOVE", _KEY, "0"),
     ("HSET", _KEY, "f", "v"),
     ("COPY", _KEY, _KEY),

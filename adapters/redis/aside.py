@@ -1,6 +1,9 @@
-"""What own removals take away, kept in the metadata database until they are stable: `taken:ORIGIN:COUNTER:PLACE`.
+"""What own writes take away or write over, kept in the metadata database until they are stable.
 
-Only where members come and go. A gateway that is evicted meanwhile, and has to send a removal again, compares this with
+    taken:ORIGIN:COUNTER:PLACE        a key as it was; or, of slots, a hash of those that were there with their values
+    taken:ORIGIN:COUNTER:PLACE:lost   set, if something was there for which there was no room
+
+Only where members come and go. A gateway that is evicted meanwhile, and has to send a write again, compares this with
 what the group has by then (`rebasing`).
 """
 
@@ -9,21 +12,55 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from crdtcast.adapters.redis import metadata
-from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots
+from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, RedisType, Reg
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.types.native import Home, NativeType
 from crdtcast.tags import Dot
 
-NOT_KEPT = b"?"
-"""In the place of a value for which there was no room."""
-MOST_MEMBERS = 4096
-"""Of one removal that are taken aside: each is moved by a command of its own."""
+MOST_SLOTS = 4096
+"""Of one write that are taken aside: it takes a look at each."""
+
+# What has become of another type past the gateway is not taken: the write that follows finds that out.
+_TAKE = b"""
+local key, into, from, to, get, valued = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+redis.call('SELECT', from)
+local found = {}
+for i = 6, #ARGV do
+  local value = redis.pcall(get, key, ARGV[i])
+  if valued == '0' then value = value == 1 and '' end
+  if type(value) == 'string' then
+    found[#found + 1] = ARGV[i]
+    found[#found + 1] = value
+  end
+end
+redis.call('SELECT', to)
+for i = 1, #found, 1000 do
+  redis.call('HSET', into, unpack(found, i, math.min(i + 999, #found)))
+end
+redis.call('SELECT', 0)
+return #found / 2
+"""
 
 
 def taken_name(dot: Dot, place: int) -> bytes:
     """Where it is kept what the effect at that place of that message took away."""
     return b"%s%s:%d" % (metadata.TAKEN_PREFIX, metadata.store_field(dot), place)
+
+
+def lost_name(name: bytes) -> bytes:
+    """What is set if something was taken away that is not kept under the name."""
+    return name + b":lost"
+
+
+def takes_away(effect: Effect) -> bool:
+    """Whether it may take something away, or write over something."""
+    return isinstance(effect, KillKey | KillSlots | Reg)
+
+
+def is_whole(effect: Effect) -> bool:
+    """Whether a copy of the key is kept, and not slots."""
+    return isinstance(effect, KillKey) or effect.type is RedisType.STRING
 
 
 class Aside:
@@ -38,17 +75,18 @@ class Aside:
     def found(self, dot: Dot, effects: Iterable[Effect]) -> None:
         """An own message that is not stable was read from the server."""
         for place, effect in enumerate(effects):
-            if isinstance(effect, KillKey | KillSlots):
-                self._name(dot, place)
+            if takes_away(effect):
+                name = self._name(dot, place)
+                self._names[dot].append(lost_name(name))
 
     def key(self, key: bytes, dot: Dot, place: int, plan: Plan, *, hides: bool) -> None:
-        """A key is about to be deleted by the effect at that place of that own message. hides: another value, a set."""
+        """A key is about to go, by the effect at that place of that own message. hides: other values, too."""
         name = self._name(dot, place)
         if self.has_room and not hides:
             command = b"COPY", key, name, b"DB", self._db, b"REPLACE"
             plan.native(key, Expect.INTEGER, *command)
         else:
-            plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
+            self._note_lost(dot, name, plan)
 
     def slots(
         self,
@@ -58,16 +96,15 @@ class Aside:
         dot: Dot,
         place: int,
         plan: Plan,
-    ) -> tuple[int, ...]:
-        """Take slots out of a value. Positions of the commands whose replies count them."""
+    ) -> None:
+        """Slots of a value are about to go, or to be written over."""
         name = self._name(dot, place)
-        if not self.has_room or len(slots) > MOST_MEMBERS or native.move is None:
-            plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
-            return (plan.at(home, command_of(native.remove, home.key, slots)),)
-        places = [plan.at(home, command_of(native.move, home.key, (name, slot))) for slot in slots]
-        if not home.db:
-            plan.native(home.owner, Expect.INTEGER, b"MOVE", name, self._db)
-        return tuple(places)
+        if not self.has_room or len(slots) > MOST_SLOTS or native.get is None:
+            self._note_lost(dot, name, plan)
+            return
+        where = b"%d" % home.db, self._db, native.get, b"%d" % native.valued
+        words = _TAKE, b"1", home.key, name, *where, *slots
+        plan.native_packed(home.owner, Expect.INTEGER, command_of(b"EVAL", words[0], words[1:]))
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """These messages will never be sent again."""
@@ -78,9 +115,18 @@ class Aside:
     def make_room(self, plan: Plan) -> None:
         """Keep no values, neither old nor new ones, until `has_room` is set again."""
         self.has_room = False
-        for names in self._names.values():
-            for name in names:
-                plan.metadata(SAYS_OK, b"SET", name, NOT_KEPT)
+        for dot, names in self._names.items():
+            kept = [name for name in names if not name.endswith(lost_name(b""))]
+            if kept:
+                plan.metadata(Expect.INTEGER, b"UNLINK", *kept)
+            self._names[dot] = []
+            for name in kept:
+                self._note_lost(dot, name, plan)
+
+    def _note_lost(self, dot: Dot, name: bytes, plan: Plan) -> None:
+        lost = lost_name(name)
+        self._names.setdefault(dot, []).append(lost)
+        plan.metadata(SAYS_OK, b"SET", lost, b"")
 
     def _name(self, dot: Dot, place: int) -> bytes:
         name = taken_name(dot, place)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
-MAX_COMMAND_BYTES = 8 << 20
-"""Arguments of one write, or of one transaction: neither is divided."""
+MAX_COMMAND_BYTES = (8 << 20) + (64 << 10)
+"""Arguments of one write, or of one transaction: neither is divided. A value of 8 MiB has room beside its names."""
 
 
 class Sender(Protocol):
@@ -117,12 +117,27 @@ class LocalBatch:
         kept = words if type(words) is ManySlots else tuple(words)
         self._effects.append(Reg(key, type_, kept))
         pairs = pairs_of(kept)
-        return self.keyspace.write(key, type_, pairs, self.tag, self._now(), place, self.plan)
+        return self.keyspace.write(
+            key, type_, pairs, self.tag, self._now(), place, self.plan, own=True
+        )
 
     def assign(self, key: bytes, value: bytes) -> None:
         """The key becomes this string, whatever it was."""
-        self.kill_key(key)
-        self.write(key, RedisType.STRING, (WHOLE, value))
+        if self.bounded:
+            self._count(2, len(key) + len(value))
+        self._seal(key)
+        place = len(self._effects)
+        self._effects += KillKey(key), Reg(key, RedisType.STRING, (WHOLE, value))
+        self.keyspace.assign(key, value, self.tag, self._now(), place, self.plan)
+
+    def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int) -> None:
+        """Add to the number in a slot, of which it is known what it holds."""
+        if self.bounded:
+            self._count(1, len(key) + len(slot) + 8)
+        self._seal(key)
+        place = len(self._effects)
+        self._effects.append(Inc(key, type_, slot, delta))
+        self.keyspace.increment(key, type_, slot, delta, self.tag, place, self.plan)
 
     def remove(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> tuple[int, ...]:
         """Remove slots; returns the positions of the native commands whose replies count them."""
@@ -135,7 +150,7 @@ class LocalBatch:
         return self.keyspace.kill_slots(key, type_, slots, self.tag, self.plan, place)
 
     def increment(self, key: bytes, delta: int) -> None:
-        """Add to a number."""
+        """Add to the number that a key is."""
         if self.bounded:
             self._count(1, len(key) + 8)
         if self.increments.add(key, delta, len(self._effects)):

@@ -55,6 +55,7 @@ class GroupOptions:
 
     founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
         lives is enough.
+    level: the format level that a group begins with which this gateway founds; None: the highest that it reads.
     replaces: names or incarnations that the operator declares lost: they are evicted with this gateway's first join.
     advertise: where the others reach this gateway, if it listens on a wildcard.
     leave_out: types of keys, and `deadlines`, that the copy of its first join need not have.
@@ -62,6 +63,7 @@ class GroupOptions:
     """
 
     founds: bool
+    level: int | None = None
     replaces: tuple[str, ...] = ()
     advertise: Address | None = None
     leave_out: tuple[str, ...] = ()
@@ -228,9 +230,10 @@ class Belonging:
         node = self._gateway.options.node
         before = [known.incarnation for known in (file, former) if known is not None]
         me = fresh_incarnation(node.name, self._gateway.clock.us, max(before, default=None))
-        outline = GroupEngine.found(me, [], reads=effects.READS).outline()
+        level = effects.READS.highest if self._options.level is None else self._options.level
         if former is not None:
-            outline = replace(outline, level=max(outline.level, former.level))
+            level = max(level, former.level)
+        outline = replace(GroupEngine.found(me, [], reads=effects.READS).outline(), level=level)
         return StoredState(
             group=node.group,
             name=node.name,

@@ -1,8 +1,7 @@
 """What a server holds that is not replicated, by type.
 
 Counted are keys of types that no command of the gateway writes, and keys with a deadline, whatever their type: both
-can only have come past the gateway. So can strings that are not integers; a join copies these, a comparison counts
-them. Written out for people by `described`.
+can only have come past the gateway. Written out for people by `described`.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from crdtcast.adapters.redis.types import BY_NAME
 
 DEADLINES = "deadlines"
-STRINGS = "string"
-"""Those that are not integers."""
-KINDS = ("list", "hash", "zset", "stream", DEADLINES)
+KINDS = ("list", "zset", "stream", DEADLINES)
 """What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
 _AT_ONCE = 1000
 
@@ -69,15 +66,16 @@ def has_deadlines(info: object) -> bool:
     return False
 
 
-_WORDS = {DEADLINES: "with a deadline", STRINGS: "with text that is not an integer"}
-
-
 def described(found: Mapping[str, int]) -> str:
     """For a sentence: `2 keys of type list, 1 key with a deadline`."""
     return ", ".join(
-        f"{number} {'key' if number == 1 else 'keys'} " + _WORDS.get(kind, f"of type {kind}")
+        f"{number} {'key' if number == 1 else 'keys'} {_in_words(kind)}"
         for kind, number in sorted(found.items())
     )
+
+
+def _in_words(kind: str) -> str:
+    return "with a deadline" if kind == DEADLINES else f"of type {kind}"
 
 
 def not_a_kind(name: str) -> str | None:
@@ -90,5 +88,5 @@ def not_a_kind(name: str) -> str | None:
         return None
     return (
         f"{name!r}, which is no type that a copy can lack: give {', '.join(KINDS)}, or the type of a module "
-        "(strings and sets are always copied)"
+        "(strings, hashes and sets are always copied)"
     )

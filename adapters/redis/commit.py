@@ -10,8 +10,9 @@ from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.effects import Event
+    from crdtcast.adapters.redis.effects import Event, RedisType
     from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.lookup import Looks
     from crdtcast.adapters.redis.transaction import Transaction
 
 
@@ -48,5 +49,9 @@ class Commit:
         """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
         self.unknown: dict[bytes, None] = {}
         """Keys whose types the server has to be asked for first."""
+        self.unknown_slots: dict[tuple[bytes, RedisType, bytes], None] = {}
+        """Slots that are counted in, and of which it has to be asked what they hold."""
+        self.looks: list[tuple[bytes, Looks]] = []
+        """What the gateway's own operations have to know of slots."""
         self.wrong: set[int] = set()
         """Positions of native commands whose reply was not the expected one."""

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, filterfalse
+from itertools import chain, compress, filterfalse
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,8 +28,10 @@ from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
     Effect,
+    Inc,
     KillKey,
     One,
+    RedisType,
     UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
@@ -37,6 +39,7 @@ from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.incoming import Incoming
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import LargeArgs, size_of
+from crdtcast.adapters.redis.lookup import Looks, Lookup
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
@@ -81,7 +84,7 @@ MAX_TRIES = 3
 
 _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
 _KEY = itemgetter(1)
-_LEVEL, _OF_ONE_KEY = map(attrgetter, ("level", "writes_one_key"))
+_LEVEL, _LOOKS, _OF_ONE_KEY = map(attrgetter, ("level", "looks", "writes_one_key"))
 _UNREAD = attrgetter("unread")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
@@ -213,7 +216,7 @@ class Committer:
         self._repairs: set[bytes] = set()
         self._large: OrderedDict[bytes, None] = OrderedDict()
         """Keys about which a reply was, or will be, so large that it is relayed from then on."""
-        self._inside: list[tuple[bytes, Callable[[LocalBatch], None]]] = []
+        self._inside: list[tuple[bytes, Sequence[Looks], Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
         self._alone: Transaction | None = None
@@ -345,9 +348,13 @@ class Committer:
         """Whether a commit is under way or waits."""
         return self._commit is not None or bool(self._requests)
 
-    def inside(self, key: bytes, add: Callable[[LocalBatch], None]) -> None:
-        """An operation of the gateway's own on `key`, at the head of the next commit."""
-        self._inside.append((key, add))
+    def inside(
+        self, key: bytes, add: Callable[[LocalBatch], None], looks: Sequence[Looks] = ()
+    ) -> None:
+        """An operation of the gateway's own on `key`, at the head of the next commit. looks: what it has to know of
+        slots, as of the instant before that commit.
+        """
+        self._inside.append((key, looks, add))
 
     def at_its_end(self, add: Callable[[Commit], None]) -> None:
         """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
@@ -444,7 +451,7 @@ class Committer:
         if commit.deliveries or self._inside:
             self._add_unknown_keys(commit)
         contents = self._unknown_contents() if self._alone is not None else {}
-        if commit.unknown or contents:
+        if commit.unknown or commit.unknown_slots or commit.looks or contents:
             self._look_up(list(commit.unknown), contents, commit)
         elif commit.has_large or commit.transactions:
             self._fold_first(commit)
@@ -527,7 +534,8 @@ class Committer:
         commit.requests = requests
         commit.together = True
         known = self.keyspace.types
-        commit.unknown = dict.fromkeys(filterfalse(known.__contains__, map(_KEY, words)))
+        looking = compress(words, map(_LOOKS, map(_COMMAND, requests)))
+        commit.unknown = dict.fromkeys(filterfalse(known.__contains__, map(_KEY, looking)))
         self._requests.clear()
         return True
 
@@ -577,14 +585,23 @@ class Committer:
             if command.looks:
                 if args[1] not in known:
                     unknown[args[1]] = None
+                if command.counts_in is not None:
+                    self._will_count(commit, args[1], command.counts_in, args[2])
             elif not command.forwarded and isinstance(request, Transaction):
                 commit.transactions.append(request)
                 size += max(request.size, request.steps * _STEP)
                 unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
+                for key, type_, slot in request.counted_slots():
+                    self._will_count(commit, key, type_, slot)
         if left:
             requests.extendleft(reversed(left))
         commit.size = size
         relay.go_on()
+
+    def _will_count(self, commit: Commit, key: bytes, type_: RedisType, slot: bytes) -> None:
+        """Have it looked up what a slot holds, if that is not known."""
+        if not self.keyspace.will_count(key, type_, slot):
+            commit.unknown_slots[key, type_, slot] = None
 
     def _is_relayed(self, request: Request, behind_own: bool) -> bool:
         """Whether this read goes past the commits. behind_own: its client has something in this one."""
@@ -610,13 +627,21 @@ class Committer:
     def _add_unknown_keys(self, commit: Commit) -> None:
         """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
         known, unknown = self.keyspace.types, commit.unknown
-        for key, _ in self._inside:
+        for key, several, _ in self._inside:
             if key not in known:
                 unknown[key] = None
+            for looks in several:
+                if looks.take is not None:
+                    commit.looks.append((key, looks))
+                    continue
+                for slot in looks.slots:
+                    self._will_count(commit, key, looks.type, slot)
         for _, event in commit.deliveries:
             for effect in event.effects:
                 if effect.key not in known and not isinstance(effect, KillKey):
                     unknown[effect.key] = None
+                if type(effect) is Inc and effect.type is not RedisType.STRING:
+                    self._will_count(commit, effect.key, effect.type, effect.slot)
 
     def _unknown_contents(self) -> dict[bytes, list[bytes]]:
         """Members of sets that the transaction which stands alone has to know, if nothing is done before it."""
@@ -627,33 +652,34 @@ class Committer:
     def _look_up(
         self, keys: list[bytes], contents: dict[bytes, list[bytes]], commit: Commit
     ) -> None:
-        """One pipelined read for the whole batch: types, and numbers where there are."""
+        """One pipelined read for the whole batch."""
         assert self._server is not None
-        payload = b"".join(pack((word, key)) for key in keys for word in (b"TYPE", b"GET"))
+        lookup, keyspace = Lookup(), self.keyspace
+        for key in keys:
+            lookup.type_of(key, keyspace, self.on_looked_up)
+        for key, type_, slot in commit.unknown_slots:
+            lookup.number(key, type_, slot, keyspace)
+        for key, looks in commit.looks:
+            assert looks.take is not None
+            lookup.slots(key, looks.type, looks.slots, keyspace, looks.take)
+        found: dict[bytes, SetContents] = {}
         for key, members in contents.items():
-            payload += pack((b"SCARD", key)) + pack((b"SMISMEMBER", key, *members))
+            lookup.ask(
+                ((b"SCARD", key), (b"SMISMEMBER", key, *members)),
+                partial(_note_contents, found, key, members),
+            )
 
         def learn(replies: Replies) -> None:
-            for place, key in enumerate(keys):
-                kind = replies[2 * place]
-                if isinstance(kind, Exception):
-                    self._abandon(commit, str(kind))
-                    return
-                self.keyspace.learn(key, kind, replies[2 * place + 1])
-                if kind != b"none":
-                    self.on_looked_up(key)
+            try:
+                lookup.learn(replies)
+            except ServerError as error:
+                self._abandon(commit, str(error))
+                return
             if self._alone is not None and contents:
-                found = replies[2 * len(keys) :]
-                self._alone.contents = {
-                    key: SetContents(size, members, present)
-                    for (key, members), size, present in zip(
-                        contents.items(), found[::2], found[1::2], strict=True
-                    )
-                    if not isinstance(size, Exception)  # the key holds another type
-                }
+                self._alone.contents = found
             self._fold_first(commit)
 
-        self._server.send(payload, 2 * (len(keys) + len(contents)), learn)
+        self._server.send(lookup.payload, lookup.replies, learn)
 
     # Prepare and commit
 
@@ -663,7 +689,7 @@ class Committer:
         work = [
             call.args
             for call in (*commit.requests, *calls)
-            if type(call.args) is LargeArgs and call.command.lists_slots
+            if type(call.args) is LargeArgs and call.command.is_list
         ]
         if work:
             self.later(partial(self._fold_on, commit, work))
@@ -764,7 +790,7 @@ class Committer:
         """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
         inside, self._inside = self._inside, []
         if not self._is_silent:
-            for _, add in inside:
+            for _, _, add in inside:
                 add(batch)
                 batch.increments.show(())  # the next one may put the key right
         batch.close()
@@ -843,14 +869,16 @@ class Committer:
         return (
             self.refuse_growth is not None
             or commit.size > MAX_COMMAND_BYTES
-            or (not commit.together and self._exceeds_lowest_level(commit))
+            or self._exceeds_level(commit)
             or (self._group is not None and self._is_silent)
         )
 
-    @staticmethod
-    def _exceeds_lowest_level(commit: Commit) -> bool:
-        levels = map(_LEVEL, map(_COMMAND, commit.requests))
-        return max(levels, default=0) > effects.READS.lowest
+    def _exceeds_level(self, commit: Commit) -> bool:
+        level = max(map(_LEVEL, map(_COMMAND, commit.requests)), default=0)
+        if level <= effects.READS.lowest:
+            return False
+        assert self.engine is not None
+        return level > self._formats.in_force(self.engine)
 
     def _refusal_of(self, request: Request) -> ReplyError | None:
         """Why this write cannot be taken now, whatever its key holds."""
@@ -1074,6 +1102,14 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
+
+
+def _note_contents(
+    found: dict[bytes, SetContents], key: bytes, members: list[bytes], replies: Replies
+) -> None:
+    size, present = replies
+    if not isinstance(size, Exception):  # otherwise the key holds another type
+        found[key] = SetContents(size, members, present)
 
 
 def _fence_guard(metadata_db: int) -> bytes:

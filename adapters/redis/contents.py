@@ -27,10 +27,10 @@ def reads_of(
     key: bytes, hidden: Collection[RedisType], metadata_db: int
 ) -> Iterator[Sequence[bytes]]:
     """The commands that read all of a key on a connection to database 0, and leave it there."""
-    yield from ((native.read, key) for native in TYPES.values())
+    yield from (native.reading(key) for native in TYPES.values())
     if hidden:
         yield b"SELECT", b"%d" % metadata_db
-        yield from ((TYPES[type_].read, hidden_key(type_, key)) for type_ in sorted(hidden))
+        yield from (TYPES[type_].reading(hidden_key(type_, key)) for type_ in sorted(hidden))
         yield b"SELECT", b"0"
 
 

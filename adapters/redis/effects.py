@@ -120,10 +120,13 @@ NO_EVENT = Event(0, [])
 
 LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.ONE, RedisType.SET): 1,
-    (Opcode.REG, RedisType.STRING): 1,
     (Opcode.INC, RedisType.STRING): 1,
     (Opcode.KILL_KEY, None): 1,
     (Opcode.KILL_SLOTS, RedisType.SET): 1,
+    (Opcode.REG, RedisType.STRING): 2,
+    (Opcode.REG, RedisType.HASH): 2,
+    (Opcode.INC, RedisType.HASH): 2,
+    (Opcode.KILL_SLOTS, RedisType.HASH): 2,
 }
 """Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
 

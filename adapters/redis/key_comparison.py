@@ -197,7 +197,8 @@ class KeyComparison:
             if key in keyspace.damaged:
                 state = KeyState(key, None, "a key that was overwritten past the gateway")
             else:
-                state = read_state(key, kind, ttl, rest, hidden[key], keyspace.log.key(key))
+                log, known = keyspace.log.key(key), keyspace.known(key)
+                state = read_state(key, kind, ttl, rest, hidden[key], log, known)
             states.append(state)
         return states
 

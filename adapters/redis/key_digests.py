@@ -1,27 +1,28 @@
 """Short digests of many keys at a low cost, to find out which of them may differ between members.
 
-They need not be of one instant: what differs is examined exactly (`key_comparison`). Strings come with one MGET, other
-values with a command each, as many as have few slots in all, a large one a part at a time.
+They need not be of one instant: what differs is examined exactly (`key_comparison`). Strings come with one MGET as long
+as they are short, other values with a command each, as many as have few slots in all; a large one a part at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from crdtcast.adapters.redis.census import DEADLINES, STRINGS, is_replicated
+from crdtcast.adapters.redis.census import DEADLINES, is_replicated
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import WHOLE
-from crdtcast.adapters.redis.key_states import NO_INTEGER, KeyState
+from crdtcast.adapters.redis.key_states import KeyState
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.adapters.redis.worth import integer_of
 
 DIGEST_BYTES = 8
 LARGE = 10_000
 """Slots from which on a value is read a part at a time. Also how many are read at once of several small values."""
+MOST_BYTES = 1 << 20
+"""Of texts that are read at once; a longer one comes a part at a time."""
 _SCANNED = 1000
 """Slots that are asked for at once."""
 NOTHING = bytes(DIGEST_BYTES)
@@ -53,7 +54,7 @@ def value_digest(key: bytes, contents: Contents) -> bytes:
     """Equal for equal values, in whatever order the slots come."""
     if not contents:
         return NOTHING
-    parts = [b"%d:" % len(key), key]
+    parts = _begun(key)
     for type_ in sorted(contents):
         parts.append(b"type %d" % type_)
         parts += _content_parts(contents[type_])
@@ -65,7 +66,7 @@ def _content_parts(content: Content) -> list[bytes]:
         return [_sum_part(_sum_of(content.items()))]
     parts: list[bytes] = []
     for slot, worth in sorted(content.items()):
-        parts += [b"%d:" % len(slot), slot, b"%d:" % len(worth), worth]
+        parts += _begun(slot) + _begun(worth)
     return parts
 
 
@@ -99,11 +100,12 @@ def look_at(state: KeyState) -> Look:
 
 async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) -> list[Look]:
     """Look at keys that hide nothing. deadlines: look for these, too."""
-    (texts,) = await read([[b"MGET", *keys]])
-    assert isinstance(texts, list)
-    others = [key for key, text in zip(keys, texts, strict=True) if text is None]
+    lengths = await _read_all(read, String.size, keys)
+    sizes = {k: size for k, size in zip(keys, lengths, strict=True) if isinstance(size, int)}
+    digests = await _digests_of_texts(sizes, read)
+    others = [key for key in keys if key not in digests]
     kinds = dict(zip(others, await _read_all(read, b"TYPE", others), strict=True))
-    digests = {key: NOTHING for key, kind in kinds.items() if kind == b"none"}
+    digests |= {key: NOTHING for key, kind in kinds.items() if kind == b"none"}
     for native in TYPES.values():
         if native is not String:
             digests |= await _digests_of(
@@ -111,24 +113,65 @@ async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) ->
             )
     ttls = await _read_all(read, b"PTTL", keys) if deadlines else [-1] * len(keys)
     looks: list[Look] = []
-    for key, text, ttl in zip(keys, texts, ttls, strict=True):
+    for key, ttl in zip(keys, ttls, strict=True):
         foreign = type_ = ""
-        if text is not None and integer_of(text) is not None:
-            digest = value_digest(key, {String.type: {WHOLE: text}})
-        elif text is not None:
-            foreign, type_ = NO_INTEGER, STRINGS
-        elif key in digests:
-            digest = digests[key]
-        else:
+        digest = digests.get(key)
+        if digest is None:
             kind = kinds[key]
             name = kind.decode(errors="replace") if isinstance(kind, bytes) else "unknown"
             foreign = f"a key of type {name}"
             if not is_replicated(kind):  # otherwise it became something else meanwhile
                 type_ = name
-        if foreign:
             digest = foreign_digest(key, foreign)
         looks.append(Look(key, digest, foreign, isinstance(ttl, int) and ttl >= 0, type_))
     return looks
+
+
+async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[bytes, bytes]:
+    """Of strings, by their lengths; of what is not there, or has become something else meanwhile, there is none."""
+    digests: dict[bytes, bytes] = {}
+    together: list[bytes] = []
+    room = MOST_BYTES
+
+    async def read_together() -> None:
+        if not together:
+            return
+        (texts,) = await read([[b"MGET", *together]])
+        assert isinstance(texts, list)
+        for key, text in zip(together, texts, strict=True):
+            if text is not None:
+                digests[key] = value_digest(key, {String.type: {WHOLE: text}})
+        together.clear()
+
+    for key, size in sizes.items():
+        if size > MOST_BYTES:
+            if (digest := await _digest_of_long(key, size, read)) is not None:
+                digests[key] = digest
+            continue
+        if size > room:
+            await read_together()
+            room = MOST_BYTES
+        together.append(key)
+        room -= size
+    await read_together()
+    return digests
+
+
+async def _digest_of_long(key: bytes, size: int, read: Read) -> bytes | None:
+    """The same as `value_digest`; another one if the text changes meanwhile: then the key is examined."""
+    begun = [*_begun(key), b"type %d" % String.type, *_begun(WHOLE), b"%d:" % size]
+    digest = blake2b(b"".join(begun), digest_size=DIGEST_BYTES)
+    for start in range(0, size, MOST_BYTES):
+        end = start + MOST_BYTES - 1
+        (part,) = await read([[b"GETRANGE", key, b"%d" % start, b"%d" % end]])
+        if not isinstance(part, bytes):
+            return None
+        digest.update(part)
+    return digest.digest()
+
+
+def _begun(word: bytes) -> list[bytes]:
+    return [b"%d:" % len(word), word]
 
 
 async def _digests_of(
@@ -142,7 +185,9 @@ async def _digests_of(
     room = LARGE
 
     async def read_together() -> None:
-        replies = await _read_all(read, native.read, together)
+        if not together:
+            return
+        replies = await read([native.reading(key) for key in together])
         for key, reply in zip(together, replies, strict=True):
             content = native.content(reply)
             if content is not None:

@@ -33,6 +33,7 @@ from crdtcast.adapters.redis.effects import (
     pairs_of,
 )
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import Holds
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Atom, KeyLog, Register, SlotLog, UnstableLog
 from crdtcast.adapters.redis.worth import PRESENT, Worth, increased, integer_of
@@ -40,7 +41,6 @@ from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked as within_limits
 from crdtcast.tags import Dot, Tag, Vector, covers
 
-NO_INTEGER = "a string that is not an integer"
 _SHOWN = 40
 _pack: Callable[[object], bytes] = msgpack.packb
 
@@ -160,17 +160,28 @@ def read_state(
     replies: Sequence[object],
     hidden: Collection[RedisType],
     log: KeyLog,
+    known: int | Holds | None = None,
 ) -> KeyState:
-    """From the server's answers to TYPE and PTTL, and to `contents.reads_of`."""
+    """From the server's answers to TYPE and PTTL, and to `contents.reads_of`. known: what its gateway knows of it."""
     deadline = isinstance(ttl, int) and ttl >= 0
     if not is_replicated(kind):
         name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
         return KeyState(key, None, f"a key of type {name}", deadline, log)
     contents = contents_of(replies, hidden)
-    text = contents.get(String.type, {}).get(WHOLE)
-    if text is not None and integer_of(text) is None:
-        return KeyState(key, None, NO_INTEGER, deadline, log)
+    if contents and known is not None and not _may_be(contents, known):
+        visible = TYPES[min(contents)].name.decode()
+        return KeyState(
+            key, None, f"a {visible} where its gateway has written something else", deadline, log
+        )
     return KeyState(key, Value(contents), "", deadline and kind != b"none", log)
+
+
+def _may_be(contents: Contents, known: int | Holds) -> bool:
+    """Whether what is visible is of the kind that is known."""
+    visible = min(contents)
+    if isinstance(known, int):
+        return visible is String.type and integer_of(contents[visible][WHOLE]) is not None
+    return known.type is None or known.type is visible
 
 
 # On the wire

@@ -30,6 +30,7 @@ from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds,
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.worth import Worth, integer_of
+from crdtcast.exceptions import LocalProtocolError
 from crdtcast.tags import Tag
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -39,7 +40,7 @@ _TEXT, _STRING = String.here, String.type
 _INTEGER = Expect.INTEGER
 
 Known = int | Holds
-"""What a key holds natively; of a number the number itself."""
+"""What a key, or a slot, holds natively; of a number the number itself."""
 
 
 class Keyspace:
@@ -64,6 +65,10 @@ class Keyspace:
         """Where members come and go: what own removals take away is kept."""
         self.types: dict[bytes, Known] = {}
         """What keys are known to hold. To be read only."""
+        self._numbers: dict[tuple[bytes, RedisType], dict[bytes, Known]] = {}
+        """What slots hold that are counted with, as far as it is known; not that of strings, which are in `types`."""
+        self._learned = 0
+        """Slots that were put there."""
         self.unsettled: dict[bytes, None] = {}
         """Keys of which it is not known which type is visible: one that hid others may have become empty."""
 
@@ -75,9 +80,8 @@ class Keyspace:
 
     def learn(self, key: bytes, type_name: bytes, text: object) -> None:
         """Take in the server's answers to TYPE and GET."""
-        number = integer_of(text) if type_name == String.name else None
-        if number is not None:
-            self.types[key] = number
+        if type_name == String.name and isinstance(text, bytes):
+            self.types[key] = _known(text)
         else:
             native = BY_NAME.get(type_name)
             strange = NOTHING if type_name == b"none" else OTHER
@@ -92,9 +96,62 @@ class Keyspace:
     def forget(self, key: bytes) -> None:
         """Ask the server again before the key is used."""
         self.types.pop(key, None)
+        if self._numbers:
+            for type_ in TYPES:
+                self._numbers.pop((key, type_), None)
+
+    def number(self, key: bytes, type_: RedisType, slot: bytes) -> Known | None:
+        """What a slot holds that is to be counted with: a number (0 if it is not there) or text; None when the server
+        must be asked. Of a string see `known`.
+        """
+        slots = self._numbers.get((key, type_))
+        if slots is not None and (known := slots.get(slot)) is not None:
+            return known
+        if type_ not in self.hidden.get(key, ()):
+            holds = self.types.get(key)
+            if isinstance(holds, int) or (holds is not None and holds.type is not type_):
+                return 0
+        return None
+
+    def will_count(self, key: bytes, type_: RedisType, slot: bytes) -> bool:
+        """Have it known to the end of the next batch what the slot holds; False if the server must be asked."""
+        known = self.number(key, type_, slot)
+        if known is not None:
+            self._learn_number(key, type_, slot, known)
+        return known is not None
+
+    def place_of(self, key: bytes, type_: RedisType) -> Home:
+        """Where the key's value of that type stands, if it has one."""
+        if type_ in self.hidden.get(key, ()):
+            return self._hidden_home(key, type_)
+        return Home(key, key, 0)
+
+    def learn_number(self, key: bytes, type_: RedisType, slot: bytes, value: object) -> None:
+        """Take in what the server has told of a slot: its value, nothing, or an error if the key is of another type."""
+        self._learn_number(key, type_, slot, _known(value) if isinstance(value, bytes) else 0)
+
+    def _learn_number(self, key: bytes, type_: RedisType, slot: bytes, known: Known) -> None:
+        self._numbers.setdefault((key, type_), {})[slot] = known
+        self._learned += 1
+
+    def _note_numbers(self, key: bytes, type_: RedisType, content: Content) -> None:
+        """These slots have been written."""
+        slots = self._numbers.get((key, type_))
+        if slots is not None:
+            slots.update((slot, _known(worth)) for slot, worth in content.items())
+
+    def _drop_numbers(self, key: bytes, kept: Collection[RedisType] = ()) -> None:
+        """The key has been emptied, but for the types that are kept."""
+        for type_ in TYPES:
+            slots = self._numbers.get((key, type_))
+            if slots is not None and type_ not in kept:
+                slots.update(dict.fromkeys(slots, 0))
 
     def trim(self) -> None:
         """Bound the memory of types; only between batches, since a batch relies on it."""
+        if self._learned > _REMEMBERED_KEYS:
+            self._numbers.clear()
+            self._learned = 0
         surplus = len(self.types) - _REMEMBERED_KEYS
         if surplus > _REMEMBERED_KEYS // 4:  # this looks at all of them: not at every commit
             for key in list(self.types)[:surplus]:
@@ -110,8 +167,8 @@ class Keyspace:
                     self.add(key, type_, slots, tag, index, plan)
                 case Reg(key, type_, words):
                     self.write(key, type_, pairs_of(words), tag, timestamp, index, plan)
-                case Inc(key, _, _, delta):
-                    self.increment(key, delta, tag, index, plan)
+                case Inc(key, type_, slot, delta):
+                    self.increment(key, type_, slot, delta, tag, index, plan)
                 case KillKey(key):
                     self.kill_key(key, tag, plan)
                 case KillSlots(key, type_, slots):
@@ -147,20 +204,46 @@ class Keyspace:
         timestamp: int,
         index: int,
         plan: Plan,
+        *,
+        own: bool = False,
     ) -> int:
         """Slots get values, in the log, and for the server what they are worth then: a later one may be there. Returns
-        the position of the command.
+        the position of the command. own: it is an own write.
         """
         log = self.log.write(key, type_, values, tag, timestamp, index)
+        if own and self.aside is not None:
+            self._put_aside(key, type_, values, tag, index, plan)
         shown: dict[bytes, Worth] = {slot: log.worth(slot) for slot in values}  # type: ignore[misc]
         return self._fill(key, type_, shown, plan)
+
+    def _put_aside(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slots: Collection[bytes],
+        tag: Tag,
+        place: int,
+        plan: Plan,
+    ) -> None:
+        """What an own write is going to write over."""
+        assert self.aside is not None
+        known = self.types[key]
+        visible = known.type if isinstance(known, Holds) else _STRING
+        if visible is not type_ and type_ not in self.hidden.get(key, ()):
+            return  # nothing is there
+        if type_ is _STRING:
+            self.aside.key(key, tag.dot, place, plan, hides=False)
+        else:
+            self.aside.slots(TYPES[type_], self.place_of(key, type_), slots, tag.dot, place, plan)
 
     def _fill(self, key: bytes, type_: RedisType, content: Content, plan: Plan) -> int:
         """Have the server hold these slots, beside what it holds of that type."""
         native = TYPES[type_]
         known: Known = native.here
-        if type_ is _STRING and (number := integer_of(content[WHOLE])) is not None:
-            known = number
+        if type_ is _STRING:
+            known = _known(content[WHOLE])
+        elif self._numbers:
+            self._note_numbers(key, type_, content)
         return _write(native, self._home(key, type_, known, plan), content, plan)
 
     def _home(self, key: bytes, type_: RedisType, then: Known, plan: Plan) -> Home:
@@ -177,12 +260,58 @@ class Keyspace:
             self.types[key] = then
         return Home(key, key, 0)
 
-    def increment(self, key: bytes, delta: int, tag: Tag, index: int, plan: Plan) -> None:
+    def assign(
+        self, key: bytes, value: bytes, tag: Tag, timestamp: int, place: int, plan: Plan
+    ) -> None:
+        """The key becomes this string, by an own write, which has seen all that is here: a removal at `place` of its
+        message, and a register behind it.
+        """
+        self.log.kill_key(key, tag)
+        hides = key in self.hidden
+        if self.aside is not None:
+            self.aside.key(key, tag.dot, place, plan, hides=hides)
+        if hides:
+            self._drop_hidden(key, plan)
+        if self._numbers:
+            self._drop_numbers(key)
+        self.log.write(key, _STRING, {WHOLE: value}, tag, timestamp, place + 1)
+        self.types[key] = _known(value)
+        plan.native(key, SAYS_OK, b"SET", key, value)
+
+    def increment(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slot: bytes,
+        delta: int,
+        tag: Tag,
+        index: int,
+        plan: Plan,
+    ) -> None:
         """A number grows: in the log, and for the server."""
-        self.log.increment(key, _STRING, WHOLE, delta, tag, index)
+        self.log.increment(key, type_, slot, delta, tag, index)
+        if type_ is not _STRING:
+            self._increase(key, type_, slot, delta, plan)
+            return
         base = self.count(key, delta, plan)
         if base is not None:
             self.show_number(key, base, plan)
+
+    def _increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int, plan: Plan) -> None:
+        """Have the server count in a slot of which it is known what it holds; a text hides the increments beside it."""
+        base = self.number(key, type_, slot)
+        if base is None:
+            raise LocalProtocolError(f"nobody has looked what slot {slot!r} of key {key!r} holds")
+        if not isinstance(base, int):
+            return
+        native, number = TYPES[type_], base + delta
+        home = self._home(key, type_, native.here, plan)
+        self._learn_number(key, type_, slot, number)
+        if native.increase is not None and _fits(base, number, delta):
+            words = native.increase, home.key, slot, b"%d" % delta
+            plan.at(home, command_of(words[0], words[1], words[2:]), number)
+        else:
+            _write(native, home, {slot: b"%d" % number}, plan)
 
     def count(self, key: bytes, delta: int, plan: Plan) -> int | None:
         """A number is known to grow; the server has to be sent what it grows by. Another type that stands there is
@@ -210,7 +339,7 @@ class Keyspace:
     def set_number(self, key: bytes, base: int, value: int, plan: Plan) -> None:
         """Bring the native number from `base` to `value`; beyond 64 bits the server keeps it as text."""
         delta = value - base
-        if min(base, value, delta) >= INT64_MIN and max(base, value, delta) <= INT64_MAX:
+        if _fits(base, value, delta):
             plan.native(key, value, b"INCRBY", key, b"%d" % delta)
         else:
             plan.native(key, SAYS_OK, b"SET", key, b"%d" % value)
@@ -227,6 +356,8 @@ class Keyspace:
         position = plan.native(key, Expect.INTEGER, b"DEL", key)
         self._drop_hidden(key, plan)
         self.types[key] = NOTHING
+        if self._numbers:
+            self._drop_numbers(key)
         if left:
             self._put_survivors(key, left, plan)
         return position
@@ -257,18 +388,21 @@ class Keyspace:
         if not is_visible and type_ not in self.hidden.get(key, ()):
             return ()
         home = Home(key, key, 0) if is_visible else self._hidden_home(key, type_)
+        if self.aside is not None and own is not None:
+            self.aside.slots(native, home, gone, tag.dot, own, plan)
         if native.valued and gone is not slots:
             log = self.log.of(key, type_)
-            left = {slot: log.worth(slot) for slot in slots}
-            _write(native, home, {s: w for s, w in left.items() if w is not None}, plan)
+            left = {slot: w for slot in slots if (w := log.worth(slot)) is not None}
+            self._note_numbers(key, type_, left)
+            _write(native, home, left, plan)
         if not gone:
             return ()
+        if self._numbers and (counted := self._numbers.get((key, type_))):
+            counted.update(dict.fromkeys(counted.keys() & gone, 0))
         if is_visible:
             self.types[key] = native.perhaps
         if key in self.hidden:
             self.unsettled[key] = None
-        if self.aside is not None and own is not None:
-            return self.aside.slots(native, home, gone, tag.dot, own, plan)
         return (plan.at(home, command_of(native.remove, home.key, gone)),)
 
     # What is hidden
@@ -337,6 +471,7 @@ class Keyspace:
         plan.native(key, Expect.INTEGER, b"DEL", key)
         hidden = self.hidden.get(key, ())
         self.types[key] = NOTHING
+        self._drop_numbers(key, kept=hidden)
         if hidden:
             self.unsettled[key] = None
         left = {t: log for t, log in self.log.key(key).items() if t not in hidden}
@@ -352,6 +487,7 @@ class Keyspace:
         plan.native(key, Expect.INTEGER, b"DEL", key)
         self._drop_hidden(key, plan)
         self.types[key] = NOTHING
+        self._drop_numbers(key)
         for type_ in sorted(contents):
             for some in portions(contents[type_]):
                 self._fill(key, type_, some, plan)
@@ -380,6 +516,16 @@ class Keyspace:
         aside, db = metadata.FOREIGN_PREFIX + key, b"%d" % self.metadata_db
         plan.native(key, Expect.INTEGER, b"COPY", key, aside, b"DB", db, b"REPLACE")
         plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
+
+
+def _known(value: bytes) -> Known:
+    number = integer_of(value)
+    return _TEXT if number is None else number
+
+
+def _fits(*numbers: int) -> bool:
+    """Whether a server counts with them."""
+    return min(numbers) >= INT64_MIN and max(numbers) <= INT64_MAX
 
 
 def _write(native: type[NativeType], home: Home, content: Content, plan: Plan) -> int:

@@ -93,13 +93,13 @@ class Plan:
         self.expected.append(expect)
         return place
 
-    def at(self, home: Home, packed: bytes, expect: Expect | bytes = Expect.INTEGER) -> int:
+    def at(self, home: Home, packed: bytes, expect: Expect | int | bytes = Expect.INTEGER) -> int:
         """A packed command on a key of either database. Returns its position."""
         if home.db:
             return self.metadata_packed(packed, expect)
         return self.native_packed(home.owner, expect, packed)
 
-    def metadata_packed(self, packed: bytes, expect: Expect | bytes = Expect.INTEGER) -> int:
+    def metadata_packed(self, packed: bytes, expect: Expect | int | bytes = Expect.INTEGER) -> int:
         """A packed command on our own database. Returns its position."""
         if self._db != self._metadata_db:
             self._select(self._metadata_db)

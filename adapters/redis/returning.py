@@ -12,22 +12,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import trio
 
 from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.aside import NOT_KEPT, taken_name
+from crdtcast.adapters.redis.aside import is_whole, lost_name, taken_name, takes_away
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
-from crdtcast.adapters.redis.effects import Effect, Inc, KillKey, KillSlots, One
+from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.effects import Effect, Event, Inc, One, RedisType, Reg
+from crdtcast.adapters.redis.lookup import Looks
+from crdtcast.adapters.redis.performing import Performing
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
-from crdtcast.adapters.redis.rebasing import Mine, Removal, Taken, rebasing
-from crdtcast.adapters.redis.types.native import NOTHING
-from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Slot, Write, rebasing
+from crdtcast.adapters.redis.types import BY_NAME, TYPES
+from crdtcast.adapters.redis.types.native import NativeType
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.worth import Worth
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
 from crdtcast.journal.saved import Saved, pack_saved, unpack_saved
-from crdtcast.tags import Dot, covers
+from crdtcast.tags import Dot
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -43,7 +48,41 @@ _COMPARED_AT_ONCE = 4
 """Messages of one turn of the loop, each of which may have 4,096 operations."""
 _SHOWN = 10
 
-_Decoded: TypeAlias = "tuple[ParkedOperation, list[Effect]]"
+_Decoded: TypeAlias = "tuple[ParkedOperation, Event]"
+
+
+class _Taken:
+    """What the effects of one message took away, by place; None where nobody knows; and what is back."""
+
+    def __init__(self) -> None:
+        self.contents: dict[int, Contents | None] = {}
+        self.back: dict[int, frozenset[Slot]] = {}
+        self._room = MAX_BYTES
+
+    def with_room(self, contents: Contents | None) -> Contents | None:
+        """The same, as long as it is not too much for one message."""
+        for content in (contents or {}).values():
+            self._room -= sum(len(slot) + len(worth) for slot, worth in content.items())
+        return contents if self._room >= 0 else None
+
+
+class _Asked(NamedTuple):
+    """An effect that may have taken something away, and where that is kept."""
+
+    taken: _Taken
+    place: int
+    effect: Effect
+    name: bytes
+
+    def contents(self, native: type[NativeType], reply: object) -> Contents | None:
+        """What was kept: of a key, whose copy is of the native type, or of slots, in a hash."""
+        content = native.content(reply)
+        if content is None:
+            return None
+        if is_whole(self.effect):
+            return {native.type: content} if content else {}
+        assert self.effect.type is not None  # type: ignore[union-attr]
+        return {self.effect.type: content} if content else {}  # type: ignore[union-attr]
 
 
 class Returning:
@@ -61,8 +100,10 @@ class Returning:
         self._rebasing: Iterator[None] | None = None
         """Under way, or done and not noted yet."""
         self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
+        self._theirs: dict[tuple[bytes, RedisType, bytes], Worth | None] = {}
+        """What slots hold of which the commit at hand sends something again."""
         self.yielded = 0
-        """Removals that were not sent again, since start."""
+        """Writes that were not sent again, since start."""
 
     def resume(self, raw: bytes | None) -> None:
         """Go on from what the server holds. Raises UnusableInputError, or ConfigurationError from a later program."""
@@ -94,54 +135,61 @@ class Returning:
         packed: list[ParkedOperation] = []
         for some in _portions(own):
             await trio.lowlevel.checkpoint()
-            found = await self._taken(connection, some) if is_whole else [{} for _ in some]
-            for (operation, decoded), taken in zip(some, found, strict=True):
-                mine = Mine.of(decoded, taken, home)
+            found = [_Taken() for _ in some]
+            if is_whole:
+                found = await self._taken(connection, some)
+            for (operation, event), taken in zip(some, found, strict=True):
+                mine = Mine.of(event.effects, taken.contents, home, event.timestamp, taken.back)
                 packed.append(replace(operation, payload=mine.encode()))
         return self._pack(replace(parked, operations=(*others, *packed)))
 
     async def _taken(
         self, connection: ServerConnection, operations: Sequence[_Decoded]
-    ) -> list[dict[int, Taken | None]]:
-        """What the removals of these took away, by place, but for what is there again: that was added unseen."""
-        removals = [
-            (number, place, effect.key)
-            for number, (_, decoded) in enumerate(operations)
-            for place, effect in enumerate(decoded)
-            if isinstance(effect, KillKey | KillSlots)
+    ) -> list[_Taken]:
+        """What the effects of these took away, or wrote over, and what of it is there again."""
+        found = [_Taken() for _ in operations]
+        asked = [
+            _Asked(taken, place, effect, taken_name(operation.dot, place))
+            for taken, (operation, event) in zip(found, operations, strict=True)
+            for place, effect in enumerate(event.effects)
+            if takes_away(effect)
         ]
-        found: list[dict[int, Taken | None]] = [{} for _ in operations]
-        for number, place, _ in removals:
-            found[number][place] = Taken()
-        names = [taken_name(operations[number][0].dot, place) for number, place, _ in removals]
-        types = await self._read(connection, [("TYPE", name) for name in names])
-        sizes = await self._read(connection, [("SCARD", name) for name in names])
-        texts = [name for name, type_ in zip(names, types, strict=True) if type_ == b"string"]
-        values = iter(await self._read(connection, [("GET", name) for name in texts]))
-        room = [MAX_BYTES] * len(operations)
-        for (number, place, key), name, type_, size in zip(
-            removals, names, types, sizes, strict=True
-        ):
-            if type_ == b"string":
-                value = next(values)
-                found[number][place] = None if value == NOT_KEPT else _number(value)
-            elif type_ == b"set":
-                members = None
-                if size <= MAX_OPERATIONS:
-                    members = await self._members(connection, name, key)
-                    room[number] -= sum(map(len, members))
-                fits = members is not None and room[number] >= 0
-                found[number][place] = Taken(None, tuple(members or ())) if fits else None
-            elif type_ != b"none":
-                found[number][place] = None
+        types = await self._read(connection, [("TYPE", each.name) for each in asked])
+        lost = await self._read(connection, [("EXISTS", lost_name(each.name)) for each in asked])
+        kept: list[tuple[_Asked, type[NativeType]]] = []
+        for each, type_, is_lost in zip(asked, types, lost, strict=True):
+            native = BY_NAME.get(type_)
+            is_known = not is_lost and (native is not None or type_ == b"none")
+            each.taken.contents[each.place] = {} if is_known else None
+            if is_known and native is not None:
+                kept.append((each, native))
+        sizes = await self._read(connection, [(n.size, each.name) for each, n in kept])
+        for (each, native), size in zip(kept, sizes, strict=True):
+            most = MAX_BYTES if native is String else MAX_OPERATIONS
+            contents = None
+            if isinstance(size, int) and size <= most:
+                (reply,) = await self._read(connection, [native.reading(each.name)])
+                contents = each.contents(native, reply)
+            each.taken.contents[each.place] = each.taken.with_room(contents)
+        await self._note_what_is_back(connection, asked)
         return found
 
-    async def _members(self, connection: ServerConnection, name: bytes, key: bytes) -> list[bytes]:
-        (taken,) = await self._read(connection, [("SMEMBERS", name)])
-        (present,) = await connection.call([("SMISMEMBER", key, *taken)])
-        if isinstance(present, Exception):
-            return list(taken)  # the key holds something else now
-        return [member for member, is_there in zip(taken, present, strict=True) if not is_there]
+    async def _note_what_is_back(
+        self, connection: ServerConnection, asked: Iterable[_Asked]
+    ) -> None:
+        """What was removed, and is there in the end: others, who had not seen the removal, have put it there."""
+        for each in asked:
+            contents = each.taken.contents[each.place]
+            if isinstance(each.effect, Reg) or not contents:
+                continue
+            key = each.effect.key
+            slots = [(type_, slot) for type_, content in contents.items() for slot in content]
+            replies = await connection.call([TYPES[t].asking(key, slot) for t, slot in slots])
+            each.taken.back[each.place] = frozenset(
+                slot
+                for slot, reply in zip(slots, replies, strict=True)
+                if TYPES[slot[0]].slot_of(reply) is not None
+            )
 
     async def _read(self, connection: ServerConnection, commands: list[Words]) -> Replies:
         """From the metadata database."""
@@ -230,6 +278,7 @@ class Returning:
 
     def _send_some_again(self, operations: Sequence[ParkedOperation]) -> None:
         steps = 0
+        self._theirs = {}
         for operation in operations[:_MESSAGES_AT_ONCE]:
             mine = Mine.decode(operation.payload)
             more = sum(map(_steps_of, mine.parts))
@@ -237,10 +286,29 @@ class Returning:
                 break
             steps += more
             for part in mine.parts:  # so that all keys are looked up
-                self._committer.inside(part.key, _nothing)
+                self._committer.inside(part.key, _nothing, self._looks_of(part))
             key = mine.parts[0].key if mine.parts else b""
             self._committer.inside(key, partial(self._perform, operation, mine))
         self._committer.at_its_end(self._save_sent)
+
+    def _looks_of(self, part: Part) -> list[Looks]:
+        """What has to be known of the slots of a part before it is performed."""
+        match part:
+            case Inc(_, type_, slot) if type_ is not String.type:
+                return [Looks(type_, (slot,))]
+            case Write(key, type_, values):
+                return [self._look_at(key, type_, list(values))]
+            case Removal(key, _, _, taken) if taken:
+                valued = {t: content for t, content in taken.items() if TYPES[t].valued}
+                return [self._look_at(key, t, list(content)) for t, content in valued.items()]
+        return []
+
+    def _look_at(self, key: bytes, type_: RedisType, slots: list[bytes]) -> Looks:
+        def take(replies: Replies) -> None:
+            for slot, reply in zip(slots, replies, strict=True):
+                self._theirs[key, type_, slot] = TYPES[type_].slot_of(reply)
+
+        return Looks(type_, slots, take)
 
     def _perform(self, operation: ParkedOperation, mine: Mine, batch: LocalBatch) -> None:
         parked = self.parked
@@ -248,7 +316,8 @@ class Returning:
         batch.close()
         dot = batch.tag.dot
         batch.bounded = False
-        yielding = [part for part in mine.parts if not _goes_out(part, mine, batch)]
+        performing = Performing(mine, batch, self._theirs)
+        yielding = [kept for part in mine.parts if (kept := performing.perform(part)) is not None]
         batch.close()
         batch.bounded = True
         self._tell_yielding(yielding)
@@ -291,38 +360,14 @@ class Returning:
         commit.plan.metadata(SAYS_OK, b"SET", metadata.PARKED, self._pack(parked))
 
 
-def _goes_out(part: One | Inc | Removal, mine: Mine, batch: LocalBatch) -> bool:
-    """Perform it, as far as the group has not written behind what it meant; whether nothing of it yields."""
-    match part:
-        case One(key, type_, slots):
-            batch.add(key, type_, slots)
-        case Inc(key, _, _, delta):
-            batch.increment(key, delta)
-        case Removal(key, _, Taken(number, members)):
-            known = batch.keyspace.known(key)
-            unseen = batch.unstable(key, Set.type).held
-            seen = [
-                member
-                for member in members
-                if all(covers(mine.home, atom.dot) for atom in unseen.get(member, ()))
-            ]
-            if seen:
-                batch.remove(key, Set.type, seen)
-            if number is not None and known is not NOTHING:
-                if known != number or key in batch.keyspace.hidden:
-                    return False
-                batch.kill_key(key)
-    return True
-
-
 def _portions(operations: Iterable[ParkedOperation]) -> Iterator[list[_Decoded]]:
     """With their effects, so many at a time as one turn of the loop, and one look at the server, may take."""
     some: list[_Decoded] = []
     effects_in_it = 0
     for operation in operations:
-        decoded = effects.decode_own(operation).effects
-        some.append((operation, decoded))
-        effects_in_it += len(decoded)
+        event = effects.decode_own(operation)
+        some.append((operation, event))
+        effects_in_it += len(event.effects)
         if effects_in_it >= _STEPS_AT_ONCE:
             yield some
             some, effects_in_it = [], 0
@@ -330,21 +375,15 @@ def _portions(operations: Iterable[ParkedOperation]) -> Iterator[list[_Decoded]]
         yield some
 
 
-def _steps_of(part: One | Inc | Removal) -> int:
+def _steps_of(part: Part) -> int:
     match part:
         case One(slots=slots):
             return len(slots)
-        case Removal(taken=Taken(_, members)):
-            return 1 + len(members)
+        case Write(values=values):
+            return 1 + len(values)
+        case Removal(taken=taken):
+            return 1 + sum(map(len, (taken or {}).values()))
     return 1
-
-
-def _number(value: object) -> Taken | None:
-    """A text that is no integer was not written by a client of ours."""
-    try:
-        return Taken(int(str(value, "ascii")))  # type: ignore[call-overload]
-    except (ValueError, TypeError):
-        return None
 
 
 def _nothing(batch: LocalBatch) -> None:

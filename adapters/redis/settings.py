@@ -102,8 +102,8 @@ class GatewaySettings(MemberSettings):
     )
     format_level: int | None = option(
         Kind.NUMBER,
-        "Of a group of fixed members: the format level that all its gateways send in, the same at all; without it, the "
-        "lowest of this program.",
+        "Of a group of fixed members: the format level that all its gateways send in, the same at all. Of a founder: "
+        "the level that its group begins with. Without it, the highest of this program.",
         None,
     )
     raise_after: float = option(
@@ -146,9 +146,9 @@ class GatewaySettings(MemberSettings):
             ]
         if self.found and self.replaces:
             lines.append("replaces goes with join: a founder is the first member")
-        if self.is_open and self.format_level is not None:
+        if self.is_open and not self.found and self.format_level is not None:
             lines.append(
-                "format_level is for groups of fixed members: this group agrees on it, see `crdtcast raise`"
+                "format_level is for fixed members and founders: this group agrees on it, see `crdtcast raise`"
             )
         lines += [
             f"leave_out names {wrong}" for kind in self.leave_out if (wrong := not_a_kind(kind))
@@ -227,10 +227,14 @@ class GatewaySettings(MemberSettings):
             listen=parse_address(self.peer_listen),
             peers=[parse_address(each) for each in self.contacts] if self.is_open else self.peers(),
             cut=frozenset(self.cut),
-            level=effects.READS.lowest if self.format_level is None else self.format_level,
+            level=effects.READS.lowest if self.is_open else self._level,
             reads=effects.READS,
             **self.link_options(),
         )
+
+    @property
+    def _level(self) -> int:
+        return effects.READS.highest if self.format_level is None else self.format_level
 
     def gateway_options(self) -> GatewayOptions:
         """What `Gateway` is made of."""
@@ -238,6 +242,7 @@ class GatewaySettings(MemberSettings):
         if self.is_open:
             member = GroupOptions(
                 founds=self.found,
+                level=self._level,
                 replaces=self.replaces,
                 leave_out=self.leave_out,
                 advertise=None if self.advertise is None else parse_address(self.advertise),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
 from crdtcast.adapters.redis.client import NO_REPLY, Request
 from crdtcast.adapters.redis.commands.table import Command, Kind
+from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.parsing import Args
@@ -215,6 +216,14 @@ class Transaction(Request):
     def typed_keys(self) -> Iterable[bytes]:
         """Keys whose type its writes have to know."""
         return (call.args[1] for call in self.calls if call.command.looks)
+
+    def counted_slots(self) -> Iterable[tuple[bytes, RedisType, bytes]]:
+        """Slots, of other types than strings, that its writes count in."""
+        return (
+            (call.args[1], type_, call.args[2])
+            for call in self.calls
+            if (type_ := call.command.counts_in) is not None
+        )
 
 
 def _uncertain(calls: Iterable[Call]) -> dict[bytes, dict[bytes, None]]:

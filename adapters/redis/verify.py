@@ -7,22 +7,41 @@ equal vectors must answer with equal digests.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from crdtcast.adapters.redis.census import DEADLINES, STRINGS, has_deadlines, is_replicated
+from crdtcast.adapters.redis.census import DEADLINES, has_deadlines, is_replicated
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
-from crdtcast.adapters.redis.effects import WHOLE
 from crdtcast.adapters.redis.own_reads import replies_to
 from crdtcast.adapters.redis.types import BY_NAME
+from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.strings import String
-from crdtcast.adapters.redis.worth import integer_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _SLICE = 500
+_BYTES = 1 << 20
+_SLOT = 64
+"""Bytes of a slot, about."""
+_Found: TypeAlias = tuple[type[NativeType], bytes]
 _MODULUS = 1 << 128
+
+
+def _portions(found: Sequence[_Found], sizes: Sequence[object]) -> Iterator[list[_Found]]:
+    """Keys that are read at once: few bytes in all, as far as their sizes tell, or a single key."""
+    some: list[_Found] = []
+    room = _BYTES
+    for each, size in zip(found, sizes, strict=True):
+        weight = 0 if not isinstance(size, int) else size if each[0] is String else size * _SLOT
+        if weight > room and some:
+            yield some
+            some, room = [], _BYTES
+        some.append(each)
+        room -= weight
+    if some:
+        yield some
 
 
 async def digest_everything(gateway: Gateway) -> dict[str, Any]:
@@ -56,19 +75,19 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
             for name, kind in zip(names, types, strict=True)
             if (native := BY_NAME.get(kind)) is not None
         ]
-        replies = await read([[native.read, name] for native, name in found])
+        sizes = await read([[native.size, name] for native, name in found])
         hidden = gateway.committer.keyspace.hidden
-        for (native, name), reply in zip(found, replies, strict=True):
-            content = native.content(reply)
-            if name in hidden or not content:
-                recorder.touch_again(name)  # told when it has been read with what it hides
-                continue
-            if native is String and integer_of(content[WHOLE]) is None:
-                foreign[STRINGS] += 1
-            contents = {native.type: content}
-            recorder.tell(name, contents)
-            total += int(key_digest(name, contents), 16)
-            keys += 1
+        for some in _portions(found, sizes):
+            replies = await read([native.reading(name) for native, name in some])
+            for (native, name), reply in zip(some, replies, strict=True):
+                content = native.content(reply)
+                if name in hidden or not content:
+                    recorder.touch_again(name)  # told when it has been read with what it hides
+                    continue
+                contents = {native.type: content}
+                recorder.tell(name, contents)
+                total += int(key_digest(name, contents), 16)
+                keys += 1
         if recorder.log is not None:
             recorder.log.flush()
         if cursor == b"0":

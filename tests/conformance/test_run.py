@@ -98,13 +98,13 @@ scenarios:
   level: should
   replicas: [a]
   steps:
-  - {at: a, cmd: [SET, k, v]}
+  - {at: a, cmd: [LPUSH, k, v]}
 - id: refusing-is-fine
   type: string
   level: should
   replicas: [a]
   steps:
-  - {at: a, cmd: [SET, k, v], reply: {any_of: [OK, {error: ERR}]}}
+  - {at: a, cmd: [LPUSH, k, v], reply: {any_of: [OK, {error: ERR}]}}
   - {advance: 5}
   - {clock: {at: a, skew: 60}}
 - id: probe-unknown
@@ -142,7 +142,7 @@ def test_all_kinds_of_outcomes(tmp_path: Path) -> None:
     assert lines[0].startswith("FAIL              wrong-on-purpose (counter, must,")
     assert "at the end, GET n at a: expected '6', got '5'" in lines[0]
     assert "shows the difference and this line" in lines[1]
-    assert "SET k v at a" in next(line for line in lines if "refused" in line)
+    assert "LPUSH k v at a" in next(line for line in lines if "refused" in line)
     assert "probe colour" in shown
 
 

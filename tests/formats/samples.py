@@ -115,6 +115,9 @@ EFFECTS: list[effects.Effect] = [
     effects.Inc(b"n", effects.RedisType.STRING, effects.WHOLE, -(10**30)),
     effects.KillKey(b"k"),
     effects.KillSlots(b"s", effects.RedisType.SET, (b"x",)),
+    effects.Reg(b"h", effects.RedisType.HASH, (b"f", b"text", b"g", b"5")),
+    effects.Inc(b"h", effects.RedisType.HASH, b"g", 10**30),
+    effects.KillSlots(b"h", effects.RedisType.HASH, (b"f",)),
 ]
 STORED = metadata.StoredState(
     group="shop",

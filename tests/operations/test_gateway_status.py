@@ -41,7 +41,7 @@ def test_a_gateway_has_the_status_the_probes_and_the_log_of_a_member(
         with urllib.request.urlopen(f"http://{probes}/metrics", timeout=10) as answer:
             page = answer.read()
         assert b'crdtcast_sent_total{group="shop",node="a"}' in page
-        assert b'crdtcast_format_level{group="shop",node="a"} 1.0' in page
+        assert b'crdtcast_format_level{group="shop",node="a"} 2.0' in page
         assert b'crdtcast_compare_rounds_total{group="shop",node="a"} 0.0' in page
         region.server.kill()
         code = 200

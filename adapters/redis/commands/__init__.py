@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crdtcast.adapters.redis.commands import counters, keys, sets
+from crdtcast.adapters.redis.commands import counters, hashes, keys, sets, strings
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 
 WRITES: dict[str, WriteCommand] = {}
@@ -17,4 +17,4 @@ def register(*rows: WriteCommand) -> None:
         WRITES[row.name] = row
 
 
-register(*sets.COMMANDS, *counters.COMMANDS, *keys.COMMANDS)
+register(*strings.COMMANDS, *counters.COMMANDS, *hashes.COMMANDS, *sets.COMMANDS, *keys.COMMANDS)

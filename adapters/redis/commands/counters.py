@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import (
     DECREMENT_OVERFLOW,
     NOT_AN_INTEGER,
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.front import Request
 
-_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,18}\Z")
-
-
-def _amount(raw: bytes) -> int | None:
-    """An argument as the server reads it: no plus sign, no leading zeros, no spaces, 64 bits."""
-    if _INTEGER.fullmatch(raw) is None:
-        return None
-    value = int(raw)
-    return value if INT64_MIN <= value <= INT64_MAX else None
-
 
 def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
     key = request.args[1]
@@ -43,7 +33,9 @@ def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
         wrong = NOT_AN_INTEGER if known is String.here else WRONG_TYPE
         batch.plan.answer_with(request, wrong)
     elif not INT64_MIN <= known + delta <= INT64_MAX:
-        batch.plan.answer_with(request, OVERFLOW)
+        # Beyond 64 bits, which it can get by merging alone, or as a text, a server finds no number.
+        beyond = not INT64_MIN <= known <= INT64_MAX
+        batch.plan.answer_with(request, NOT_AN_INTEGER if beyond else OVERFLOW)
     else:
         batch.increment(key, delta)
         batch.plan.answer_with(request, known + delta)
@@ -62,7 +54,7 @@ def decr(batch: LocalBatch, request: Request) -> bool:
 
 def incrby(batch: LocalBatch, request: Request) -> bool:
     """INCRBY key delta"""
-    amount = _amount(request.args[2])
+    amount = integer(request.args[2])
     if amount is None:
         batch.plan.answer_with(request, NOT_AN_INTEGER)
         return True
@@ -71,7 +63,7 @@ def incrby(batch: LocalBatch, request: Request) -> bool:
 
 def decrby(batch: LocalBatch, request: Request) -> bool:
     """DECRBY key delta"""
-    amount = _amount(request.args[2])
+    amount = integer(request.args[2])
     if amount is None or amount == INT64_MIN:
         batch.plan.answer_with(request, NOT_AN_INTEGER if amount is None else DECREMENT_OVERFLOW)
         return True

@@ -1,8 +1,21 @@
 """Error replies in the server's own words, so that clients take them for what they know."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from crdtcast.adapters.redis.resp import ReplyError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.client import Request
 
 WRONG_TYPE = ReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
 NOT_AN_INTEGER = ReplyError("ERR value is not an integer or out of range")
+HASH_NOT_AN_INTEGER = ReplyError("ERR hash value is not an integer")
 OVERFLOW = ReplyError("ERR increment or decrement would overflow")
 DECREMENT_OVERFLOW = ReplyError("ERR decrement would overflow")
+
+
+def wrong_arity(request: Request) -> ReplyError:
+    """For a number of arguments that only the command itself finds wrong."""
+    return ReplyError(f"ERR wrong number of arguments for '{request.command.shown}' command")

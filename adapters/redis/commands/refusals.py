@@ -7,13 +7,17 @@ _WRITE = (
 )
 _OTHER = "ERR crdtcast: command '{name}' is not replicated: {hint}"
 
-_TODAY = "use SADD and SREM (sets), INCR, INCRBY, DECR and DECRBY (counters) or DEL instead"
+_TODAY = "use SET, INCRBY (strings), HSET, HINCRBY, HDEL (hashes), SADD, SREM (sets) or DEL instead"
 
 # Families of commands that write data, each with what to use instead.
 _WRITE_FAMILIES = (
     (
-        "SET SETNX SETEX PSETEX MSET MSETNX MSETEX GETSET APPEND SETRANGE",
-        "use INCRBY for a number and SADD for values that regions add; plain strings come later",
+        "SETNX MSETNX GETSET APPEND SETRANGE",
+        "use GET to read, and SET or MSET to write the whole value instead",
+    ),
+    (
+        "SETEX PSETEX MSETEX",
+        "use SET, and DEL when the time has come, instead; deadlines come later",
     ),
     (
         "GETDEL DELIFEQ",
@@ -28,9 +32,16 @@ _WRITE_FAMILIES = (
         "use SADD with the numbers of the bits that are set instead",
     ),
     (
-        "HSET HSETNX HMSET HDEL HINCRBY HINCRBYFLOAT HGETDEL HGETEX HSETEX HEXPIRE HPEXPIRE "
-        "HEXPIREAT HPEXPIREAT HPERSIST",
-        "use one key per field instead: INCRBY for a number, SADD and SREM for a set",
+        "HSETNX HGETDEL",
+        "use HGET, then HSET or HDEL instead",
+    ),
+    (
+        "HINCRBYFLOAT",
+        "use HINCRBY in a smaller unit (cents, microseconds) instead",
+    ),
+    (
+        "HGETEX HSETEX HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST",
+        "use HGET, HSET and HDEL instead; fields have no deadlines",
     ),
     (
         "LPUSH RPUSH LPUSHX RPUSHX LPOP RPOP LREM LSET LTRIM LINSERT LMOVE LMPOP RPOPLPUSH",
@@ -40,7 +51,7 @@ _WRITE_FAMILIES = (
         "ZADD ZINCRBY ZREM ZPOPMIN ZPOPMAX ZMPOP ZREMRANGEBYLEX ZREMRANGEBYRANK "
         "ZREMRANGEBYSCORE ZRANGESTORE ZUNIONSTORE ZINTERSTORE ZDIFFSTORE GEOADD GEOSEARCHSTORE "
         "GEORADIUS GEORADIUSBYMEMBER",
-        "use a counter per member (INCRBY) and a set of the members (SADD) instead",
+        "use a hash of the members' scores (HSET, HINCRBY) instead",
     ),
     (
         "SPOP",
@@ -68,7 +79,7 @@ _WRITE_FAMILIES = (
     ),
     (
         "RENAME RENAMENX COPY RESTORE",
-        "use SMEMBERS or GET to read, SADD or INCRBY to write the other key, and DEL instead",
+        "use SMEMBERS, HGETALL or GET to read, SADD, HSET or SET to write the other key, and DEL instead",
     ),
     (
         "MOVE SWAPDB",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
+from crdtcast.adapters.redis.commands.holding import refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.effects import Opcode
 from crdtcast.adapters.redis.large_request import slots_of
-from crdtcast.adapters.redis.types.native import NOTHING, Holds
+from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
 
 if TYPE_CHECKING:
@@ -23,18 +23,9 @@ def sadd(batch: LocalBatch, request: Request) -> bool:
     args = request.args
     key = args[1]
     if batch.keyspace.types[key] not in _SETS:
-        return _is_no_set(batch, request)
+        return refused_for_its_type(batch, request)
     members = args[2:] if type(args) is list else slots_of(args)
     batch.plan.from_reply.append((request, batch.add(key, Set.type, members)))
-    return True
-
-
-def _is_no_set(batch: LocalBatch, request: Request) -> bool:
-    """False if the server must be asked first, since another type may be gone there."""
-    known = batch.keyspace.types[request.args[1]]
-    if isinstance(known, Holds) and not known.is_sure:
-        return False
-    batch.plan.answer_with(request, WRONG_TYPE)
     return True
 
 
@@ -43,7 +34,7 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     key, members = request.args[1], slots_of(request.args)
     known = batch.keyspace.known(key)
     if known not in _SETS:
-        return _is_no_set(batch, request)
+        return refused_for_its_type(batch, request)
     if known is NOTHING:
         batch.plan.answer_with(request, 0)
     else:

@@ -22,7 +22,6 @@ from crdtcast.adapters.redis.commands.write_command import (
     Plain,
     WriteCommand,
 )
-from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.resp import ReplyError, Status
 from crdtcast.exceptions import LocalProtocolError
 
@@ -55,16 +54,17 @@ class Command:
         "arity",
         "calls",
         "counts",
+        "counts_in",
         "denied",
         "flags",
         "forwarded",
         "grows",
         "hides_keys",
         "high",
+        "is_list",
         "keys",
         "kind",
         "level",
-        "lists_slots",
         "looks",
         "low",
         "name",
@@ -101,9 +101,15 @@ class Command:
         self.removes_keys = write is not None and write.removes_keys
         self.grows = write is not None and write.grows
         self.counts = write is not None and write.counts
-        self.lists_slots = write is not None and write.lists_slots
-        self.writes_one_key = self.looks and self.level <= READS.lowest
-        """And every format level has all that it may send."""
+        self.counts_in = None if write is None else write.counts_in
+        self.is_list = write is not None and write.is_list
+        self.writes_one_key = (
+            write is not None
+            and write.keys == ONE_KEY
+            and not self.removes_keys
+            and self.counts_in is None
+        )
+        """And nothing has to be known but the key's type."""
         self.flags = frozenset(flags)
         self.hides_keys = kind is Kind.READ and "movablekeys" in self.flags
         self.forwarded = kind in (Kind.READ, Kind.WRITE)

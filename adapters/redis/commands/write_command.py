@@ -18,6 +18,10 @@ NO_KEY: Keys = (0, 0, 0)
 ONE_KEY: Keys = (1, 1, 1)
 ALL_KEYS: Keys = (1, -1, 1)
 
+BEHIND_KEY = slice(2, None)
+IN_PAIRS = slice(2, None, 2)
+"""Each followed by a value."""
+
 Sends: TypeAlias = tuple[Opcode, RedisType | None]
 """An effect that a command may send, and on which type; None for whole keys."""
 WHOLE_KEY: Sends = (Opcode.KILL_KEY, None)
@@ -44,6 +48,8 @@ class WriteCommand(NamedTuple):
     """All that it may send: what gives its format level."""
     plain: Plain | None = None
     keys: Keys = ONE_KEY
+    slots: slice = BEHIND_KEY
+    """Which of its arguments are slots, if it writes some of its one key."""
     grows: bool = False
     """Whether it needs memory."""
     derive: Derive | None = None
@@ -70,9 +76,12 @@ class WriteCommand(NamedTuple):
         return (Opcode.INC, RedisType.STRING) in self.sends
 
     @property
-    def lists_slots(self) -> bool:
-        """Whether all its arguments behind the key are slots."""
-        return self.keys == ONE_KEY and bool(_LISTING & {opcode for opcode, _ in self.sends})
+    def counts_in(self) -> RedisType | None:
+        """The type, not a string, whose slots it counts in: it has to know what they hold."""
+        counted = (type_ for opcode, type_ in self.sends if opcode is Opcode.INC)
+        return next((type_ for type_ in counted if type_ is not RedisType.STRING), None)
 
-
-_LISTING = frozenset((Opcode.ONE, Opcode.KILL_SLOTS))
+    @property
+    def is_list(self) -> bool:
+        """Whether all its arguments behind the key go into one effect, as they are, however many."""
+        return self.looks and not any(opcode is Opcode.INC for opcode, _ in self.sends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
@@ -19,4 +20,5 @@ def register(native: type[NativeType]) -> None:
 
 
 register(String)
+register(Hash)
 register(Set)

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.plan import Expect
-from crdtcast.adapters.redis.worth import Worth
+from crdtcast.adapters.redis.worth import PRESENT, Worth
 
 Content: TypeAlias = Mapping[bytes, Worth]
 """What the slots of one type under one key are worth."""
@@ -62,14 +62,39 @@ class NativeType:
     remove: ClassVar[bytes]
     """The command that removes slots, and counts them: `remove key slots…`."""
     read: ClassVar[bytes]
-    """The command that reads all slots: `read key`."""
+    """The command that reads all slots: `read key read_behind…`."""
+    read_behind: ClassVar[tuple[bytes, ...]] = ()
+
+    get: ClassVar[bytes | None] = None
+    """The command that reads one slot, its value or whether (1 or 0) it is there: `get key slot`; None if the type has
+    one slot only.
+    """
+    increase: ClassVar[bytes | None] = None
+    """The command that has the number in a slot grow, as long as it has 64 bits, and answers what it is then:
+    `increase key slot delta`. Without it the number is written.
+    """
 
     size: ClassVar[bytes]
     """The command that counts the slots, or tells how long the one is."""
     scan: ClassVar[bytes | None] = None
     """The command that reads some of the slots at a time, if it has many."""
-    move: ClassVar[bytes | None] = None
-    """The command that moves a slot to another key, and counts it: `move key other slot`."""
+
+    @classmethod
+    def reading(cls, key: bytes) -> list[bytes]:
+        """The words that read all slots."""
+        return [cls.read, key, *cls.read_behind]
+
+    @classmethod
+    def asking(cls, key: bytes, slot: bytes) -> list[bytes]:
+        """The words that read one slot; `slot_of` tells what the reply means."""
+        return cls.reading(key) if cls.get is None else [cls.get, key, slot]
+
+    @classmethod
+    def slot_of(cls, reply: object) -> Worth | None:
+        """What the slot is worth; None if it is not there, or the key holds another type."""
+        if cls.valued:
+            return reply if isinstance(reply, bytes) else None
+        return PRESENT if reply == 1 else None
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:

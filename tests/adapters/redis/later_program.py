@@ -1,4 +1,5 @@
-"""Stands for a later version of the gateway: one effect more, of format level 2, and the command that writes it.
+"""Stands for a later version of the gateway: one effect more, of the next format level, and the command that
+writes it.
 
     python later_program.py gateway …
     python later_program.py broken gateway …    sends the new effect in level 1, which nobody may
@@ -18,7 +19,8 @@ from crdtcast.adapters.redis.effects import Effect, One, RedisType
 from crdtcast.adapters.redis.front import Request
 from crdtcast.engine import Span
 
-LATER, LEVEL = 99, 2
+LATER = 99
+LEVEL = effects.READS.highest + 1
 
 
 class Later(One):
@@ -59,7 +61,7 @@ def become_later(level_of_it: int = LEVEL) -> None:
     LEVEL = level_of_it
     effects._encode, effects._decode = encode, decode
     effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
-    effects.READS = Span(1, LEVEL)
+    effects.READS = Span(1, max(effects.READS.highest, LEVEL))
     sends = ((LATER, RedisType.SET),)
     register(WriteCommand("SADDLATER", -3, sends, sadd_later))  # type: ignore[arg-type]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import trio
 
+from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.adapters.redis.server_address import ServerAddress
@@ -106,6 +107,8 @@ def options(
             group="g",
             listen=("127.0.0.1", 0),
             peers={"z": None} if peers is None else peers,
+            level=READS.highest,
+            reads=READS,
         ),
         listen=("127.0.0.1", 0),
         server=ServerAddress("127.0.0.1", port),

@@ -239,18 +239,17 @@ def test_what_is_not_replicated_is_counted_alike_wherever_it_is_asked_for(tmp_pa
         town.call("us", "INCR", "n")
         town.call("us", "SADD", "s", "x")
         town.settle()
-        town.past("eu", "SET", "text", "hello")
+        town.past("eu", "ZADD", "scores", "1", "x")
         town.past("eu", "RPUSH", "list", "x")
-        town.past("eu", "HSET", "hash", "x", "y")
         town.past("eu", "SETEX", "t", "1000", "5")
         town.past("eu", "EXPIRE", "n", "1000")
         town.past("us", "RPUSH", "other", "x")
-        for key in ("text", "both"):
-            town.past("us", "SET", key, "bye")
-        town.past("eu", "SET", "both", "bye")
+        for key in ("scores", "both"):
+            town.past("us", "ZADD", key, "2", "x")
+        town.past("eu", "ZADD", "both", "2", "x")
         expected = {
-            "eu": {"string": 2, "list": 1, "hash": 1, "deadlines": 2},
-            "us": {"string": 2, "list": 1},
+            "eu": {"zset": 2, "list": 1, "deadlines": 2},
+            "us": {"zset": 2, "list": 1},
         }
         for name in town.names:
             told = json.loads(town.call(name, "CRDTCAST", "REPAIR"))
@@ -259,7 +258,7 @@ def test_what_is_not_replicated_is_counted_alike_wherever_it_is_asked_for(tmp_pa
             assert town.status(name)["not_replicated"]["keys"] == expected[name]
             verified = json.loads(town.call(name, "CRDTCAST", "VERIFY"))
             assert verified["not_replicated"] == expected[name]
-        assert set(town.status("us")["not_replicated"]["first"]) == {"text", "both", "other"}
+        assert set(town.status("us")["not_replicated"]["first"]) == {"scores", "both", "other"}
 
 
 def test_key_with_a_deadline_is_not_given_to_other_members(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
 from crdtcast.adapters.redis.effects import (
+    READS,
     KillKey,
     One,
     Opcode,
@@ -35,6 +36,11 @@ from tests.preloaded import crdtcast
 LATER = (str(Path(__file__).with_name("later_program.py")),)
 BROKEN = (*LATER, "broken")
 TODAY = ("-m", "crdtcast")
+NOW = effects.READS.highest
+NEXT = NOW + 1
+"""The level of the later program."""
+AS_BEFORE = ("--format-level", f"{NOW}")
+"""The later program begins with the level of the older one."""
 TIMEOUT = 60.0
 PAUSE = 0.05
 """Seconds between the writes of a client: a load, not a benchmark."""
@@ -151,9 +157,14 @@ def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
     cluster = three
     writers = [Writer(cluster[name]) for name in "abc"]
     restart(cluster["a"], LATER)
-    until(lambda: any("SADDLATER needs format level 2" in text for text in writers[0].refused))
+    until(
+        lambda: any(f"SADDLATER needs format level {NEXT}" in text for text in writers[0].refused)
+    )
     text = next(text for text in writers[0].refused if "SADDLATER needs" in text)
-    assert "upgrade b (reads level 1), c (reads level 1), then say `crdtcast raise`" in text
+    assert (
+        f"upgrade b (reads level {READS}), c (reads level {READS}), then say `crdtcast raise`"
+        in text
+    )
     assert any("unknown command" in text for text in writers[1].refused)
 
     cluster["c"].close()
@@ -162,19 +173,21 @@ def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
     restart(cluster["b"], LATER)
     later = cluster.begin("d", through="b")
     later.gateway.wait_ready()
-    assert "upgrade or evict c (reads 1)" in operator(cluster, "a", "raise", "2", code=2)
+    assert f"upgrade or evict c (reads {READS})" in operator(
+        cluster, "a", "raise", f"{NEXT}", code=2
+    )
     status = operator(cluster, "a", "status")
-    assert "format level 1; some read 2, upgrade c, d to use it" in status
+    assert f"format level {NOW}; some read {NEXT}, upgrade c, d to use it" in status
 
     restart(cluster["d"], LATER)
     cluster["c"].gateway.program = LATER
     cluster["c"].gateway.launch()
     cluster["c"].gateway.wait_ready()
     until(lambda: not format_of(cluster["a"])["lacking"])
-    assert format_of(cluster["a"])["level"] == 1
-    assert "the group uses format level 2" in operator(cluster, "a", "raise")
+    assert format_of(cluster["a"])["level"] == NOW
+    assert f"the group uses format level {NEXT}" in operator(cluster, "a", "raise")
     for name in "abcd":
-        until(lambda name=name: format_of(cluster[name])["level"] == 2)
+        until(lambda name=name: format_of(cluster[name])["level"] == NEXT)
     until(lambda: all(writer.later for writer in writers))
     for writer in writers:
         writer.stop()
@@ -187,9 +200,9 @@ def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
 
     restart(cluster["b"], TODAY, wait=False)
     said = ends_with(cluster["b"])
-    assert "format level 2" in said and "nothing was touched" in said
+    assert f"format level {NEXT}" in said and "nothing was touched" in said
     old = cluster.begin("e", through="a")
-    assert "the program of e reads level 1" in ends_with(old)
+    assert f"the program of e reads level {READS}" in ends_with(old)
     restart(cluster["b"], LATER)
     verify(cluster, "abcd")
 
@@ -198,7 +211,7 @@ def test_rolling_upgrade_under_load_loses_nothing(three: OpenCluster) -> None:
 def test_every_member_may_go_back_before_a_raise(three: OpenCluster) -> None:
     cluster = three
     writers = [Writer(cluster[name]) for name in "abc"]
-    for program, highest in ((LATER, 2), (TODAY, 1)):
+    for program, highest in ((LATER, NEXT), (TODAY, NOW)):
         for name in "abc":
             restart(cluster[name], program)
         until(lambda highest=highest: format_of(cluster["a"])["raisable"] == highest)
@@ -218,20 +231,20 @@ def test_older_program_that_meets_a_raise_takes_no_writes(three: OpenCluster) ->
     verify(cluster, "abc")
     cluster.isolate("c")
     restart(cluster["c"], TODAY)  # its word does not get through: the others have cut it
-    cluster["a"].command("RAISE", "2")
+    cluster["a"].command("RAISE", f"{NEXT}")
     cluster.rejoin("c")
-    until(lambda: format_of(cluster["c"]).get("outdated") == 2)
+    until(lambda: format_of(cluster["c"]).get("outdated") == NEXT)
     assert "takes no writes" in refusal(cluster["c"], "INCR", "n")
     assert "OUTDATED" in operator(cluster, "c", "status")
     log = cluster["c"].gateway.log.read_text()
-    assert log.count("takes no writes: its group is about to use format level 2") == 1
+    assert log.count(f"takes no writes: its group is about to use format level {NEXT}") == 1
     assert call(cluster["a"], "INCR", "n") == 1
-    assert format_of(cluster["a"])["level"] == 1
-    assert "2 comes when all members have acknowledged it" in operator(cluster, "a", "status")
+    assert format_of(cluster["a"])["level"] == NOW
+    assert f"{NEXT} comes when all members have acknowledged it" in operator(cluster, "a", "status")
 
     restart(cluster["c"], LATER)
     for name in "abc":
-        until(lambda name=name: format_of(cluster[name])["level"] == 2)
+        until(lambda name=name: format_of(cluster[name])["level"] == NEXT)
     assert call(cluster["c"], "SADDLATER", "later", "x") == 1
     verify(cluster, "abc")
     assert call(cluster["c"], "GET", "n") == b"1"
@@ -274,6 +287,8 @@ class LaterCluster(OpenCluster):
     """A group of the later program, which begins at the level of the older one."""
 
     def begin(self, name: str, *, program: tuple[str, ...] = LATER, **options: Any) -> Region:
+        if not self.regions:
+            options["arguments"] = AS_BEFORE
         return super().begin(name, program=program, **options)
 
 
@@ -291,14 +306,14 @@ def later(tmp_path: Path) -> Iterator[LaterCluster]:
         tmp_path, "abc", group="g", appendfsync="always", log_directory=logs
     ) as cluster:
         fill(cluster, 50)
-        until(lambda: format_of(cluster["a"])["raisable"] == 2)
+        until(lambda: format_of(cluster["a"])["raisable"] == NEXT)
         yield cluster
     assert not check_logs([logs]).violations
 
 
 def in_force(cluster: OpenCluster, names: Iterable[str]) -> None:
     for name in names:
-        until(lambda name=name: format_of(cluster[name])["level"] == 2)
+        until(lambda name=name: format_of(cluster[name])["level"] == NEXT)
     assert call(cluster["c"], "SADDLATER", f"later-{len(cluster.names)}", "x") == 1
     verify(cluster, names)
 
@@ -315,9 +330,9 @@ def level_lines(cluster: OpenCluster, kind: Kind) -> set[tuple[str, str, int | N
 
 @pytest.mark.process
 def test_event_logs_tell_who_raised_the_level_and_when_it_rose(later: LaterCluster) -> None:
-    later["b"].command("RAISE", "2")
+    later["b"].command("RAISE", f"{NEXT}")
     in_force(later, "abc")
-    told = {(name, "b", 2) for name in "abc"}
+    told = {(name, "b", NEXT) for name in "abc"}
     until(lambda: level_lines(later, Kind.RAISE) == told)
     until(lambda: level_lines(later, Kind.LEVEL) == told)
 
@@ -340,12 +355,12 @@ def test_level_that_rises_in_the_middle_of_a_copy(
     assert joiner.gateway.process is not None
     pid = joiner.gateway.process.pid
     until(lambda: state_of(pid) == "T")  # stopped
-    later["a"].command("RAISE", "2")
+    later["a"].command("RAISE", f"{NEXT}")
     for name in "abc":
-        until(lambda name=name: format_of(later[name])["level"] == 2)
+        until(lambda name=name: format_of(later[name])["level"] == NEXT)
     os.kill(pid, signal.SIGCONT)
     if program is TODAY:
-        assert "the program of d reads level 1" in ends_with(joiner)
+        assert f"the program of d reads level {READS}" in ends_with(joiner)
         joiner.gateway.program = LATER
         joiner.gateway.launch()
     joiner.gateway.wait_ready()
@@ -356,16 +371,16 @@ def test_level_that_rises_in_the_middle_of_a_copy(
 @pytest.mark.parametrize("crashed", ["a", "b"], ids=["raiser", "another"])
 def test_crash_between_a_raise_and_its_stability(later: LaterCluster, crashed: str) -> None:
     later.isolate("c")  # so that the raise is not stable anywhere
-    later["a"].command("RAISE", "2")
-    until(lambda: format_of(later["b"])["agreed"] == 2)
+    later["a"].command("RAISE", f"{NEXT}")
+    until(lambda: format_of(later["b"])["agreed"] == NEXT)
     for kill in (later[crashed].gateway.kill, later[crashed].server.kill):
         kill()
     later[crashed].close()
     later[crashed].server.restart()
     later[crashed].gateway.launch()
     later[crashed].gateway.wait_ready()
-    assert {name: format_of(later[name])["level"] for name in "abc"} == dict.fromkeys("abc", 1)
-    assert format_of(later[crashed])["agreed"] == 2
+    assert {name: format_of(later[name])["level"] for name in "abc"} == dict.fromkeys("abc", NOW)
+    assert format_of(later[crashed])["agreed"] == NEXT
     assert "raised when all members have acknowledged" in refusal(
         later[crashed], "SADDLATER", "later", "y"
     )
@@ -381,8 +396,8 @@ def test_joiner_that_crashes_while_a_raise_is_pending(
     later: LaterCluster, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later.isolate("c")
-    later["a"].command("RAISE", "2")
-    until(lambda: format_of(later["b"])["agreed"] == 2)
+    later["a"].command("RAISE", f"{NEXT}")
+    until(lambda: format_of(later["b"])["agreed"] == NEXT)
     monkeypatch.setenv("CRDTCAST_CRASH_AT", point)
     joiner = later.begin("d", through="b", program=LATER)
     monkeypatch.delenv("CRDTCAST_CRASH_AT")
@@ -391,7 +406,7 @@ def test_joiner_that_crashes_while_a_raise_is_pending(
     joiner.gateway.forget_process()
     joiner.gateway.launch()
     joiner.gateway.wait_ready()
-    assert (format_of(joiner)["level"], format_of(joiner)["agreed"]) == (1, 2)
+    assert (format_of(joiner)["level"], format_of(joiner)["agreed"]) == (NOW, NEXT)
     for other in "ab":
         later[other].command("HEAL", "c")
         later["c"].command("HEAL", other)
@@ -406,14 +421,15 @@ def test_group_raises_its_level_by_itself_after_a_while(tmp_path: Path) -> None:
         for name in "ab":
             restart(cluster[name], LATER)
         for name in "ab":
-            until(lambda name=name: format_of(cluster[name])["level"] == 2)
+            until(lambda name=name: format_of(cluster[name])["level"] == NEXT)
 
 
 @pytest.mark.process
 def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, "ab", group="g") as cluster:
+        cluster["a"].gateway.arguments += AS_BEFORE
         restart(cluster["a"], LATER)
-        assert "start all gateways of the group with --format-level 2" in refusal(
+        assert f"start all gateways of the group with --format-level {NEXT}" in refusal(
             cluster["a"], "SADDLATER", "s", "x"
         )
         with RawClient(cluster["a"].gateway.port, TIMEOUT) as client:
@@ -421,12 +437,13 @@ def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> Non
                 [("MULTI",), ("INCR", "n"), ("SADDLATER", "s", "x"), ("INCR", "n"), ("EXEC",)]
             )[-1]
             assert isinstance(executed, ErrorReply)
-            assert executed.text.startswith("EXECABORT") and "needs format level 2" in executed.text
+            assert executed.text.startswith("EXECABORT")
+            assert f"needs format level {NEXT}" in executed.text
             assert client.call("GET", "n") is None, "it is refused whole"
         assert call(cluster["a"], "SADD", "s", "x") == 1
         verify(cluster, "ab")  # the later program sends what the older one reads
 
-        cluster["a"].gateway.arguments += ["--format-level", "2"]
+        cluster["a"].gateway.arguments[-1] = f"{NEXT}"
         restart(cluster["a"], LATER)
         assert call(cluster["a"], "SADDLATER", "s", "y") == 1
         for here, there in ("ab", "ba"):
@@ -437,21 +454,26 @@ def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> Non
                 return link["state"] == "refused"
 
             until(refused)
-            assert "the program of node 'b' reads level 1: upgrade 'b'" in link["error"]
+            assert f"the program of node 'b' reads level {READS}: upgrade 'b'" in link["error"]
 
+        cluster["b"].gateway.arguments += AS_BEFORE
         restart(cluster["b"], LATER)
-        until(lambda: "start 'b' with --format-level 2" in str(cluster["b"].status()["links"]["a"]))
-        cluster["b"].gateway.arguments += ["--format-level", "2"]
+        until(
+            lambda: (
+                f"start 'b' with --format-level {NEXT}" in str(cluster["b"].status()["links"]["a"])
+            )
+        )
+        cluster["b"].gateway.arguments[-1] = f"{NEXT}"
         restart(cluster["b"], LATER)
         verify(cluster, "ab")
         assert sorted(call(cluster["b"], "SMEMBERS", "s")) == [b"x", b"y"]
 
-        cluster["b"].gateway.arguments[-1] = "1"
+        cluster["b"].gateway.arguments[-1] = f"{NOW}"
         restart(cluster["b"], LATER, wait=False)
         assert "the level of a group never falls" in ends_with(cluster["b"])
-        cluster["b"].gateway.arguments[-1] = "2"
+        cluster["b"].gateway.arguments[-1] = f"{NEXT}"
         restart(cluster["b"], TODAY, wait=False)
-        assert "this gateway's program reads level 1" in ends_with(cluster["b"])
+        assert f"this gateway's program reads level {READS}" in ends_with(cluster["b"])
 
 
 # Payloads
@@ -475,14 +497,14 @@ def test_every_effect_has_a_level() -> None:
         b"\xc1",
         msgpack.packb(None),
         msgpack.packb([]),
-        msgpack.packb([2, 7, []]),
+        msgpack.packb([NEXT, 7, []]),
         msgpack.packb([0, 7, []]),
         msgpack.packb([True, 7, []]),
         msgpack.packb([1, "7", []]),
         msgpack.packb([1, 7, 5]),
         msgpack.packb([1, 7, [[99, b"k"]]]),
         msgpack.packb([1, 7, [[]]]),
-        msgpack.packb([1, 7, [[1, b"k", RedisType.HASH, [b"m"]]]]),
+        msgpack.packb([1, 7, [[1, b"k", RedisType.LIST, [b"m"]]]]),
         msgpack.packb([1, 7, [[2, b"k", RedisType.STRING, "x"]]]),
     ],
 )
@@ -491,16 +513,23 @@ def test_payload_that_cannot_be_read_is_refused(payload: bytes) -> None:
         decode(payload)
 
 
-def test_format_level_is_for_fixed_members_only(tmp_path: Path) -> None:
-    settings = GatewaySettings(name="a", state_dir=str(tmp_path), found=True, format_level=1)
-    assert any("format_level is for groups of fixed members" in line for line in settings.wrong())
+def test_format_level_is_for_fixed_members_and_founders(tmp_path: Path) -> None:
+    settings = GatewaySettings(
+        name="a", state_dir=str(tmp_path), join=("127.0.0.1:1",), format_level=1
+    )
+    assert any(
+        "format_level is for fixed members and founders" in line for line in settings.wrong()
+    )
 
 
 def test_format_level_beyond_the_program_is_refused(tmp_path: Path) -> None:
     from crdtcast.adapters.redis.gateway import Gateway
 
     settings = GatewaySettings(
-        name="a", state_dir=str(tmp_path), peer=(f"b=127.0.0.1:{free_ports(1)[0]}",), format_level=2
+        name="a",
+        state_dir=str(tmp_path),
+        peer=(f"b=127.0.0.1:{free_ports(1)[0]}",),
+        format_level=NEXT,
     )
-    with pytest.raises(ConfigurationError, match="this gateway's program reads level 1"):
+    with pytest.raises(ConfigurationError, match=f"this gateway's program reads level {READS}"):
         Gateway(settings.gateway_options())

@@ -9,6 +9,7 @@ from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.key_digests import (
     LARGE,
+    MOST_BYTES,
     NOTHING,
     Look,
     look_at_keys,
@@ -21,11 +22,12 @@ pytestmark = pytest.mark.process
 
 
 class Reading:
-    """Reads of the digests, in rounds. most: members that one round has brought, at the most."""
+    """Reads of the digests, in rounds. most: members that one round has brought, at the most; most_bytes: of texts."""
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
         self.most = 0
+        self.most_bytes = 0
 
     async def __call__(self, commands: Sequence[Sequence[bytes]]) -> Sequence[object]:
         replies = self.client.pipeline(commands)
@@ -36,6 +38,11 @@ class Reading:
             if command[0] in (b"SMEMBERS", b"SSCAN") and not isinstance(reply, ErrorReply)
         )
         self.most = max(self.most, members)
+        texts = [
+            *(reply for reply in replies if isinstance(reply, bytes)),
+            *(t for c, r in zip(commands, replies, strict=True) if c[0] == b"MGET" for t in r),  # type: ignore[union-attr]
+        ]
+        self.most_bytes = max(self.most_bytes, sum(len(text) for text in texts if text))
         return replies
 
     def looks(self, *keys: bytes) -> list[Look]:
@@ -85,10 +92,38 @@ def test_no_round_of_reads_brings_more_than_a_bounded_number(reading: Reading) -
         add(reading, key, [b"%d" % n for n in range(size)])
     reading.client.call("RPUSH", "list", "x")
     reading.client.call("SET", "text", "x")
+    reading.client.call("SET", "empty", "")
     reading.client.call("SET", "number", "7")
-    looks = reading.looks(*keys, b"list", b"text", b"number", b"nothing")
-    assert [look.key for look in looks] == [*keys, b"list", b"text", b"number", b"nothing"]
+    looks = reading.looks(*keys, b"list", b"text", b"empty", b"number", b"nothing")
+    assert [look.key for look in looks] == [
+        *keys,
+        b"list",
+        b"text",
+        b"empty",
+        b"number",
+        b"nothing",
+    ]
     assert len({look.digest for look in looks}) == len(looks)
     assert looks[-1].digest == NOTHING
-    assert [look.foreign != "" for look in looks[-4:]] == [True, True, False, False]
+    assert [look.foreign != "" for look in looks[-5:]] == [True] + [False] * 4
     assert reading.most <= LARGE
+
+
+@pytest.mark.parametrize("size", [0, 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES + 7])
+def test_text_of_any_length_has_the_digest_of_its_value(reading: Reading, size: int) -> None:
+    text = bytes(range(256)) * (size // 256 + 1)
+    text = text[:size]
+    reading.client.call("SET", "t", text)
+    reading.client.call("HSET", "h", "f", text)
+    (look, other) = reading.looks(b"t", b"h")
+    assert look == Look(b"t", value_digest(b"t", {RedisType.STRING: {WHOLE: text}}))
+    assert other == Look(b"h", value_digest(b"h", {RedisType.HASH: {b"f": text}}))
+
+
+def test_no_round_of_reads_brings_more_than_a_mebibyte_of_texts(reading: Reading) -> None:
+    keys = [b"t%d" % n for n in range(6)]
+    for key in keys:
+        reading.client.call("SET", key, b"x" * (MOST_BYTES // 2 - 3))
+    reading.client.call("SET", "long", b"y" * (3 * MOST_BYTES))
+    assert len({look.digest for look in reading.looks(*keys, b"long")}) == 7
+    assert reading.most_bytes <= MOST_BYTES

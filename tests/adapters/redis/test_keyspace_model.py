@@ -14,7 +14,8 @@ import redis
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.commands.table import Table
+from crdtcast.adapters.redis.commands import WRITES
+from crdtcast.adapters.redis.commands.table import Command
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
@@ -27,13 +28,16 @@ from crdtcast.adapters.redis.effects import (
 )
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.lookup import Lookup
 from crdtcast.adapters.redis.plan import Plan, as_expected
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.adapters.redis.worth import integer_of
+from crdtcast.exceptions import ServerError
 from crdtcast.tags import Dot, Tag, covers, merge_into
 from tests import servers
-from tests.adapters.redis.toy_hash import LEVELS, Hash, hdel, hset, set_
+from tests.adapters.redis import toy_bag
+from tests.adapters.redis.toy_bag import Bag
 from tests.effort import seeds
 
 pytestmark = pytest.mark.process
@@ -42,8 +46,7 @@ KEYS = (b"k", b"l")
 MEMBERS = (b"x", b"y", b"z")
 VALUES = (b"1", b"2", b"three")
 METADATA_DB = 15
-TABLE = Table()
-TOYS: dict[str, Any] = {"SET": set_, "HSET": hset, "HDEL": hdel}
+COMMANDS: dict[str, Command] = {}
 
 
 @dataclass(eq=False)
@@ -51,6 +54,7 @@ class FakeRequest:
     """What a command's prepare needs of a request."""
 
     args: list[bytes]
+    command: Command
 
 
 @dataclass(eq=False)
@@ -119,25 +123,37 @@ class Replica:
         except redis.ResponseError as error:
             return error
 
-    def look_up(self, key: bytes) -> None:
-        """What the gateway's read before a batch does."""
+    def look_up(self, key: bytes, counted: tuple[RedisType, bytes] | None = None) -> None:
+        """What the gateway's read before a batch does. counted: the type and slot in which a number grows."""
+        lookup = Lookup()
         if self.keyspace.known(key) is None:
-            self.keyspace.learn(key, self.ask(b"TYPE", key), self.ask(b"GET", key))
+            lookup.type_of(key, self.keyspace, lambda key: None)
+        if counted is not None and not self.keyspace.will_count(key, *counted):
+            lookup.number(key, *counted, self.keyspace)
+        if lookup.replies:
+            self.connection.send_packed_command([lookup.payload])
+            replies: list[Any] = []
+            for _ in range(lookup.replies):
+                try:
+                    replies.append(self.connection.read_response())
+                except redis.ResponseError as error:
+                    replies.append(ServerError(str(error)))
+            lookup.learn(replies)
 
     def command(self, *args: bytes) -> Sent | None:
         """A client's command; returns the message that it makes, if any."""
         plan = Plan(METADATA_DB)
         before = len(self.delivered)
         batch = LocalBatch(plan, self.keyspace, self, self.now)
-        request = FakeRequest(list(args))
-        for key in args[1:2]:
-            self.look_up(key)
-        name = args[0].decode()
-        prepare = TOYS.get(name) or TABLE.get(name).prepare
-        if not prepare(batch, request):
+        command = COMMANDS[args[0].decode()]
+        request: Any = FakeRequest(list(args), command)
+        counted = None if command.counts_in is None else (command.counts_in, args[2])
+        if command.looks:
+            self.look_up(args[1], counted)
+        if not command.prepare(batch, request):
             self.keyspace.forget(args[1])
-            self.look_up(args[1])
-            assert prepare(batch, request)
+            self.look_up(args[1], counted)
+            assert command.prepare(batch, request)
         batch.close()
         self.execute(plan)
         return self.delivered[before] if len(self.delivered) > before else None
@@ -146,7 +162,8 @@ class Replica:
         """A remote message, whose dependencies are here."""
         plan = Plan(METADATA_DB)
         for effect in message.decoded:
-            self.look_up(effect.key)
+            counts = isinstance(effect, Inc) and effect.type is not RedisType.STRING
+            self.look_up(effect.key, (effect.type, effect.slot) if counts else None)
         self.keyspace.apply(message.decoded, message.tag, message.timestamp, plan)
         self.execute(plan)
         self.clock = max(self.clock, message.timestamp)
@@ -199,17 +216,16 @@ def live_values(delivered: list[Sent], key: bytes) -> dict[RedisType, dict[bytes
                     deltas[type_, slot] = deltas.get((type_, slot), 0) + delta
     for type_, slot in registers.keys() | deltas.keys():
         ranks = registers.get((type_, slot))
-        value = max(ranks)[3] if ranks else None
-        if (type_, slot) in deltas and (number := integer_of(value or b"0")) is not None:
+        value = max(ranks)[3] if ranks else b"0"
+        if (type_, slot) in deltas and (number := integer_of(value)) is not None:
             value = b"%d" % (number + deltas[type_, slot])
-        assert value is not None
         present.setdefault(type_, {})[slot] = value
     return present
 
 
 def shown(replica: Replica, type_: RedisType, key: bytes) -> dict[bytes, bytes]:
     native = TYPES[type_]
-    content = native.content(replica.ask(native.read, key))
+    content = native.content(replica.ask(*native.reading(key)))
     assert content is not None
     return dict(content)
 
@@ -263,8 +279,12 @@ def random_command(rng: Random) -> tuple[bytes, ...]:
             (b"SET", key, rng.choice((b"text", b"7", b"-1", b"007", b""))),
             (b"HSET", key, *(word for slot in some for word in (slot, rng.choice(VALUES)))),
             (b"HDEL", key, *some),
+            (b"HINCRBY", key, some[0], b"%d" % rng.choice((1, -2, 2**62, 2**63 - 1))),
+            (b"BAGADD", key, some[0], b"%d" % rng.choice((1, -2, 2**40))),
+            (b"BAGREM", key, *some),
+            (b"MSET", *(word for each in KEYS for word in (each, rng.choice(VALUES)))),
         ],
-        weights=(4, 3, 3, 1, 2, 2, 4, 3),
+        weights=(4, 3, 3, 1, 2, 2, 4, 3, 4, 3, 2, 1),
     )[0]
 
 
@@ -321,9 +341,11 @@ def run(replicas: list[Replica], seed: int, steps: int = 60) -> None:
 @pytest.fixture(autouse=True)
 def toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """One type more than the program has."""
-    monkeypatch.setitem(TYPES, Hash.type, Hash)
-    monkeypatch.setitem(BY_NAME, Hash.name, Hash)
-    monkeypatch.setattr(effects, "LEVELS", {**effects.LEVELS, **LEVELS})
+    monkeypatch.setitem(TYPES, Bag.type, Bag)
+    monkeypatch.setitem(BY_NAME, Bag.name, Bag)
+    monkeypatch.setattr(effects, "LEVELS", {**effects.LEVELS, **toy_bag.LEVELS})
+    for row in (*WRITES.values(), *toy_bag.COMMANDS):
+        monkeypatch.setitem(COMMANDS, row.name, Command.of(row))
 
 
 @pytest.fixture
@@ -331,7 +353,7 @@ def replicas() -> Iterator[list[Replica]]:
     lent = [servers.borrow() for _ in "abc"]
     made = []
     for name, server in zip("abc", lent, strict=True):
-        connection = redis.Connection(host="127.0.0.1", port=server.port)
+        connection = redis.Connection(host="127.0.0.1", port=server.port, protocol=2)
         connection.connect()
         replica = Replica(name, connection, Keyspace(METADATA_DB))
         made.append(replica)

@@ -14,13 +14,12 @@ pytestmark = pytest.mark.process
 
 PAST_THE_GATEWAY = [
     ["RPUSH", "l", "1", "2"],
-    ["HSET", "h", "a", "1"],
-    ["HSET", "h2", "a", "1"],
+    ["RPUSH", "l2", "1"],
     ["ZADD", "z", "1", "a"],
     ["XADD", "x", "*", "a", "1"],
     ["SETEX", "t", "1000", "5"],
 ]
-ALL = ("list", "hash", "zset", "stream", "deadlines")
+ALL = ("list", "zset", "stream", "deadlines")
 
 
 def founded(town: Town, commands: list[list[str]]) -> None:
@@ -42,13 +41,12 @@ def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> No
         founded(town, PAST_THE_GATEWAY)
         error = str(town.refused("b", "a"))
         for part in (
-            "2 keys of type hash",
-            "1 key of type list",
+            "2 keys of type list",
             "1 key of type zset",
             "1 key of type stream",
             "1 key with a deadline",
             "Nothing was changed",
-            "--leave-out deadlines --leave-out hash --leave-out list",
+            "--leave-out deadlines --leave-out list",
         ):
             assert part in error
         assert town.members("a") == ["a"]
@@ -56,7 +54,7 @@ def test_a_join_that_would_leave_keys_out_is_refused_whole(tmp_path: Path) -> No
             direct.call("SELECT", "15")
             assert direct.call("EXISTS", "joining") == 0
             assert direct.call("EXISTS", "state") == 0
-        error = str(town.refused("b", "a", leave_out=("hash", "list", "zset", "deadlines")))
+        error = str(town.refused("b", "a", leave_out=("list", "zset", "deadlines")))
         assert "start this gateway with --leave-out stream" in error
 
 
@@ -64,7 +62,7 @@ def test_what_the_operator_leaves_out_is_told_in_status(tmp_path: Path) -> None:
     with Town(tmp_path) as town:
         founded(town, PAST_THE_GATEWAY)
         b = town.start("b", "a", leave_out=ALL)
-        missing = {"list": 1, "hash": 2, "zset": 1, "stream": 1, "deadlines": 1}
+        missing = {"list": 2, "zset": 1, "stream": 1, "deadlines": 1}
         assert town.status("b")["left_out"] == missing
         b.stop()
         town.start("b", "a")
@@ -117,13 +115,13 @@ def test_a_later_start_asks_the_contact_that_has_refused_first(tmp_path: Path) -
         town.start("c", "a")
         with RawClient(town.server("c").port) as direct:
             direct.call("RPUSH", "l", "1")
-            direct.call("HSET", "h", "a", "1")
+            direct.call("ZADD", "z", "1", "a")
         assert "c holds data" in str(town.refused("b", "c"))
         both = ("a", "c")
         assert "c holds data" in str(town.refused("b", both, leave_out=("list",)))
         assert sorted(town.members("a")) == ["a", "c"]
-        town.start("b", both, leave_out=("list", "hash"))
-        assert town.status("b")["left_out"] == {"list": 1, "hash": 1}
+        town.start("b", both, leave_out=("list", "zset"))
+        assert town.status("b")["left_out"] == {"list": 1, "zset": 1}
         assert not list((tmp_path / "state-b").glob("*.refused"))
 
 

@@ -348,6 +348,69 @@ def test_the_removals_of_an_evicted_region_remove_what_they_had_seen_and_nothing
             assert isinstance(keys, list) and set(keys) == {b"fence", b"state"}
 
 
+def test_the_values_of_an_evicted_region_hold_where_nobody_has_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Town(tmp_path) as town:
+        for name, through in (("a", None), ("b", "a"), ("c", "a")):
+            town.start(name, through)
+        town.call("a", "MSET", "text", "0", "newer", "0", "gone", "0", "number", "10")
+        town.call("a", "HSET", "h", "f", "0", "newer", "0", "counted", "5", "out", "0", "kept", "0")
+        town.call("a", "HSET", "whole", "f", "0", "g", "0")
+        town.call("a", "SADD", "replaced", "x", "y")
+        town.wait_equal("a", "b", "c")
+        cut_off(town, "c", "a", "b")
+        town.call("c", "SET", "text", "lost")
+        town.call("c", "SET", "text", "mine")
+        town.call("c", "SET", "fresh", "mine")
+        town.call("c", "SET", "newer", "mine")
+        town.call("c", "SET", "number", "20")
+        town.call("c", "INCRBY", "number", "3")
+        town.call("c", "SET", "replaced", "mine")
+        town.call("c", "DEL", "gone", "whole")
+        town.call("c", "HSET", "h", "f", "mine", "g", "mine", "newer", "mine")
+        town.call("c", "HINCRBY", "h", "counted", "7")
+        town.call("c", "HDEL", "h", "out", "kept")
+        evicted_with(town, "c", "a", "b")
+        town.call("b", "MSET", "newer", "theirs")
+        town.call("b", "HSET", "h", "newer", "theirs", "kept", "theirs")
+        town.call("b", "HINCRBY", "h", "counted", "1")
+        town.call("b", "HSET", "whole", "g", "theirs")
+        town.call("b", "SADD", "replaced", "z")
+        town.wait_equal("a", "b")
+        town.running["c"].stop()
+        for other in ("a", "b"):
+            town.call(other, "CRDTCAST", "HEAL", "c")
+        town.start("c", "a")
+        until(lambda: town.members("a") == ["a", "b", "c"])
+        until(lambda: not parked(town, "c"))
+        town.wait_equal("a", "b", "c")
+        for name in ("a", "b", "c"):
+            keys = "text", "fresh", "newer", "gone", "number", "replaced"
+            values = town.call(name, "MGET", *keys)
+            assert values == [b"mine", b"mine", b"theirs", None, b"23", b"mine"]
+            words = town.call(name, "HGETALL", "h")
+            assert dict(zip(words[::2], words[1::2], strict=True)) == {
+                b"f": b"mine",
+                b"g": b"mine",
+                b"newer": b"theirs",
+                b"kept": b"theirs",
+                b"counted": b"13",
+            }
+            assert town.call(name, "HGETALL", "whole") == [b"g", b"theirs"]
+            # What the value had not seen is kept behind it.
+            assert town.status(name)["hidden_keys"] == 1
+        yields = [record.message for record in caplog.records if "it yields" in record.message]
+        said = " ".join(yields)
+        for part in ("SET b'newer'", "DEL b'whole'", "HSET b'h' b'newer'", "HDEL b'h' b'kept'"):
+            assert part in said, yields
+        with RawClient(town.servers["c"].port) as client:
+            client.call("SELECT", "15")
+            keys = client.call("KEYS", "*")
+            assert isinstance(keys, list)
+            assert set(keys) == {b"fence", b"state", b"hidden:set:replaced"}
+
+
 def aof_bytes(town: Town, name: str) -> int:
     (file,) = (town.servers[name].directory / "appendonlydir").glob("*.incr.aof")
     return file.stat().st_size

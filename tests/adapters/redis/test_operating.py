@@ -78,14 +78,14 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     found = json.loads(operator(socket, "verify", "--json"))
     assert found["equal"] and found["silent"] == [] and found["members"] == ["a", "c"]
     with RawClient(cluster["a"].server.port) as server:
-        server.call("SET", "text", "hello")
+        server.call("RPUSH", "list", "hello")
         server.call("EXPIRE", "n", "1000")
-    told = "NOT REPLICATED at a, but kept there: deadlines 1, string 1\n"
+    told = "NOT REPLICATED at a, but kept there: deadlines 1, list 1\n"
     lines = operator(socket, "verify")
     assert told in lines and lines.endswith("\nequal, as far as keys are replicated\n")
     assert told in operator(socket, "repair")
     found = json.loads(operator(cluster.socket_of("c"), "verify", "--json"))
-    assert found["equal"] and found["not_replicated"]["a"] == {"deadlines": 1, "string": 1}
+    assert found["equal"] and found["not_replicated"]["a"] == {"deadlines": 1, "list": 1}
     assert not found["not_replicated"]["c"]
 
 
@@ -101,11 +101,11 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
         ({"join": ("127.0.0.1:7380",)}, "join names only this node itself"),
         ({"server": "http://x"}, "server address 'http://x'"),
         ({"metadata_db": 0}, "choose another database"),
-        ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1"),
+        ({"format_level": 7}, "format_level is 7, and this gateway's program reads level 1 to 2"),
         ({**JOINS, "leave_out": ("lst",)}, "leave_out names 'lst', did you mean list?"),
         ({**JOINS, "leave_out": ("deadline",)}, "'deadline', did you mean deadlines?"),
         ({**JOINS, "leave_out": ("strnig",)}, "'strnig', which is no type that a copy can lack"),
-        ({**JOINS, "leave_out": ("string",)}, "strings and sets are always copied"),
+        ({**JOINS, "leave_out": ("string",)}, "strings, hashes and sets are always copied"),
     ],
 )
 def test_what_no_gateway_can_have(given: dict[str, object], expected: str) -> None:

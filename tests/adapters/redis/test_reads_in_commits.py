@@ -121,9 +121,9 @@ def test_a_read_that_is_denied_harms_no_write(tmp_path: Path) -> None:
         start_server(tmp_path / "server", appendfsync="no") as server,
         RawClient(server.port) as direct,
     ):
-        direct.call("ACL", "SETUSER", "default", "-hget", "-object|encoding")
+        direct.call("ACL", "SETUSER", "default", "-hstrlen", "-object|encoding")
         with gateway(tmp_path, server.port) as running, running.client() as client:
-            reads = ("HGET", "n", "f"), ("OBJECT", "ENCODING", "n")
+            reads = ("HSTRLEN", "n", "f"), ("OBJECT", "ENCODING", "n")
             one, *denied, two = client.pipeline([("INCR", "n"), *reads, ("INCR", "n")])
             assert (one, two) == (1, 2)
             assert all(isinstance(r, ErrorReply) and r.text.startswith("NOPERM") for r in denied)

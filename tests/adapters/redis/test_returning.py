@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.effects import WHOLE, Inc, RedisType
-from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Taken, rebased
+from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, rebased
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.engine import Parked, ParkedOperation, Standing
 from crdtcast.tags import Dot
@@ -26,7 +26,7 @@ class Commits:
         self.turns: deque[Callable[[], None]] = deque()
         self.kicks = 0
 
-    def inside(self, key: bytes, add: object) -> None:
+    def inside(self, key: bytes, add: object, looks: object = ()) -> None:
         self.keys.append(key)
 
     def at_its_end(self, add: object) -> None:
@@ -60,7 +60,8 @@ def returning(messages: list[list[Part]], *, rebased: bool = True) -> tuple[Comm
 
 
 def removal(members: int) -> Removal:
-    return Removal(b"s", None, Taken(None, tuple(b"%d" % number for number in range(members))))
+    names = [b"%d" % number for number in range(members)]
+    return Removal(b"s", None, None, {RedisType.SET: dict.fromkeys(names, b"")})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.resp import ReplyError, encode
 from tests.adapters.redis.front_support import connection
 
 ROWS = [
-    [b"set", -3, [b"write", b"denyoom"], 1, 1, 1, [], [], [], []],
+    [b"append", 3, [b"write", b"denyoom"], 1, 1, 1, [], [], [], []],
     [b"newwrite", -2, [b"write"], 1, 1, 1, [], [], [], []],
     [b"hget", 3, [b"readonly", b"fast"], 1, 1, 1, [], [], [], []],
     [b"mget", -2, [b"readonly", b"fast"], 1, -1, 1, [], [], [], []],
@@ -62,8 +62,9 @@ def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
     assert resolved(table, b"object", b"encoding", b"k").name == "OBJECT ENCODING"
     assert resolved(table, b"mget", b"a", b"b").keys_of([b"mget", b"a", b"b"]) == [b"a", b"b"]
     assert resolved(table, b"object", b"encoding", b"k").keys_of([b"", b"", b"k"]) == [b"k"]
-    for refused in (b"set", b"newwrite", b"xread", b"eval_ro", b"pfcount"):
-        assert resolved(table, refused, b"a", b"b", b"c").kind is Kind.REFUSED
+    for refused in (b"append", b"newwrite", b"xread", b"eval_ro", b"pfcount"):
+        args = (b"a", b"b") if refused == b"append" else (b"a", b"b", b"c")
+        assert resolved(table, refused, *args).kind is Kind.REFUSED
     assert resolved(table, b"client", b"kill", b"x").kind is Kind.REFUSED
     assert resolved(table, b"client", b"id").kind is Kind.SESSION
     assert table.get("SADD").kind is Kind.WRITE, "the server does not decide about ours"
@@ -72,8 +73,8 @@ def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ([b"SET", b"a", b"b"], "command 'SET' is not replicated yet and would change this region"),
-        ([b"newwrite", b"a"], "use SADD and SREM (sets), INCR"),
+        ([b"append", b"a", b"b"], "'APPEND' is not replicated yet and would change this region"),
+        ([b"newwrite", b"a"], "use SET, INCRBY (strings), HSET"),
         ([b"blpop", b"k", b"0"], "command 'BLPOP' is not replicated yet"),
         ([b"flushall"], "use SCAN and DEL instead"),
         ([b"expire", b"k", b"1"], "deadlines come later"),
@@ -125,7 +126,7 @@ def test_a_write_is_what_its_row_says(table: Table) -> None:
 
 def test_known_writes_are_refused_before_any_server_was_seen() -> None:
     table = Table()
-    assert {"SET", "HSET", "LPUSH", "ZADD", "XADD", "EXPIRE", "EVAL", "FLUSHALL"} <= KNOWN
+    assert {"APPEND", "HSETNX", "LPUSH", "ZADD", "XADD", "EXPIRE", "EVAL", "FLUSHALL"} <= KNOWN
     for name in KNOWN:
         assert resolved(table, name.encode(), b"x").kind is Kind.REFUSED
         assert str(table.refusal_of(table.get(name))).startswith(

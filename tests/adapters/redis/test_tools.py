@@ -40,7 +40,7 @@ def test_redis_cli(region: Region, protocol: str) -> None:
     assert run(*cli, "sadd", "s", "x", "y") == "2\n"
     assert run(*cli, "--no-raw", "type", "s") == "set\n"
     assert run(*cli, "--no-raw", "incr", "n") == "(integer) 1\n"
-    assert "crdtcast: command 'SET' is not replicated" in run(*cli, "set", "k", "v")
+    assert "crdtcast: command 'LPUSH' is not replicated" in run(*cli, "lpush", "k", "v")
     assert set(run(*cli, "--scan").split()) == {"s", "n"}
     assert "redis_version:" in run(*cli, "info")
     script = "sadd s z\nscard s\nsmismember s x nope\ndel s n\nget n\n"

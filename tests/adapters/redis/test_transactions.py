@@ -331,8 +331,8 @@ def test_default_pipelines_of_redis_py_work(running: Running, protocol: int) -> 
                 "s", "s"
             )
             assert pipe.execute() == [1, 2, {"a", "b"}, -1, {}, {"a", "b"}]
-        with client.pipeline() as pipe, pytest.raises(redis.ResponseError, match="'SET'"):
-            pipe.incr("n").set("k", "v").execute()
+        with client.pipeline() as pipe, pytest.raises(redis.ResponseError, match="'LPUSH'"):
+            pipe.incr("n").lpush("k", "v").execute()
         assert client.get("n") == "1"
 
 
@@ -349,7 +349,7 @@ def test_default_pipelines_of_asyncio_work(running: Running, client: RawClient) 
 def test_the_given_case_of_a_refused_transaction(running: Running, client: RawClient) -> None:
     with redis.Redis(port=running.port) as r:
         with pytest.raises(redis.ResponseError), r.pipeline() as pipe:
-            pipe.incr("tx").sadd("txset", "a").set("k", "v").execute()
+            pipe.incr("tx").sadd("txset", "a").lpush("k", "v").execute()
         assert r.get("tx") is None and not r.smembers("txset")
         with r.pipeline() as pipe:
             assert pipe.incr("tx").sadd("txset", "a").execute() == [1, 1]

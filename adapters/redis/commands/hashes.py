@@ -1,0 +1,94 @@
+"""Writes on hashes (rules H1 to H3): each field by itself, a value that is written last or a number that grows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.commands.arguments import integer
+from crdtcast.adapters.redis.commands.errors import (
+    HASH_NOT_AN_INTEGER,
+    NOT_AN_INTEGER,
+    OVERFLOW,
+    wrong_arity,
+)
+from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
+from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
+from crdtcast.adapters.redis.effects import Opcode
+from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
+from crdtcast.adapters.redis.large_request import slots_of
+from crdtcast.adapters.redis.resp import OK
+from crdtcast.adapters.redis.types.hashes import Hash
+from crdtcast.adapters.redis.types.native import NOTHING
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.front import Request
+
+
+def hset(batch: LocalBatch, request: Request) -> bool:
+    """HSET key field value [field value …]"""
+    args = request.args
+    if len(args) % 2:
+        batch.plan.answer_with(request, wrong_arity(request))
+        return True
+    if not may_hold(batch, args[1], Hash):
+        return refused_for_its_type(batch, request)
+    batch.plan.from_reply.append((request, batch.write(args[1], Hash.type, slots_of(args))))
+    return True
+
+
+def hmset(batch: LocalBatch, request: Request) -> bool:
+    """HMSET: the same, with another reply."""
+    args = request.args
+    if len(args) % 2:
+        batch.plan.answer_with(request, wrong_arity(request))
+        return True
+    if not may_hold(batch, args[1], Hash):
+        return refused_for_its_type(batch, request)
+    batch.write(args[1], Hash.type, slots_of(args))
+    batch.plan.answer_with(request, OK)
+    return True
+
+
+def hdel(batch: LocalBatch, request: Request) -> bool:
+    """HDEL key field [field …]: removes them as far as this replica has seen them."""
+    key = request.args[1]
+    if not may_hold(batch, key, Hash):
+        return refused_for_its_type(batch, request)
+    if batch.keyspace.known(key) is NOTHING:
+        batch.plan.answer_with(request, 0)
+    else:
+        batch.plan.answer_from(request, batch.remove(key, Hash.type, slots_of(request.args)))
+    return True
+
+
+def hincrby(batch: LocalBatch, request: Request) -> bool:
+    """HINCRBY key field delta"""
+    _, key, field, raw = request.args
+    delta = integer(raw)
+    if delta is None:
+        batch.plan.answer_with(request, NOT_AN_INTEGER)
+        return True
+    if not may_hold(batch, key, Hash):
+        return refused_for_its_type(batch, request)
+    before = batch.keyspace.number(key, Hash.type, field)
+    if before is None:
+        return False
+    if not isinstance(before, int):
+        batch.plan.answer_with(request, HASH_NOT_AN_INTEGER)
+    elif INT64_MIN <= before + delta <= INT64_MAX:
+        batch.increase(key, Hash.type, field, delta)
+        batch.plan.answer_with(request, before + delta)
+    else:
+        beyond = not INT64_MIN <= before <= INT64_MAX
+        batch.plan.answer_with(request, HASH_NOT_AN_INTEGER if beyond else OVERFLOW)
+    return True
+
+
+_WRITES = ((Opcode.REG, Hash.type),)
+COMMANDS = (
+    WriteCommand("HSET", -4, _WRITES, hset, slots=IN_PAIRS, grows=True),
+    WriteCommand("HMSET", -4, _WRITES, hmset, slots=IN_PAIRS, grows=True),
+    WriteCommand("HDEL", -3, ((Opcode.KILL_SLOTS, Hash.type),), hdel),
+    WriteCommand("HINCRBY", 4, ((Opcode.INC, Hash.type),), hincrby, slots=slice(2, 3), grows=True),
+)

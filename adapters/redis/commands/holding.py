@@ -1,0 +1,27 @@
+"""Whether the key of a write holds what the write is for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.commands.errors import WRONG_TYPE
+from crdtcast.adapters.redis.types.native import NOTHING, Holds, NativeType
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.front import Request
+
+
+def may_hold(batch: LocalBatch, key: bytes, native: type[NativeType]) -> bool:
+    """Whether the key, which was looked up, holds this type or nothing."""
+    known = batch.keyspace.types[key]
+    return known is native.here or known is NOTHING or known is native.perhaps
+
+
+def refused_for_its_type(batch: LocalBatch, request: Request) -> bool:
+    """Refuse a write whose key holds another type; False if the server must be asked first, since that may be gone."""
+    known = batch.keyspace.types[request.args[1]]
+    if isinstance(known, Holds) and not known.is_sure:
+        return False
+    batch.plan.answer_with(request, WRONG_TYPE)
+    return True

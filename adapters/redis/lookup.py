@@ -1,0 +1,103 @@
+"""What a commit has to know of the server before it can be prepared, asked for in one pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.server import pack
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import Home
+from crdtcast.adapters.redis.worth import LONGEST_NUMBER
+from crdtcast.exceptions import ServerError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.server import Replies
+
+Words = Sequence[bytes]
+Take = Callable[["Replies"], None]
+_LAST = b"%d" % LONGEST_NUMBER
+
+
+class Looks(NamedTuple):
+    """What is to be known of slots of one type. take: gets the replies to `NativeType.asking`; None if they are to be
+    counted in.
+    """
+
+    type: RedisType
+    slots: Sequence[bytes]
+    take: Take | None = None
+
+
+class Lookup:
+    """Reads, and who takes in their replies."""
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._takers: list[tuple[int, Take]] = []
+
+    @property
+    def payload(self) -> bytes:
+        return b"".join(self._packed)
+
+    @property
+    def replies(self) -> int:
+        """How many are to be expected."""
+        return len(self._packed)
+
+    def ask(self, commands: Sequence[Words], take: Take) -> None:
+        """On database 0. take: gets the replies, errors among them as values; what it raises, `learn` raises."""
+        self._packed += map(pack, commands)
+        self._takers.append((len(commands), take))
+
+    def at(self, home: Home, commands: Sequence[Words], take: Take) -> None:
+        """The same for a value that may be hidden."""
+        if not home.db:
+            self.ask(commands, take)
+            return
+        there, back = (b"SELECT", b"%d" % home.db), (b"SELECT", b"0")
+        self.ask([there, *commands, back], lambda replies: take(replies[1:-1]))
+
+    def learn(self, replies: Replies) -> None:
+        """Have all replies taken in."""
+        start = 0
+        for number, take in self._takers:
+            take(replies[start : start + number])
+            start += number
+
+    # What is asked
+
+    def type_of(self, key: bytes, keyspace: Keyspace, found: Callable[[bytes], None]) -> None:
+        """What a key holds; of a text as much as a number may have. found: is told of a key that is there."""
+
+        def take(replies: Replies) -> None:
+            kind, text = replies
+            if isinstance(kind, Exception):
+                raise ServerError(str(kind))
+            keyspace.learn(key, kind, text)
+            if kind != b"none":
+                found(key)
+
+        self.ask(((b"TYPE", key), (b"GETRANGE", key, b"0", _LAST)), take)
+
+    def slots(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slots: Sequence[bytes],
+        keyspace: Keyspace,
+        take: Take,
+    ) -> None:
+        """What slots of one type hold."""
+        home, native = keyspace.place_of(key, type_), TYPES[type_]
+        self.at(home, [native.asking(home.key, slot) for slot in slots], take)
+
+    def number(self, key: bytes, type_: RedisType, slot: bytes, keyspace: Keyspace) -> None:
+        """What a slot holds that is counted in."""
+
+        def take(replies: Replies) -> None:
+            keyspace.learn_number(key, type_, slot, replies[0])
+
+        self.slots(key, type_, (slot,), keyspace, take)
