@@ -37,6 +37,9 @@ _QUEUED: tuple[Words, ...] = (
     ("SCAN", "0"),
     ("SSCAN", _KEY, "0"),
     ("DBSIZE",),
+    ("PUBLISH", _KEY, "0"),
+    *((name, _KEY) for name in ("SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE")),
+    ("PUBSUB", "NUMPAT"),
     ("ECHO", "0"),
     ("FLUSHDB",),
     ("SELECT", "0"),
@@ -72,12 +75,18 @@ async def check_rights(server: ServerConnection) -> None:
     )
 
 
-async def note_denied_reads(server: ServerConnection, table: Table) -> None:
-    """Note which reads of clients the gateway's user may not do: one of them would have a whole commit refused."""
-    reads = [c for c in table.commands() if c.kind is Kind.READ and c.subcommands is None]
-    tried = [_words_of(command.name, command.low) for command in reads]
+async def note_denied(server: ServerConnection, table: Table) -> None:
+    """Note which commands that go to the server as they are the gateway's user may not use: one of them would have a
+    whole commit refused.
+    """
+    passed = [
+        command
+        for command in table.commands()
+        if command.kind in (Kind.READ, Kind.PUBSUB) and command.subcommands is None
+    ]
+    tried = [_words_of(command.name, command.low) for command in passed]
     _, *replies, _ = await server.call([("MULTI",), *tried, ("DISCARD",)])
-    for command, reply in zip(reads, replies, strict=True):
+    for command, reply in zip(passed, replies, strict=True):
         is_denied = str(reply).startswith(_REFUSALS)
         command.denied = ReplyError(str(reply)) if is_denied else None
 

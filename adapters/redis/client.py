@@ -23,6 +23,7 @@ from crdtcast.exceptions import LocalProtocolError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Front
+    from crdtcast.adapters.redis.subscriptions import Subscribed
     from crdtcast.adapters.redis.transaction import Queue
     from crdtcast.adapters.redis.watches import Watch
 
@@ -137,6 +138,11 @@ class Request:
         return self.command.kind is Kind.WRITE
 
     @property
+    def publishes(self) -> bool:
+        """Whether it may send a message, which nothing takes back."""
+        return self.command.publishes
+
+    @property
     def parts(self) -> Iterable["Request"]:
         """The requests that the core has to answer for it."""
         return (self,)
@@ -155,6 +161,12 @@ class SilentRequest(Request):
         super().answer(NO_REPLY)
 
 
+class Pushed(Request):
+    """What a client gets without having asked. It keeps its place among the answers."""
+
+    __slots__ = ()
+
+
 class Client:
     """One connection. `pending` holds its requests in order, answered or not, until their replies
     have gone out.
@@ -168,6 +180,7 @@ class Client:
         "_lingered",
         "_parser",
         "_paused",
+        "_pushed",
         "_received",
         "_recv",
         "_send",
@@ -189,6 +202,7 @@ class Client:
         "queue",
         "relayed_together",
         "replies",
+        "subscribed",
         "touch",
         "touched",
         "unread",
@@ -221,11 +235,13 @@ class Client:
         self._ending = False  # close when everything pending is answered and sent
         self._lingered = -1  # bytes thrown away since the last reply; -1 unless lingering
         self._closed = False
+        self._pushed = 0  # bytes of what was pushed behind requests that are not answered
         self._received = 0  # bytes since nothing was pending
         self.authenticated = False
         self.phase = Phase.OPEN
         self.replies = Replies.ON
         self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
+        self.subscribed: Subscribed | None = None  # what it has subscribed to, if it ever has
         self.watch: Watch | None = None  # what its next EXEC depends on
         self.direct = False  # whether reads and writes go to the core without the session's look
 
@@ -238,7 +254,22 @@ class Client:
     def stand(self, phase: Phase, replies: Replies) -> None:
         """Note what the client's next command means, and whether it is answered."""
         self.phase, self.replies = phase, replies
-        self.direct = self.authenticated and phase is Phase.OPEN and replies is Replies.ON
+        self.direct = (
+            self.authenticated
+            and phase is Phase.OPEN
+            and replies is Replies.ON
+            and not self.only_listens
+        )
+
+    @property
+    def subscriptions(self) -> int:
+        """How many names it has subscribed to."""
+        return 0 if self.subscribed is None else sum(map(len, self.subscribed.names.values()))
+
+    @property
+    def only_listens(self) -> bool:
+        """Whether it has subscribed in RESP2, where a message looks like a reply."""
+        return self.subscribed is not None and self.protocol == 2 and self.subscriptions > 0
 
     def note_queued(self, size: int) -> bool:
         """Bytes have come into the client's transaction, or what it watches; below 0: they have left it.
@@ -282,7 +313,7 @@ class Client:
     @property
     def idle_since(self) -> float:
         """When it last sent something or read a reply, as `Front.now`; infinite while a request is under way."""
-        return math.inf if self.pending else self.heard_at
+        return math.inf if self.pending or self.subscriptions else self.heard_at
 
     def on_events(self, mask: int) -> None:
         """The poller's callback."""
@@ -377,6 +408,27 @@ class Client:
         self._lingered = 0
         self.end()
 
+    def push(self, message: bytes) -> None:
+        """Send what answers no request, behind what it has asked for so far."""
+        if self._ending:
+            return
+        if self.pending:
+            self._pushed += len(message)
+            if self._pushed > self._front.limits.output > 0 and self._exceeds_output():
+                return
+        pushed = Pushed(self, [], _UNRESOLVED)
+        self.pending.append(pushed)
+        pushed.answer(Raw(message))
+
+    def _exceeds_output(self) -> bool:
+        """Close it if what waits for it, and was pushed, is too much."""
+        self._pushed = sum(len(r.encoded()) for r in self.pending if type(r) is Pushed)
+        limit = self._front.limits.output
+        if len(self.unread) + self._pushed <= limit:
+            return False
+        self.close_as_slow(f"the limit is {limit}")
+        return True
+
     def flush(self) -> None:
         """Send the replies of the answered requests up to the first that is still open."""
         pending = self.pending
@@ -392,6 +444,7 @@ class Client:
         front = self._front
         if len(parts) == len(pending):
             pending.clear()
+            self._pushed = 0
             front.answered += self._received
             self._received = 0
         else:
@@ -533,6 +586,8 @@ class Client:
         self.take_queue()
         if (watch := self.take_watch()) is not None:
             watch.end()
+        if self.subscribed is not None:
+            self.subscribed.end()
         self.pending.clear()
 
 

@@ -26,6 +26,8 @@ class Commit:
     """transaction: whether it is a MULTI … EXEC. has_large: whether one of the requests has very many arguments.
     together: whether all requests are writes of one key each, none of them large.
     """
+    is_sent = False
+    """Whether the server may have executed it."""
     size = 0
     """Bytes of the clients' commands."""
     stable: Sequence[Tag] = ()

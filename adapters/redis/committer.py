@@ -108,6 +108,11 @@ _REPLY_LOST = ReplyError(
 )
 
 
+_MAYBE_PUBLISHED = ReplyError(
+    "ERR crdtcast: the connection to the server broke while this was under way: it may have been published, or not"
+)
+
+
 def _as_it_is(reply: object) -> object:
     return reply
 
@@ -234,6 +239,8 @@ class Committer:
         """Answer to writes that need memory, while the server has none to spare."""
         self.on_looked_up: Callable[[bytes], None] = lambda key: None
         """Called for each key that the server was asked about, and has."""
+        self.counted: Callable[[Sequence[bytes], object], object] = lambda words, reply: reply
+        """What is told of a reply that counts subscribers."""
         self.commits = 0
         self.changed_behind = 0
         """Keys found changed past the gateway, since start."""
@@ -284,7 +291,7 @@ class Committer:
             )
             for request in self._commit.requests:
                 if not request.answered:
-                    request.answer(unsure if request.writes else error)
+                    request.answer(unsure if request.writes or request.publishes else error)
         self._refusal, self._why_refused, self._relays_reads = error, reason, reads
         waiting, self._requests = self._requests, deque()
         for request in waiting:
@@ -308,12 +315,15 @@ class Committer:
         tried, self._tried = self._tried, {}
         plan = commit.plan
         values: dict[int, object] = {id(request): value for request, value in plan.answers}
-        for request, _ in (*plan.from_reply, *plan.from_sum):
+        for request, _ in (*plan.from_reply, *plan.from_sum, *plan.counted):
             values[id(request)] = _REPLY_LOST
         for request in commit.requests:
             if request.answered:
                 continue
-            if not applied or not request.writes:
+            if request.publishes and commit.is_sent and not commit.sent:
+                request.answer(_MAYBE_PUBLISHED)  # nothing in the server tells
+                continue
+            if not applied or not (request.writes or request.publishes):
                 tries = tried.get(request, 0) + 1
                 if tries < MAX_TRIES:
                     again.append(request)
@@ -760,6 +770,7 @@ class Committer:
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
         commit.transaction = plan.writes
+        commit.is_sent = True
         crash_point("batch-prepared")
         self._transmit(commit)
 
@@ -776,6 +787,10 @@ class Committer:
             plan.answer_with(request, refusal)
         elif command.kind is Kind.READ:
             _add_read(batch, request)
+        elif command.kind is Kind.PUBSUB and command.denied is not None:
+            plan.answer_with(request, command.denied)
+        elif command.kind is Kind.PUBSUB:
+            command.prepare(batch, request)
         elif isinstance(request, WatchRequest):
             self._watches.begin(batch, request)
         elif hindered and (refusal := self._refusal_of(request)) is not None:
@@ -825,6 +840,7 @@ class Committer:
             self._alone = transaction  # so that nothing comes between the look and it
             return False
         else:
+            plan.atomic = plan.atomic or bool(transaction.calls)
             transaction.go()
         if self._alone is transaction:
             self._alone = None
@@ -1054,6 +1070,8 @@ class Committer:
             request.answer(
                 _KEPT if wrong.intersection(places) else sum(map(replies.__getitem__, places))
             )
+        for request, place in plan.counted:
+            request.answer(self.counted(request.args, replies[place]))
         for request, value in plan.answers:
             request.answer(value)
         for key, place in plan.settling:

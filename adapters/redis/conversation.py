@@ -16,7 +16,8 @@ from crdtcast.adapters.redis.dialogue import (
     step,
 )
 from crdtcast.adapters.redis.resp import OK, ReplyError, Status
-from crdtcast.adapters.redis.transaction import DISCARDED, Queue, Transaction
+from crdtcast.adapters.redis.subscriptions import BEGINNING, ENDING
+from crdtcast.adapters.redis.transaction import DISCARDED, Queue, Transaction, discarded_because
 from crdtcast.adapters.redis.watches import Watch, refuse_watch, watch_of
 
 Submit = Callable[[Request], None]
@@ -49,7 +50,9 @@ _TOO_MUCH_QUEUED = ReplyError(
     "yet; nothing of this one is written: try again"
 )
 _BEFORE_SELECT = "; nothing is carried out on this connection before SELECT 0 or RESET"
-_CHANGES_CONNECTION = frozenset(("HELLO", "CLIENT SETNAME", "CLIENT SETINFO"))
+_SUBSCRIBING = BEGINNING.keys() | ENDING.keys()
+_WHILE_SUBSCRIBED = _SUBSCRIBING | {"PING", "QUIT", "RESET"}
+_CHANGES_CONNECTION = _SUBSCRIBING | {"HELLO", "CLIENT SETNAME", "CLIENT SETINFO"}
 """Carried out when EXEC comes, and taken back if it is refused after all."""
 
 
@@ -102,6 +105,9 @@ class Conversation:
             command.rejected += 1
         else:
             command.calls += 1
+        if client.only_listens and command.name not in _WHILE_SUBSCRIBED:
+            request.answer(self._only_listens(command))
+            return
         event, error = self._classify(command, request)
         if event is Event.COMMAND and (
             client.phase is Phase.OPEN or command.name in ("QUIT", "CLIENT REPLY")
@@ -109,6 +115,15 @@ class Conversation:
             self._carry_out(request, self.submit)
         else:
             self._take_step(request, event, error)
+
+    def _only_listens(self, command: Command) -> ReplyError:
+        """What the server says to a command of a client that has subscribed in RESP2."""
+        kin = "(P|S)" if b"SSUBSCRIBE" in self._table.by_name else "(P)"
+        error = ReplyError(
+            f"ERR Can't execute '{command.shown}': only {kin}SUBSCRIBE / {kin}UNSUBSCRIBE / PING / QUIT / RESET are "
+            "allowed in this context"
+        )
+        return discarded_because(error) if command.name == "EXEC" else error
 
     def _classify(self, command: Command, request: Request) -> tuple[Event, ReplyError | None]:
         """What kind of command it is, and its own error if it cannot be carried out."""
@@ -184,12 +199,16 @@ class Conversation:
 
     def _execute(self, request: Request, queue: Queue, watch: Watch | None) -> None:
         client = request.client
+        changes = any(command.name in _CHANGES_CONNECTION for _, command in queue.calls)
         before = client.protocol, client.name, dict(client.info)
+        heard = None if client.subscribed is None or not changes else client.subscribed.copy()
 
         def restore() -> None:
             client.protocol, client.name, client.info = before
+            if client.subscribed is not None:
+                client.subscribed.restore(heard)
+            client.stand(client.phase, client.replies)
 
-        changes = any(command.name in _CHANGES_CONNECTION for _, command in queue.calls)
         transaction = Transaction(
             request,
             queue,
@@ -206,7 +225,7 @@ class Conversation:
     def _silenced(request: Request, name: str) -> Request:
         """The request in the form in which it is answered while replies are not wanted. name: what it calls."""
         client = request.client
-        is_heard = name == "RESET" and client.replies is Replies.OFF
+        is_heard = name in _SUBSCRIBING or (name == "RESET" and client.replies is Replies.OFF)
         if client.replies is Replies.SKIP:
             client.stand(client.phase, Replies.ON)
         if name == "CLIENT REPLY" and client.phase not in IN_MULTI:

@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.access_rights import check_rights, note_denied_reads
+from crdtcast.adapters.redis.access_rights import check_rights, note_denied
 from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
@@ -47,6 +47,7 @@ from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.adapters.redis.server_address import SentinelService, ServerAddress
 from crdtcast.adapters.redis.server_monitor import PATIENCE_SECONDS, Sections, ServerMonitor
 from crdtcast.adapters.redis.session import ServerIdentity, Session
+from crdtcast.adapters.redis.subscriptions import Subscriptions
 from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.adapters.redis.tls_sockets import TlsFiles
 from crdtcast.backoff import Backoff
@@ -205,9 +206,12 @@ class Gateway:
             self.node = self.belonging.peers
         self.table = Table()
         self.admin = Admin(self)
+        self.subscriptions = Subscriptions(self._poller, lambda: self.front.flush(), self._log)
+        self.committer.counted = self.subscriptions.counted
         self.session = Session(
             self.table,
             status=self.admin.status,
+            subscriptions=self.subscriptions,
             admin=self.admin.handle,
             password=options.password,
             refuse_growth=lambda: self.committer.refuse_growth,
@@ -238,6 +242,7 @@ class Gateway:
                     self._nursery = nursery
                     nursery.start_soon(self._poller.run, self._after_events)
                     nursery.start_soon(self.relay.run)
+                    nursery.start_soon(self.subscriptions.run)
                     nursery.start_soon(self._flush_in_batches)
                     nursery.start_soon(self.front.close_idle)
                     if self.belonging is not None:  # it may have to be let in first
@@ -304,6 +309,7 @@ class Gateway:
     def _close(self) -> None:
         self.front.close_all()
         self.relay.close()
+        self.subscriptions.close()
         if self._connection is not None:
             self._connection.close()
         if isinstance(self._failure, SupersededError):
@@ -376,7 +382,7 @@ class Gateway:
         await check_rights(connection)
         inspection = await inspect(connection, options.metadata_db)
         self.table.extend_from_server(inspection.commands)
-        await note_denied_reads(connection, self.table)
+        await note_denied(connection, self.table)
         if isinstance(options.server, SentinelService) and not inspection.found.is_primary:
             raise ServerError(f"Sentinel names {connection.address}, which is a replica by now")
         # A lower epoch is no other gateway's: the server came back with less than it had.
@@ -397,6 +403,7 @@ class Gateway:
         self._epoch = epoch
         self._connection = connection
         self.relay.use(connection.address)
+        self.subscriptions.use(connection.address)
         self.durability.begin(inspection.found.durability)
         self._resume(connection, inspection, state, before)
         self._log.log(
@@ -497,7 +504,7 @@ class Gateway:
             redis_version=inspection.redis_version,
         )
         self._start_peers(engine, state)
-        connection.on_lost = lambda error: self.committer.suspend()
+        connection.on_lost = self._suspend
         self.committer.resume(
             connection,
             engine,
@@ -505,6 +512,10 @@ class Gateway:
             state,
             b"%d" % self._epoch,
         )
+
+    def _suspend(self, error: ServerError) -> None:
+        self.committer.suspend()
+        self.subscriptions.begin_anew(str(error))
 
     def _engine_for(self, state: StoredState, inspection: Inspection) -> Engine | GroupEngine:
         """The engine as the server has it."""

@@ -94,7 +94,7 @@ class Info:
             "maxclients": self.front.limits.clients,
             "blocked_clients": 0,
             "tracking_clients": 0,
-            "pubsub_clients": 0,
+            "pubsub_clients": sum(c.subscriptions > 0 for c in self.front.clients.values()),
         }
 
     def _stats(self) -> Fields:

@@ -68,6 +68,8 @@ class Plan:
         """Request, position: it is answered with the reply at the position."""
         self.from_sum: list[tuple[Request, Sequence[int]]] = []
         """It is answered with the sum of the replies at the positions."""
+        self.counted: list[tuple[Request, int]] = []
+        """Request, position: the reply there counts subscribers, the gateway as one of them."""
         self.answers: list[tuple[Request, object]] = []
         """It is answered with a value known now."""
         self.settling: list[tuple[bytes, int]] = []
@@ -135,6 +137,10 @@ class Plan:
     def speaks(self, protocol: int, request: Request) -> bool:
         """Whether the server answers in this protocol as of here, and the client of the request does, too."""
         return self._protocol == protocol == request.protocol
+
+    def count(self, request: Request) -> None:
+        """A client's PUBLISH, or its question how many have subscribed."""
+        self.counted.append((request, self._append(Expect.ANY, _pack(tuple(request.args)))))
 
     def speak(self, protocol: int) -> None:
         """Have the server answer what follows in this protocol."""

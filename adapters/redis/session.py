@@ -25,6 +25,8 @@ from crdtcast.adapters.redis.conversation import Conversation
 from crdtcast.adapters.redis.dialogue import IN_MULTI, Phase, Replies
 from crdtcast.adapters.redis.info import Info
 from crdtcast.adapters.redis.resp import OK, Raw, ReplyError, Status, Verbatim
+from crdtcast.adapters.redis.subscriptions import BEGINNING, ENDING, Family, Subscriptions
+from crdtcast.adapters.redis.transaction import Call
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Client, Front
@@ -40,6 +42,7 @@ _NO_PASSWORD = ReplyError(
     "ERR AUTH <password> called without any password configured for the default user. "
     "Are you sure your configuration is correct?"
 )
+_NO_SHARDS_INSIDE = ReplyError("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
 _SYNTAX = ReplyError("ERR syntax error")
 _NO_INTEGER = ReplyError("ERR value is not an integer or out of range")
 _BAD_NAME = ReplyError("ERR Client names cannot contain spaces, newlines or special characters.")
@@ -89,6 +92,7 @@ class Session:
         table: Table,
         *,
         status: Callable[[], Mapping[str, object]],
+        subscriptions: Subscriptions,
         admin: "Callable[[Request], None]",
         password: str | None = None,
         refuse_growth: Callable[[], ReplyError | None] = lambda: None,
@@ -97,6 +101,7 @@ class Session:
         self.info = Info(table, identity=lambda: self.server.fields(), status=status)
         self._table = table
         self._admin = admin
+        self._subscriptions = subscriptions
         self._conversation = Conversation(
             table, self._carry_out, refuse_growth, admin, self._hang_up
         )
@@ -158,6 +163,10 @@ class Session:
             # Also of refused ones: the server knows where their keys are.
             request.command = _KEY_FINDERS[command.name]
             submit(request)
+        elif command.name in BEGINNING:
+            self._subscribe(request, BEGINNING[command.name])
+        elif command.name in ENDING:
+            self._subscriptions.unsubscribe(request, ENDING[command.name], request.args[1:])
         else:
             try:
                 reply = self._handlers[command.name](request)
@@ -176,9 +185,17 @@ class Session:
         )
         client.close()
 
+    def _subscribe(self, request: Request, family: Family) -> None:
+        if family is Family.SHARDS and isinstance(request, Call):
+            request.answer(_NO_SHARDS_INSIDE)
+        else:
+            self._subscriptions.subscribe(request, family, request.args[1:])
+
     def _ping(self, request: Request) -> object:
         if len(request.args) > 2:
             raise request.command.arity_error()
+        if request.client.only_listens:
+            return [b"pong", request.args[1] if len(request.args) == 2 else b""]
         return request.args[1] if len(request.args) == 2 else _PONG
 
     def _quit(self, request: Request) -> object:
@@ -189,6 +206,8 @@ class Session:
         client = request.client
         client.name = b""
         client.protocol = request.protocol = 2
+        if client.subscribed is not None:
+            client.subscribed.end()
         client.stand(Phase.OPEN, Replies.ON)
         self.welcome(client)
         return _RESET
@@ -241,6 +260,7 @@ class Session:
         if name is not None:
             client.name = name
         client.protocol = request.protocol = protocol
+        client.stand(client.phase, client.replies)
         return {
             b"server": self.server.name.encode(),
             b"version": self.server.version.encode(),
@@ -278,7 +298,9 @@ class Session:
             numbers = map(int, args[1:])
             chosen = [clients[number] for number in numbers if number in clients]
         elif args[0].upper() == b"TYPE" and len(args) == 2:
-            chosen = list(clients.values()) if args[1].lower() == b"normal" else []
+            kind = args[1].lower()
+            listens = {b"normal": False, b"pubsub": True}.get(kind)
+            chosen = [c for c in clients.values() if (c.subscriptions > 0) is listens]
         else:
             raise _SYNTAX
         return Verbatim(b"".join(self._client_line(client) + b"\n" for client in chosen))
@@ -290,10 +312,15 @@ class Session:
             multi = len(client.queue.calls)
         age = int(time.monotonic() - client.connected_at)
         command = client.last_command.name.lower().replace(" ", "|") or "NULL"
+        names = None if client.subscribed is None else client.subscribed.names
+        sub, psub = (
+            0 if names is None else len(names[f]) for f in (Family.CHANNELS, Family.PATTERNS)
+        )
+        flags = "P" * (client.subscriptions > 0) + "x" * (multi >= 0)
         library = [client.info.get(name, b"").decode() for name in ("lib-name", "lib-ver")]
         return (
             f"id={client.id} addr={client.address} laddr={client.local_address} "
-            f"name={client.name.decode()} age={age} flags={'N' if multi < 0 else 'x'} db=0 sub=0 psub=0 multi={multi} "
+            f"name={client.name.decode()} age={age} flags={flags or 'N'} db=0 sub={sub} psub={psub} multi={multi} "
             f"pending={len(client.pending)} omem={len(client.unread)} cmd={command} user=default "
             f"resp={client.protocol} lib-name={library[0]} lib-ver={library[1]}"
         ).encode()

@@ -165,6 +165,10 @@ class Transaction(Request):
         return any(call.command.kind is Kind.WRITE for call in self.calls)
 
     @property
+    def publishes(self) -> bool:
+        return any(call.command.publishes for call in self.calls)
+
+    @property
     def parts(self) -> Iterable[Request]:
         return self.calls
 

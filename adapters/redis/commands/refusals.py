@@ -102,12 +102,6 @@ _OTHER_FAMILIES = (
         "what a script writes would stay in this region; send its commands one by one",
     ),
     (
-        "SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE SSUBSCRIBE SUNSUBSCRIBE PUBLISH SPUBLISH "
-        "PUBSUB",
-        "messages would reach this region only; if that is enough, publish and subscribe at the "
-        "server's own port",
-    ),
-    (
         "XREAD",
         "it may block the connection that all clients share; use XRANGE instead",
     ),

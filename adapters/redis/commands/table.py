@@ -38,6 +38,9 @@ class Kind(enum.Enum):
 
     READ = "read"  # the server, after the connection's own writes
     WRITE = "write"  # the committer, after its effect is in the server
+    PUBSUB = (
+        "pubsub"  # the server, in its turn among the writes; the gateway's clients are counted in
+    )
     SESSION = "session"  # the gateway alone, at once
     ADMIN = "admin"  # the gateway's administration
     REFUSED = "refused"  # nobody: it cannot be replicated
@@ -69,6 +72,7 @@ class Command:
         "low",
         "name",
         "prepare",
+        "publishes",
         "rejected",
         "removes_keys",
         "subcommands",
@@ -95,6 +99,9 @@ class Command:
         self.keys = keys
         self.write = write
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
+        if kind is Kind.PUBSUB:
+            self.prepare = _ask_and_count
+        self.publishes = kind is Kind.PUBSUB and name.endswith("PUBLISH")
         self.level = 0 if write is None else write.level
         """The format level that the group must have reached."""
         self.looks = write is not None and write.looks
@@ -112,7 +119,7 @@ class Command:
         """And nothing has to be known but the key's type."""
         self.flags = frozenset(flags)
         self.hides_keys = kind is Kind.READ and "movablekeys" in self.flags
-        self.forwarded = kind in (Kind.READ, Kind.WRITE)
+        self.forwarded = kind in (Kind.READ, Kind.WRITE, Kind.PUBSUB)
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
         self.taken = range(self.low, most + 1) if self.forwarded else range(0)
         self.denied: ReplyError | None = None
@@ -175,6 +182,12 @@ _STATIC: tuple[tuple[str, Kind, int, Keys], ...] = (
     ("DISCARD", Kind.SESSION, 1, NO_KEY),
     ("UNWATCH", Kind.SESSION, 1, NO_KEY),
     ("WATCH", Kind.SESSION, -2, ALL_KEYS),
+    ("SUBSCRIBE", Kind.SESSION, -2, NO_KEY),
+    ("UNSUBSCRIBE", Kind.SESSION, -1, NO_KEY),
+    ("PSUBSCRIBE", Kind.SESSION, -2, NO_KEY),
+    ("PUNSUBSCRIBE", Kind.SESSION, -1, NO_KEY),
+    ("PUBLISH", Kind.PUBSUB, 3, NO_KEY),
+    ("PUBSUB", Kind.SESSION, -2, NO_KEY),
     ("QUIT", Kind.SESSION, -1, NO_KEY),
     ("RESET", Kind.SESSION, 1, NO_KEY),
     ("INFO", Kind.SESSION, -1, NO_KEY),
@@ -205,6 +218,18 @@ _SUBCOMMANDS = {
         "GETKEYSANDFLAGS": -3,
     },
     "CONFIG": {"GET": -3},
+    "PUBSUB": {"CHANNELS": -2, "NUMPAT": 2, "NUMSUB": -2, "SHARDCHANNELS": -2, "SHARDNUMSUB": -2},
+}
+
+_KINDS = {
+    **dict.fromkeys(("PUBSUB CHANNELS", "PUBSUB NUMPAT", "PUBSUB SHARDCHANNELS"), Kind.READ),
+    **dict.fromkeys(("PUBSUB NUMSUB", "PUBSUB SHARDNUMSUB"), Kind.PUBSUB),
+}
+"""Of subcommands that are not the session's."""
+
+_IF_THE_SERVER_HAS_IT = {
+    **dict.fromkeys(("SSUBSCRIBE", "SUNSUBSCRIBE"), Kind.SESSION),
+    "SPUBLISH": Kind.PUBSUB,
 }
 
 # Refused even before a server has told us that it knows them.
@@ -239,8 +264,9 @@ class Table:
             self._add(Command(name, kind, arity, keys, _flags_of(kind)))
         for container, subcommands in _SUBCOMMANDS.items():
             self.by_name[container.encode()].subcommands = {
-                name.encode(): Command(f"{container} {name}", Kind.SESSION, arity)
+                name.encode(): Command(full, _KINDS.get(full, Kind.SESSION), arity)
                 for name, arity in subcommands.items()
+                for full in (f"{container} {name}",)
             } | {
                 name.encode(): Command(f"{container} {name}", Kind.REFUSED, -2)
                 for name in _REFUSED_SUBCOMMANDS.get(container, ())
@@ -364,12 +390,19 @@ def unknown_command(args: Sequence[bytes]) -> ReplyError:
     )
 
 
+def _ask_and_count(batch: LocalBatch, request: Request) -> bool:
+    batch.plan.count(request)
+    return True
+
+
 def _unprepared(batch: LocalBatch, request: Request) -> bool:
     raise LocalProtocolError(f"the effects of {request.command.name} are not known before EXEC")
 
 
 def _from_server(name: str, row: Sequence[Any]) -> Command:
     flags = frozenset(map(_text, row[2]))
+    if (kind := _IF_THE_SERVER_HAS_IT.get(name)) is not None:
+        return Command(name, kind, int(row[1]), NO_KEY, flags)
     reads = "readonly" in flags and not flags & _NOT_A_PLAIN_READ and name not in _WRITES_ASIDE
     keys = (int(row[3]), int(row[4]), int(row[5]))
     return Command(name, Kind.READ if reads else Kind.REFUSED, int(row[1]), keys, flags)

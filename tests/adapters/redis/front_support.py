@@ -14,6 +14,7 @@ from crdtcast.adapters.redis.front import Front, Limits, Request
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import OK, ReplyError, Status
 from crdtcast.adapters.redis.session import Session
+from crdtcast.adapters.redis.subscriptions import Subscriptions
 from crdtcast.adapters.redis.transaction import ABORTED, Transaction
 
 
@@ -175,6 +176,7 @@ def serve(
         core, table, poller = MemoryCore(), Table(), Poller()
         session = Session(
             table,
+            subscriptions=Subscriptions(poller, lambda: None, logging.getLogger(__name__)),
             status=lambda: {"name": "a", "quiet": True, "links": {"b": {"state": "up"}}},
             admin=lambda request: request.answer(b"admin " + request.args[1].lower()),
             password=password,

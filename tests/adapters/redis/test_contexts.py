@@ -74,9 +74,9 @@ CONVERSATIONS: dict[str, list[tuple[str, object]]] = {
         ("EXEC", ABORTED),
         ("GET n", None),
     ],
-    "subscribe_inside": [
+    "monitor_inside": [
         ("MULTI", b"OK"),
-        ("SUBSCRIBE c", "ERR crdtcast: command 'SUBSCRIBE' is not replicated"),
+        ("MONITOR", "ERR crdtcast: command 'MONITOR' is not replicated"),
         ("EXEC", ABORTED),
         ("INCRBY n 1", 1),
     ],

@@ -66,10 +66,8 @@ def test_replies_of_the_session() -> None:
         ("CONFIG SET save x", "ERR crdtcast: command 'CONFIG SET' is not replicated"),
         ("LPUSH a b", "ERR crdtcast: command 'LPUSH' is not replicated yet"),
         ("MONITOR", "ERR crdtcast: command 'MONITOR' is not replicated"),
-        ("PSUBSCRIBE a b", "ERR crdtcast: command 'PSUBSCRIBE' is not replicated"),
         ("AUTH default wrong x", "ERR syntax error"),
         ("HELLO 9", "NOPROTO unsupported protocol version"),
-        ("SUBSCRIBE a", "ERR crdtcast: command 'SUBSCRIBE' is not replicated"),
         ("NOSUCH a", "ERR unknown command 'NOSUCH', with args beginning with: 'a'"),
     ],
 )
