@@ -83,8 +83,7 @@ class Aside:
         """A key is about to go, by the effect at that place of that own message. hides: other values, too."""
         name = self._name(dot, place)
         if self.has_room and not hides:
-            command = b"COPY", key, name, b"DB", self._db, b"REPLACE"
-            plan.native(key, Expect.INTEGER, *command)
+            plan.look(key, command_of(b"COPY", key, (name, b"DB", self._db, b"REPLACE")))
         else:
             self._note_lost(dot, name, plan)
 
@@ -104,7 +103,7 @@ class Aside:
             return
         where = b"%d" % home.db, self._db, native.get, b"%d" % native.valued
         words = _TAKE, b"1", home.key, name, *where, *slots
-        plan.native_packed(home.owner, Expect.INTEGER, command_of(b"EVAL", words[0], words[1:]))
+        plan.look(home.owner, command_of(b"EVAL", words[0], words[1:]))
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """These messages will never be sent again."""

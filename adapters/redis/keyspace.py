@@ -412,7 +412,7 @@ class Keyspace:
         self._note_unsure(key, self.types[key])
         target = hidden_key(type_, key)
         db = b"%d" % self.metadata_db
-        plan.native(key, Expect.INTEGER, b"COPY", key, target, b"DB", db, b"REPLACE")
+        plan.look(key, command_of(b"COPY", key, (target, b"DB", db, b"REPLACE")))
         plan.native(key, Expect.INTEGER, b"DEL", key)
         self._note_hidden(key, type_)
 
@@ -514,7 +514,7 @@ class Keyspace:
     def _keep_foreign(self, key: bytes, plan: Plan) -> None:
         """Keep what the server holds there for a while, outside of the clients' sight."""
         aside, db = metadata.FOREIGN_PREFIX + key, b"%d" % self.metadata_db
-        plan.native(key, Expect.INTEGER, b"COPY", key, aside, b"DB", db, b"REPLACE")
+        plan.look(key, command_of(b"COPY", key, (aside, b"DB", db, b"REPLACE")))
         plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
 
 

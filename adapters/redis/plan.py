@@ -64,6 +64,8 @@ class Plan:
         self.expected: list[Expect | int | bytes] = []
         self.keys: dict[int, bytes] = {}
         """Position of a command on the clients' database -> the key that is blamed if its reply is not as expected."""
+        self.looks: set[int] = set()
+        """Positions of those of them that leave their key as it is."""
         self.from_reply: list[tuple[Request, int]] = []
         """Request, position: it is answered with the reply at the position."""
         self.from_sum: list[tuple[Request, Sequence[int]]] = []
@@ -93,6 +95,12 @@ class Plan:
         self.keys[place := len(pieces)] = key
         pieces.append(packed)
         self.expected.append(expect)
+        return place
+
+    def look(self, key: bytes, packed: bytes) -> int:
+        """The same for one that tells a number and leaves the key as it is: it copies what is there."""
+        place = self.native_packed(key, Expect.INTEGER, packed)
+        self.looks.add(place)
         return place
 
     def at(self, home: Home, packed: bytes, expect: Expect | int | bytes = Expect.INTEGER) -> int:
@@ -154,7 +162,9 @@ class Plan:
         The one place that says so: a command that tells only by its reply what it writes counts for all of them.
         """
         if not keys.isdisjoint(self.keys.values()):
-            yield from ((place, key) for place, key in self.keys.items() if key in keys)
+            for place, key in self.keys.items():
+                if key in keys and place not in self.looks:
+                    yield place, key
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""

@@ -33,9 +33,7 @@ _TOO_MUCH = ReplyError(
 )
 _KEY_BYTES = 256
 """What a key counts beside its bytes: about its share of the tables."""
-_UNTOUCHING = frozenset((b"COPY", b"MOVE"))
-"""Commands that change another key than the one that they are noted for."""
-_ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
+_ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"DEL", b"UNLINK", b"HDEL"))
 """Commands that have changed nothing if they reply 0."""
 
 
@@ -158,7 +156,7 @@ class Watches:
         verdict = Verdict.GO
         for place, key in plan.may_write(watch.keys.keys()):
             name = _name_of(plan.pieces[place])
-            if (self._round, place) < watch.keys[key] or name in _UNTOUCHING:
+            if (self._round, place) < watch.keys[key]:
                 continue
             if name not in _ZERO_IS_NOTHING:
                 return Verdict.MARKED
@@ -192,6 +190,4 @@ def _name_of(packed: bytes) -> bytes:
 
 
 def _has_changed(name: bytes, reply: object) -> bool:
-    if name in _UNTOUCHING:
-        return False
     return not (name in _ZERO_IS_NOTHING and type(reply) is int and reply == 0)

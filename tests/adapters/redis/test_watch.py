@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests import servers
+from tests.adapters.redis.member_support import Town
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
 
 pytestmark = pytest.mark.process
@@ -55,6 +56,11 @@ WRITES = st.one_of(
     st.builds("SREM {} {}".format, KEYS, MEMBERS),
     st.builds("INCRBY {} {}".format, KEYS, st.sampled_from(["1", "0"])),
     st.builds("DEL {} {}".format, KEYS, KEYS),
+    st.builds(
+        "{} {}".format, st.sampled_from(["SET", "HDEL"]), st.builds("{} {}".format, KEYS, MEMBERS)
+    ),
+    st.builds("HSET {} {} 1".format, KEYS, MEMBERS),
+    st.builds("HINCRBY {} {} 2".format, KEYS, MEMBERS),
 )
 RELAYED = st.builds("{} {}".format, st.sampled_from(["STRLEN", "SMEMBERS"]), KEYS)
 READS = st.builds("{} {}".format, st.sampled_from(["GET", "SCARD", "TYPE"]), KEYS)
@@ -332,6 +338,26 @@ def test_a_refused_watch_does_not_let_exec_go_on(tmp_path: Path) -> None:
         run = [("MULTI",), ("INCR", "n"), ("EXEC",)]
         assert client.pipeline(run)[-1] is None
         assert client.pipeline(run)[-1] == [1]
+
+
+def test_what_a_removal_takes_aside_is_no_write(tmp_path: Path) -> None:
+    """Where members come and go: before a removal, what it removes is copied."""
+    with Town(tmp_path) as town:
+        town.start("a")
+        port = town.running["a"].port
+        with clients(port, 2, "2") as (watcher, other):
+            run = [("MULTI",), ("INCR", "n"), ("EXEC",)]
+            other.pipeline([("SADD", "s", "x", "y"), ("HSET", "h", "f", "v", "g", "w")])
+            for write, reply, executed in (
+                (("SREM", "s", "none"), 0, [1]),
+                (("HDEL", "h", "none"), 0, [2]),
+                (("SREM", "s", "x"), 1, None),
+                (("HSET", "h", "f", "v"), 0, None),  # natively that is a write, too
+                (("DEL", "none"), 0, [3]),
+            ):
+                assert watcher.call("WATCH", "s", "h", "none") == b"OK"
+                assert other.call(*write) == reply
+                assert watcher.pipeline(run)[-1] == executed, write
 
 
 def test_a_write_of_another_region_aborts_exec(tmp_path: Path) -> None:
