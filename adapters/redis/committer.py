@@ -46,8 +46,9 @@ from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 from crdtcast.adapters.redis.server import pack
 from crdtcast.adapters.redis.transaction import (
     ABORTED,
-    SetContents,
+    SlotContents,
     Transaction,
+    Uncertain,
     discarded_because,
     prepare_transaction,
 )
@@ -653,15 +654,13 @@ class Committer:
                 if type(effect) is Inc and effect.type is not RedisType.STRING:
                     self._will_count(commit, effect.key, effect.type, effect.slot)
 
-    def _unknown_contents(self) -> dict[bytes, list[bytes]]:
-        """Members of sets that the transaction which stands alone has to know, if nothing is done before it."""
+    def _unknown_contents(self) -> Uncertain:
+        """Slots that the transaction which stands alone has to know, if nothing is done before it."""
         if self._alone is None or self._inside or self._repairs:
             return {}
-        return {key: list(members) for key, members in self._alone.uncertain.items()}
+        return self._alone.uncertain
 
-    def _look_up(
-        self, keys: list[bytes], contents: dict[bytes, list[bytes]], commit: Commit
-    ) -> None:
+    def _look_up(self, keys: list[bytes], contents: Uncertain, commit: Commit) -> None:
         """One pipelined read for the whole batch."""
         assert self._server is not None
         lookup, keyspace = Lookup(), self.keyspace
@@ -672,12 +671,10 @@ class Committer:
         for key, looks in commit.looks:
             assert looks.take is not None
             lookup.slots(key, looks.type, looks.slots, keyspace, looks.take)
-        found: dict[bytes, SetContents] = {}
-        for key, members in contents.items():
-            lookup.ask(
-                ((b"SCARD", key), (b"SMISMEMBER", key, *members)),
-                partial(_note_contents, found, key, members),
-            )
+        found: dict[bytes, SlotContents] = {}
+        for key, named in contents.items():
+            for type_, slots in named.items():
+                lookup.contents(key, type_, list(slots), partial(found.__setitem__, key))
 
         def learn(replies: Replies) -> None:
             try:
@@ -1120,14 +1117,6 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
-
-
-def _note_contents(
-    found: dict[bytes, SetContents], key: bytes, members: list[bytes], replies: Replies
-) -> None:
-    size, present = replies
-    if not isinstance(size, Exception):  # otherwise the key holds another type
-        found[key] = SetContents(size, members, present)
 
 
 def _fence_guard(metadata_db: int) -> bytes:

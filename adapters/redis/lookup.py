@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.server import pack
+from crdtcast.adapters.redis.transaction import SlotContents
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Home
 from crdtcast.adapters.redis.worth import LONGEST_NUMBER
@@ -93,6 +94,29 @@ class Lookup:
         """What slots of one type hold."""
         home, native = keyspace.place_of(key, type_), TYPES[type_]
         self.at(home, [native.asking(home.key, slot) for slot in slots], take)
+
+    def contents(
+        self,
+        key: bytes,
+        type_: RedisType,
+        slots: Sequence[bytes],
+        found: Callable[[SlotContents], None],
+    ) -> None:
+        """How many slots a key has, and which of these. found: is told if it holds that type, or nothing."""
+        native = TYPES[type_]
+
+        def take(replies: Replies) -> None:
+            size, *told = replies
+            if not isinstance(size, Exception):
+                present = [
+                    slot
+                    for slot, reply in zip(slots, told, strict=True)
+                    if native.slot_of(reply) is not None
+                ]
+                number = len(present) if native.get is None else size
+                found(SlotContents(type_, number, present))
+
+        self.ask([[native.size, key], *(native.asking(key, slot) for slot in slots)], take)
 
     def number(self, key: bytes, type_: RedisType, slot: bytes, keyspace: Keyspace) -> None:
         """What a slot holds that is counted in."""

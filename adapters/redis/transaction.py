@@ -7,19 +7,18 @@ them at one instant or none. Its reads see its own earlier writes and no one els
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES, LocalBatch
 from crdtcast.adapters.redis.client import NO_REPLY, Request
 from crdtcast.adapters.redis.commands.table import Command, Kind
-from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.parsing import Args
 from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
 from crdtcast.adapters.redis.types.native import NOTHING
-from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.exceptions import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ of them.
 MAX_ARGUMENTS = 1 << 20
 
 DISCARDED = ReplyError("EXECABORT Transaction discarded because of previous errors.")
-_SETS = (NOTHING, Set.here, Set.perhaps)
 
 
 def discarded_because(error: ReplyError) -> ReplyError:
@@ -139,13 +137,13 @@ class Transaction(Request):
         self._on_refused = on_refused
         self.size, self.steps = queue.size, queue.steps
         self.calls: list[Call] = []
-        self.uncertain: dict[bytes, dict[bytes, None]] = {}
-        """Sets that it may make empty before it counts under their keys, and the members that it names.
+        self.uncertain: Uncertain = {}
+        """Keys that it may make empty before it writes another type under them, and the slots that it names, by type.
 
-        Only a look at them tells what such a count finds.
+        Only a look at them tells what such a write finds.
         """
-        self.contents: dict[bytes, SetContents] | None = None
-        """What the server has told of `uncertain` sets, as of the instant at which this is prepared."""
+        self.contents: dict[bytes, SlotContents] | None = None
+        """What the server has told of `uncertain` keys, as of the instant at which this is prepared."""
 
     def begin(self, carry_out: Callable[[Call, Callable[[Request], None]], None]) -> bool:
         """Answer what the gateway answers by itself, in order. Returns whether there is work for the core."""
@@ -230,43 +228,68 @@ class Transaction(Request):
         )
 
 
-def _uncertain(calls: Iterable[Call]) -> dict[bytes, dict[bytes, None]]:
-    removed: set[bytes] = set()
-    found: set[bytes] = set()
+Uncertain: TypeAlias = dict[bytes, dict[RedisType, dict[bytes, None]]]
+
+
+def _uncertain(calls: Iterable[Call]) -> Uncertain:
+    removed: dict[bytes, RedisType | None] = {}
+    found: Uncertain = {}
     for call in calls:
-        if call.command.name == "SREM":
-            removed.add(call.args[1])
-        elif call.command.counts and call.args[1] in removed:
-            found.add(call.args[1])
-    named: dict[bytes, dict[bytes, None]] = {key: {} for key in found}
-    for call in calls:
-        if call.command.name in ("SADD", "SREM") and call.args[1] in named:
-            named[call.args[1]].update(dict.fromkeys(call.args[2:]))
-    return named
+        command = call.command
+        if not command.looks:
+            if removed and command.kind is Kind.WRITE:
+                for key in command.keys_of(call.args):
+                    removed.pop(key, None)
+            continue
+        key = call.args[1]
+        if removed.get(key, command.type) is not command.type:
+            found[key] = {}
+        if command.removes_slots:
+            removed[key] = command.type
+    for call in calls if found else ():
+        if call.command.looks and (named := found.get(call.args[1])) is not None:
+            slots = named.setdefault(_type_of(call), {})
+            slots.update(dict.fromkeys(_slots_of(call)))
+    return found
 
 
-class SetContents:
-    """A set as far as a transaction names its members: enough to know when it is empty."""
+def _type_of(call: Request) -> RedisType:
+    assert call.command.type is not None
+    return call.command.type
 
-    def __init__(self, size: int, members: Iterable[bytes], present: Iterable[int]) -> None:
+
+def _slots_of(call: Request) -> Sequence[bytes]:
+    """What a write on some slots of its key names."""
+    row = call.command.write
+    assert row is not None
+    return (WHOLE,) if row.counts else call.args[row.slots]
+
+
+class SlotContents:
+    """A value as far as a transaction names its slots: enough to know when it is empty. present: of those named."""
+
+    def __init__(self, type_: RedisType, size: int, present: Iterable[bytes] = ()) -> None:
+        self._type = type_
         self._size = size
-        self._present = {m for m, is_there in zip(members, present, strict=True) if is_there}
+        self._present = set(present)
 
     @property
     def is_empty(self) -> bool:
         return self._size == 0
 
     def follow(self, call: Request) -> None:
-        """Take in what one write on the set does."""
+        """Take in what one write on the key does, which is of its type, or finds it empty."""
+        command = call.command
+        if command.type is not None and command.type is not self._type:
+            self._type, self._size, self._present = command.type, 0, set()
         before = len(self._present)
-        match call.command.name:
-            case "SADD":
-                self._present.update(call.args[2:])
-            case "SREM":
-                self._present.difference_update(call.args[2:])
-            case _:  # DEL
-                self._present.clear()
-                self._size = before = 0
+        if not command.looks:
+            self._size = before = 0
+            self._present = {WHOLE} if command.type is not None else set()
+        elif command.removes_slots:
+            self._present.difference_update(_slots_of(call))
+        else:
+            self._present.update(_slots_of(call))
         self._size += len(self._present) - before
 
 
@@ -284,9 +307,8 @@ def prepare_transaction(
             return False
         contents = {}
     for key, found in contents.items():
-        if keyspace.known(key) in _SETS:
-            keyspace.looked_at(key, is_empty=found.is_empty)
-    if not _counts_are_certain(transaction, keyspace):
+        keyspace.looked_at(key, is_empty=found.is_empty)
+    if not _types_are_certain(transaction, keyspace):
         return False
     with batch.undivided(transaction.steps, transaction.size):
         for call in transaction.calls:
@@ -294,25 +316,45 @@ def prepare_transaction(
             if command.kind is Kind.READ:
                 reads(call)
                 continue
-            followed: list[bytes] = []
-            if contents and not command.counts:
-                keys = command.keys_of(call.args)
-                followed = [k for k in keys if k in contents and keyspace.known(k) in _SETS]
+            followed = [k for k in command.keys_of(call.args) if k in contents] if contents else []
+            followed = [k for k in followed if _takes(keyspace, k, command)]
             if not command.prepare(batch, call):
                 raise LocalProtocolError(f"{command.name} in a transaction needs a look")
-            for key in followed:
+            for key in () if _is_refused(batch, call) else followed:
                 contents[key].follow(call)
                 keyspace.looked_at(key, is_empty=contents[key].is_empty)
     return True
 
 
-def _counts_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
-    """Whether each count finds a key of which is known what it holds; asks for the others to be looked up."""
-    unsure = {
-        call.args[1]
-        for call in transaction.calls
-        if call.command.counts and keyspace.known(call.args[1]) in (None, Set.perhaps)
-    }
+def _is_refused(batch: LocalBatch, call: Call) -> bool:
+    """Whether the call, which was prepared last, is answered with an error."""
+    answers = batch.plan.answers
+    return bool(answers) and answers[-1][0] is call and isinstance(answers[-1][1], ReplyError)
+
+
+def _takes(keyspace: Keyspace, key: bytes, command: Command) -> bool:
+    """Whether a key, of which it is known what it holds, takes this write."""
+    if not command.looks:
+        return True
+    known = keyspace.known(key)
+    if isinstance(known, int):
+        return command.type is RedisType.STRING
+    return known is NOTHING or (known is not None and known.type is command.type)
+
+
+def _types_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
+    """Whether each write finds a key of which is known what it holds, or that it is for; asks for the others to be
+    looked up.
+    """
+    unsure: set[bytes] = set()
+    for call in transaction.calls:
+        if not call.command.looks:
+            continue
+        known = keyspace.known(call.args[1])
+        if known is None or (
+            not isinstance(known, int) and not known.is_sure and known.type is not call.command.type
+        ):
+            unsure.add(call.args[1])
     for key in unsure:
         keyspace.forget(key)
     return not unsure

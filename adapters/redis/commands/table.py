@@ -75,8 +75,10 @@ class Command:
         "publishes",
         "rejected",
         "removes_keys",
+        "removes_slots",
         "subcommands",
         "taken",
+        "type",
         "write",
         "writes_one_key",
     )
@@ -104,7 +106,9 @@ class Command:
         self.publishes = kind is Kind.PUBSUB and name.endswith("PUBLISH")
         self.level = 0 if write is None else write.level
         """The format level that the group must have reached."""
+        self.type = None if write is None else write.type
         self.looks = write is not None and write.looks
+        self.removes_slots = write is not None and write.removes_slots
         self.removes_keys = write is not None and write.removes_keys
         self.grows = write is not None and write.grows
         self.counts = write is not None and write.counts

@@ -71,6 +71,16 @@ class WriteCommand(NamedTuple):
         return WHOLE_KEY not in self.sends
 
     @property
+    def type(self) -> RedisType | None:
+        """The type of what it writes; None if it only removes keys."""
+        return next((type_ for _, type_ in self.sends if type_ is not None), None)
+
+    @property
+    def removes_slots(self) -> bool:
+        """Whether its key may be empty behind it, and nobody knows."""
+        return any(opcode is Opcode.KILL_SLOTS for opcode, _ in self.sends)
+
+    @property
     def counts(self) -> bool:
         """Whether it adds to the number that a key is."""
         return (Opcode.INC, RedisType.STRING) in self.sends

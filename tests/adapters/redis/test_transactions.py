@@ -95,6 +95,7 @@ def own_counter(running: Running) -> int:
 
 KEYS = st.sampled_from(["k", "l"])
 AMOUNTS = st.sampled_from(["1", "-3", "9223372036854775807", "1.5"])
+VALUES = st.sampled_from(["1", "text", "9223372036854775807", "-0", "01", "3.5"])
 MEMBERS = st.sampled_from(["x", "y", "7"])
 COMMANDS = st.one_of(
     st.sampled_from(["MULTI", "EXEC", "DISCARD"]),
@@ -108,6 +109,16 @@ COMMANDS = st.one_of(
     st.builds("INCR {}".format, KEYS),
     st.builds("{} {} {}".format, st.sampled_from(["INCRBY", "DECRBY"]), KEYS, AMOUNTS),
     st.builds("DEL {} {}".format, KEYS, KEYS),
+    st.builds("SET {} {}".format, KEYS, VALUES),
+    st.builds("MSET {} {} {} {}".format, KEYS, VALUES, KEYS, VALUES),
+    st.builds("HSET {} {} {} {} {}".format, KEYS, MEMBERS, VALUES, MEMBERS, VALUES),
+    st.builds("HMSET {} {} {}".format, KEYS, MEMBERS, VALUES),
+    st.builds("HDEL {} {}".format, KEYS, MEMBERS),
+    st.builds("HDEL {} x y 7".format, KEYS),
+    st.builds("HINCRBY {} {} {}".format, KEYS, MEMBERS, AMOUNTS),
+    st.builds("{} {} {}".format, st.sampled_from(["HGET", "HEXISTS", "HSTRLEN"]), KEYS, MEMBERS),
+    st.builds("HMGET {} {} {}".format, KEYS, MEMBERS, MEMBERS),
+    st.sampled_from(["HSET k x", "HSET k x 1 y", "MSET k", "MSET k 1 l", "HDEL k", "SET k"]),
     st.builds(
         "{} {}".format,
         st.sampled_from(
@@ -122,6 +133,15 @@ COMMANDS = st.one_of(
                     "TTL",
                     "SINTER",
                     "HGETALL",
+                ),
+                *(
+                    "HKEYS",
+                    "HVALS",
+                    "HLEN",
+                    "GETRANGE k 0 2",
+                    "SUBSTR l 1 9",
+                    "SDIFF k",
+                    "SINTERCARD 1",
                 ),
                 *("OBJECT ENCODING", "LLEN", "SUNION k", "MGET k", "SMISMEMBER k"),
             ]
@@ -189,6 +209,30 @@ def test_any_conversation_is_answered_as_by_the_plain_server(pair: Both, protoco
 
     check()
     assert pair.running.gateway.committer.changed_behind == 0
+
+
+FILLED = {
+    "set": ("SADD k x y", "SREM k x y", "SREM k x"),
+    "hash": ("HSET k x 1 y 2", "HDEL k x y", "HDEL k x"),
+    "string": ("SET k 5", "DEL k", "GET k"),
+}
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["known before", "filled inside"])
+@pytest.mark.parametrize("then", FILLED)
+@pytest.mark.parametrize("first", FILLED)
+def test_a_key_that_becomes_empty_inside_takes_another_type(
+    pair: Both, first: str, then: str, *, before: bool
+) -> None:
+    fill, empty, thin = FILLED[first]
+    other, empty_other, _ = FILLED[then]
+    head = [fill, "MULTI"] if before else ["MULTI", fill]
+    for removal in (empty, thin):
+        commands = ["DEL k", *head, removal, other, "INCR k", "HINCRBY k x 1", "SADD k z"]
+        commands += [empty_other, "HDEL k x", "SREM k z", "HINCRBY k y 1.5", "HSET k q 1"]
+        commands += ["HDEL k q", "INCR k", "TYPE k", "EXEC", "TYPE k"]
+        expected = conversation(pair.plain.port, 2, commands)
+        assert conversation(pair.running.port, 2, commands) == expected, commands
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
