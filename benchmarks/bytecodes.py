@@ -3,7 +3,8 @@
     python -m benchmarks.bytecodes [--writes 400] [--command SADD] [--alone] [--most 12] [--functions] [--json]
 
 Two regions are linked, each with an event log; the writer's gateway runs in a thread of its own, whose instructions are
-counted by opcode tracing. After a warm-up clients send SADD of one new member (or INCR) to known keys, in three
+counted by opcode tracing. After a warm-up clients send SADD of one new member (or another write) to known keys, in
+three
 patterns; what several clients send reaches the gateway as one batch. Printed are the instructions for each write, and
 the modules that have most of them: *own* ones are those of this package and of the methods that are generated for its
 classes, *all* includes what Trio and the standard library do. Native code (parsing, packing, system calls) does not
@@ -37,6 +38,7 @@ import hiredis
 import trio
 
 import crdtcast
+from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.server_address import ServerAddress
@@ -48,6 +50,7 @@ FIGURES = Path(__file__).with_suffix(".json")
 """Command -> pattern -> own instructions for each write, of the Python version under "python"."""
 PATTERNS = {"one client": (1, 1), "50 clients": (50, 1), "50 clients, pipeline 16": (50, 16)}
 """Name of a pattern -> number of clients, commands that each sends at once."""
+COMMANDS = ("SADD", "INCR", "SET", "HSET", "HINCRBY")
 KEYS = 50
 SLOWER = 30
 """How many times as long everything takes while instructions are counted."""
@@ -154,7 +157,9 @@ def options(
     """Of one of two gateways in a group of fixed members, with an event log, as in production; or of a lone one."""
     peers: dict[str, Address | None] = {} if alone else {other: ("127.0.0.1", peer_of)}
     return GatewayOptions(
-        node=NodeOptions(name=name, listen=("127.0.0.1", peer), peers=peers),
+        node=NodeOptions(
+            name=name, listen=("127.0.0.1", peer), peers=peers, level=READS.highest, reads=READS
+        ),
         listen=("127.0.0.1", 0),
         server=ServerAddress("127.0.0.1", server),
         state_dir=directory / f"state-{name}",
@@ -196,22 +201,27 @@ class Client:
         for _ in range(self._pipeline):
             self._sent += 1
             key = b"%b:%d" % (self._command.encode(), self._number % KEYS)
-            if self._command == "INCR":
-                words.append(hiredis.pack_command(("INCR", key)))
-            else:
-                member = b"%d:%d" % (self._number, self._sent)
-                words.append(hiredis.pack_command((self._command, key, member)))
+            member = b"%d:%d" % (self._number, self._sent)
+            behind: tuple[bytes, ...] = (member,)
+            match self._command:
+                case "INCR":
+                    behind = ()
+                case "HSET":
+                    behind = member, b"value"
+                case "HINCRBY":
+                    behind = b"%d" % self._number, b"1"
+            words.append(hiredis.pack_command((self._command, key, *behind)))
         self.socket.sendall(b"".join(words))
 
     def receive(self) -> None:
-        """Wait for the replies; each is an integer."""
+        """Wait for the replies; each is an integer, or OK of a SET."""
         received = b""
         while received.count(b"\r\n") < self._pipeline:
             chunk = self.socket.recv(65536)
             if not chunk:
                 raise ConnectionError("the gateway hung up")
             received += chunk
-        if received.count(b":") != self._pipeline:
+        if received.count(b"+OK" if self._command == "SET" else b":") != self._pipeline:
             raise AssertionError(f"not as expected: {received!r:.200}")
 
 
@@ -285,7 +295,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--writes", type=int, default=1600, help="writes of each pattern")
-    parser.add_argument("--command", choices=("SADD", "INCR"), default="SADD")
+    parser.add_argument("--command", choices=COMMANDS, default="SADD")
     parser.add_argument("--most", type=int, default=12, help="modules that are listed")
     parser.add_argument("--functions", action="store_true", help="list functions, not modules")
     parser.add_argument("--alone", action="store_true", help="no other region, no event log")

@@ -24,7 +24,6 @@ from crdtcast.adapters.redis.effects import (
     One,
     RedisType,
     Reg,
-    pairs_of,
 )
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.many_slots import ManySlots
@@ -116,10 +115,7 @@ class LocalBatch:
         place = len(self._effects)
         kept = words if type(words) is ManySlots else tuple(words)
         self._effects.append(Reg(key, type_, kept))
-        pairs = pairs_of(kept)
-        return self.keyspace.write(
-            key, type_, pairs, self.tag, self._now(), place, self.plan, own=True
-        )
+        return self.keyspace.write_own(key, type_, kept, self.tag, self._now(), place, self.plan)
 
     def assign(self, key: bytes, value: bytes) -> None:
         """The key becomes this string, whatever it was."""

@@ -150,6 +150,12 @@ _KIND: Callable[[list[Any]], tuple[Opcode, RedisType | None]] = itemgetter(0, 2)
 
 
 def _encode(effect: Effect) -> list[Any]:
+    if type(effect) is Reg:  # the most frequent ones first, without a look at their fields
+        words = effect.words
+        kept = words if type(words) is tuple and len(words) <= PIECE else _encoded(words)
+        return [Opcode.REG, effect.key, effect.type, kept]
+    if type(effect) is KillKey:
+        return [Opcode.KILL_KEY, effect.key, None]
     match effect:
         case One(key, type_, slots):
             return [Opcode.ONE, key, type_, _encoded(slots)]

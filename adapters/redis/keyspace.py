@@ -5,8 +5,10 @@ another (rule H7) in the metadata database. It does no I/O: it appends commands 
 string, which may be a number.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+import hiredis
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
@@ -20,6 +22,7 @@ from crdtcast.adapters.redis.effects import (
     One,
     RedisType,
     Reg,
+    Slots,
     pairs_of,
 )
 from crdtcast.adapters.redis.hiding import hidden_key
@@ -33,6 +36,7 @@ from crdtcast.adapters.redis.worth import Worth, integer_of
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.tags import Tag
 
+_pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 _REMEMBERED_KEYS = 200_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
@@ -195,6 +199,28 @@ class Keyspace:
         home = self._home(key, type_, native.here, plan)
         return plan.at(home, command_of(native.write, home.key, slots))
 
+    def write_own(
+        self,
+        key: bytes,
+        type_: RedisType,
+        words: Slots,
+        tag: Tag,
+        timestamp: int,
+        index: int,
+        plan: Plan,
+    ) -> int:
+        """Slots get values, slot and value in turn, by an own write: `write` with less to look at."""
+        values = pairs_of(words)
+        native = TYPES[type_]
+        if self.aside is not None:
+            self._put_aside(key, type_, values, tag, index, plan)
+        self.log.put(key, type_, values, tag.dot, timestamp, index)
+        if self._numbers or self.types[key] is not native.here:
+            return self._fill(key, type_, values, plan)
+        return plan.native_packed(
+            key, native.written, command_of(native.write, key, native.words(values))
+        )
+
     def write(
         self,
         key: bytes,
@@ -204,15 +230,11 @@ class Keyspace:
         timestamp: int,
         index: int,
         plan: Plan,
-        *,
-        own: bool = False,
     ) -> int:
         """Slots get values, in the log, and for the server what they are worth then: a later one may be there. Returns
-        the position of the command. own: it is an own write.
+        the position of the command.
         """
         log = self.log.write(key, type_, values, tag, timestamp, index)
-        if own and self.aside is not None:
-            self._put_aside(key, type_, values, tag, index, plan)
         shown: dict[bytes, Worth] = {slot: log.worth(slot) for slot in values}  # type: ignore[misc]
         return self._fill(key, type_, shown, plan)
 
@@ -266,17 +288,16 @@ class Keyspace:
         """The key becomes this string, by an own write, which has seen all that is here: a removal at `place` of its
         message, and a register behind it.
         """
-        self.log.kill_key(key, tag)
-        hides = key in self.hidden
+        dot = tag.dot
         if self.aside is not None:
-            self.aside.key(key, tag.dot, place, plan, hides=hides)
-        if hides:
+            self.aside.key(key, dot, place, plan, hides=key in self.hidden)
+        if key in self.hidden:
             self._drop_hidden(key, plan)
         if self._numbers:
             self._drop_numbers(key)
-        self.log.write(key, _STRING, {WHOLE: value}, tag, timestamp, place + 1)
+        self.log.assign(key, _STRING, value, dot, timestamp, place + 1)
         self.types[key] = _known(value)
-        plan.native(key, SAYS_OK, b"SET", key, value)
+        plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
 
     def increment(
         self,
@@ -350,7 +371,11 @@ class Keyspace:
 
         Returns the position in the plan of the DEL.
         """
-        left = self.log.kill_key(key, tag)
+        left: KeyLog = {}
+        if own is None:
+            left = self.log.kill_key(key, tag)
+        else:
+            self.log.drop_key(key)
         if self.aside is not None and own is not None:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
         position = plan.native(key, Expect.INTEGER, b"DEL", key)

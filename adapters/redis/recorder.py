@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.contents import Contents, contents_of, is_read, reads_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Read = tuple[list[bytes], Callable[[object], None]]
 
+_KEY: Callable[[Effect], bytes] = attrgetter("key")
 _REMEMBERED_OBJECTS = 100_000
 _OBJECTS_PER_ROUND = 200
 _LARGEST = 5_000
@@ -177,8 +179,7 @@ class Recorder:
             self._told_size, self._size_before = now, size
 
     def _touch(self, applied: Iterable[Effect], dot: Dot, now: float) -> None:
-        for effect in applied:
-            key = effect.key
+        for key in dict.fromkeys(map(_KEY, applied)):
             vector = self._vectors.get(key)
             if vector is None:
                 vector = self._vectors[key] = dict(self._floor)

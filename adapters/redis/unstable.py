@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.effects import (
+    WHOLE,
     Effect,
     Inc,
     KillKey,
@@ -253,7 +254,7 @@ class SlotLog:
         held, alone, (dot, place) = self._held, (atom,), atom
         for slot in slots if held else ():
             atoms = held.get(slot)
-            if atoms == alone:
+            if atoms == alone or (atoms and len(atoms) == 1 and atoms[0][:2] == atom):
                 del held[slot]
             elif atoms is not None:
                 left = tuple(a for a in atoms if a.dot != dot or a.place != place)
@@ -404,6 +405,40 @@ class UnstableLog:
         self._by_dot[dot].append(_Written(key, type_, values.keys(), Atom(dot, index), log))
         return log
 
+    def put(
+        self,
+        key: bytes,
+        type_: RedisType,
+        values: Mapping[bytes, bytes],
+        dot: Dot,
+        timestamp: int,
+        index: int,
+    ) -> None:
+        """The same for an own write, which has seen all that is here: its values are what the slots are worth."""
+        log = self._log_of(key, type_)
+        held = log._held
+        for slot, value in values.items():
+            held[slot] = (make_tuple(Register, (dot, index, timestamp, value)),)
+        if log.increments:
+            for slot in values:
+                log.increments.pop(slot, None)
+        slots = values.keys()
+        written = make_tuple(_Written, (key, type_, slots, make_tuple(Atom, (dot, index)), log))
+        self._by_dot[dot].append(written)
+
+    def assign(
+        self, key: bytes, type_: RedisType, value: bytes, dot: Dot, timestamp: int, index: int
+    ) -> None:
+        """An own write, which has seen all that is here, makes the key one slot with this value."""
+        log = SlotLog(None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value)),)})
+        self._keys[key] = {type_: log}
+        atom = make_tuple(Atom, (dot, index))
+        self._by_dot[dot].append(make_tuple(_Written, (key, type_, _WHOLE, atom, log)))
+
+    def drop_key(self, key: bytes) -> None:
+        """An own removal, which has seen all that is here."""
+        self._keys.pop(key, None)
+
     def increment(
         self, key: bytes, type_: RedisType, slot: bytes, delta: int, tag: Tag, index: int
     ) -> None:
@@ -458,3 +493,4 @@ class UnstableLog:
 
 
 _EMPTY = SlotLog()
+_WHOLE = (WHOLE,)
