@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.table import Kind, Table
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerConnection, Words
@@ -34,6 +35,13 @@ _QUEUED: tuple[Words, ...] = (
     ("RENAME", _KEY, _KEY),
     ("STRLEN", _KEY),
     ("EVAL", "return 0", "0"),
+    ("EVALSHA", "0", "0"),
+    ("LRANGE", _KEY, "0", "0"),
+    ("RPUSH", _KEY, "0"),
+    ("EXISTS", _KEY),
+    ("TIME",),
+    # What it carries out as clients have sent it.
+    *((row.name, *[_KEY] * (abs(row.arity) - 1)) for row in WRITES.values()),
     ("SCAN", "0"),
     ("SSCAN", _KEY, "0"),
     ("DBSIZE",),
@@ -100,4 +108,5 @@ async def _refused(server: ServerConnection, commands: Sequence[Words]) -> list[
     """Names of the commands that its user may not use."""
     replies = await server.call(commands)
     tried = zip(commands, replies, strict=True)
-    return [str(words[0]) for words, reply in tried if str(reply).startswith(_REFUSALS)]
+    refused = [str(words[0]) for words, reply in tried if str(reply).startswith(_REFUSALS)]
+    return list(dict.fromkeys(refused))

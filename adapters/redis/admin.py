@@ -18,6 +18,7 @@ from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.service.policy import level_to_raise
+from crdtcast.service.reserved import unreserved
 from crdtcast.status import as_json
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Admin:
         elif verb == b"REPAIR" and (wanted := _repair_of(rest)) is not None:
             self._repair(request, *wanted)
         elif verb in self._of_the_group and len(rest) in self._of_the_group[verb][0]:
-            request.answer(self._run_for_group(verb, rest))
+            self._run_when_unreserved(request, verb, rest)
         elif verb in self._guarded and len(rest) == 1:
             request.answer(self._run_guarded(verb, rest[0]))
         else:
@@ -77,6 +78,19 @@ class Admin:
         except (ValueError, CrdtcastError) as error:
             return ReplyError(f"ERR crdtcast: {error}")
         return OK
+
+    def _run_when_unreserved(self, request: Request, verb: bytes, rest: list[bytes]) -> None:
+        belonging, engine = self._gateway.belonging, self._gateway.committer.engine
+        if belonging is None or engine is None or engine.reserved is None:
+            request.answer(self._run_for_group(verb, rest))
+            return
+
+        async def run() -> None:
+            await unreserved(belonging)
+            request.answer(self._run_for_group(verb, rest))
+            self._gateway.front.flush()
+
+        self._gateway.spawn(run)
 
     def _run_for_group(self, verb: bytes, arguments: list[bytes]) -> object:
         belonging = self._gateway.belonging

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, RedisType, Reg
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
@@ -104,6 +105,21 @@ class Aside:
         where = b"%d" % home.db, self._db, native.get, b"%d" % native.valued
         words = _TAKE, b"1", home.key, name, *where, *slots
         plan.look(home.owner, command_of(b"EVAL", words[0], words[1:]))
+
+    def executed(self, dot: Dot, place: int, contents: Contents | None, plan: Plan) -> None:
+        """The server has carried a write out by itself. contents: slots that it took away, or wrote over; None if that
+        is not known.
+        """
+        if contents == {}:
+            return
+        name = self._name(dot, place)
+        words = [
+            w for content in (contents or {}).values() for slot in content.items() for w in slot
+        ]
+        if contents is None or not self.has_room or len(words) > 2 * MOST_SLOTS:
+            self._note_lost(dot, name, plan)
+        else:
+            plan.metadata(Expect.INTEGER, b"HSET", name, *words)
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """These messages will never be sent again."""

@@ -24,6 +24,7 @@ from crdtcast.adapters.redis.inspection import Inspection, inspect
 from crdtcast.adapters.redis.join_refusal import JoinRefusal
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.recorded import ParkedRecord, message_of
 from crdtcast.adapters.redis.recovery import Found, Way, decide_member
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
@@ -37,6 +38,7 @@ from crdtcast.incarnation import member_named, name_of
 from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service.administered import departed
+from crdtcast.service.reserved import unreserved
 from crdtcast.tags import Dot, Tag
 from crdtcast.turnover import evictions_asked, turnover
 from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
@@ -207,7 +209,10 @@ class Belonging:
             group_state = state.group_state(inspection.unstable)
             before = GroupEngine(state.incarnation, group_state, effects.READS)
             self._returning.resume(inspection.parked)
-        if (state.order if state is not None else 0) >= known:
+            if inspection.record is not None:
+                self._returning.recorded = ParkedRecord.of(inspection.record)
+        message = None if inspection.record is None else message_of(inspection.record)
+        if (0 if state is None else state.order + (message is not None)) >= known:
             return None
         text = f"the server has lost a part of what {before.me} had stored"
         if len(before.members) == 1:
@@ -319,10 +324,10 @@ class Belonging:
         """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
         gateway = self._gateway
         self._standing = Standing.MEMBER
-        self.stored = state.order
+        self.stored = gateway.committer.recorded.count + state.order
         self._resumed_at = state.vector.get(engine.me, 0)
         self.peers.start(engine, state.founding)
-        mark = Mark(gateway.committer.commits, dict(state.vector), state.order)
+        mark = Mark(gateway.committer.commits, dict(state.vector), self.stored)
         gateway.durability.committed(mark)
 
     # Being in
@@ -356,9 +361,8 @@ class Belonging:
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
-        state = self._gateway.committer.state
-        if commit.transaction and state is not None:
-            self.stored = state.order
+        if commit.transaction:
+            self.stored = self._gateway.committer.order
         self._giver.committed(commit)
 
     def look(self) -> None:
@@ -507,6 +511,7 @@ class Belonging:
         if seconds is None or self.peers.engine is None:
             return
         with trio.move_on_after(seconds) as patience:
+            await unreserved(self)
             self.leave()
             await self.left.wait()
         if patience.cancelled_caught:

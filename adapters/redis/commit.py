@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.effects import Event, RedisType
     from crdtcast.adapters.redis.front import Request
     from crdtcast.adapters.redis.lookup import Looks
+    from crdtcast.adapters.redis.recorded import Derived
+    from crdtcast.adapters.redis.segments import Segments
     from crdtcast.adapters.redis.transaction import Transaction
 
 
@@ -34,8 +36,19 @@ class Commit:
     issued: Sequence[Tag] = ()
     """The engine's own operations on the membership."""
     sent: Sequence[tuple[Tag, bytes, Event]] = ()
+    derived: Derived | None = None
+    """What the commit before has recorded: it stores that before all else."""
+    segments: Segments | None = None
+    """What the server carries out by itself, behind all else."""
+    number = 0
+    """Among all commits to this server."""
     repaired: frozenset[bytes] = frozenset()
     """Keys that are put right, which somebody had changed past the gateway."""
+
+    @property
+    def own(self) -> Sequence[tuple[Tag, bytes, Event]]:
+        """All own messages that it is the first to store."""
+        return self.sent if self.derived is None else [*self.derived.sent, *self.sent]
 
     def __init__(
         self, plan: Plan, after: list[tuple[list[bytes], Callable[[object], None]]]

@@ -42,7 +42,10 @@ from crdtcast.adapters.redis.large_request import LargeArgs, size_of
 from crdtcast.adapters.redis.lookup import Looks, Lookup
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
+from crdtcast.adapters.redis.record import Record
+from crdtcast.adapters.redis.recorded import RecordedWork, store
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
+from crdtcast.adapters.redis.segments import Segments, refusal_of
 from crdtcast.adapters.redis.server import pack
 from crdtcast.adapters.redis.transaction import (
     ABORTED,
@@ -228,6 +231,8 @@ class Committer:
         self._alone: Transaction | None = None
         """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
         self._watches = Watches()
+        self.recorded = RecordedWork()
+        self._records_first = False  # what is recorded has waited for reads of our own
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
@@ -255,8 +260,12 @@ class Committer:
         keyspace: Keyspace,
         state: StoredState,
         epoch: bytes,
+        record: Record | None,
     ) -> None:
-        """Go on with what was read from the server; settle what was under way when the connection died."""
+        """Go on with what was read from the server; settle what was under way when the connection died.
+
+        record: what the server has done by itself, and is `recorded` here.
+        """
         self._server, self.engine, self.keyspace = server, engine, keyspace
         self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
@@ -267,7 +276,7 @@ class Committer:
         self._last.clear()
         self._alone = None
         if self._commit is not None:
-            self._settle(self._commit, state)
+            self._settle(self._commit, state, record)
         self._commit = self._abandoned = None
         self._hold_peers(False)
         self.kick()
@@ -307,24 +316,28 @@ class Committer:
         """
         return self._why_refused
 
-    def _settle(self, commit: Commit, state: StoredState) -> None:
-        """Answer the commit that was cut off, once and honestly: the stored vector tells whether it was applied."""
-        applied = bool(commit.sent) and all(
-            covers(state.vector, tag.dot) for tag, _, _ in commit.sent
+    def _settle(self, commit: Commit, state: StoredState, record: Record | None) -> None:
+        """Answer the commit that was cut off, once and honestly: what is stored tells whether it was applied."""
+        applied = 0 < commit.number <= state.number or (
+            bool(commit.sent) and all(covers(state.vector, tag.dot) for tag, _, _ in commit.sent)
         )
         again: list[Request] = []
         tried, self._tried = self._tried, {}
         plan = commit.plan
+        unwritten: set[Request] = set()
+        if applied and commit.segments is not None:
+            unwritten = set(commit.segments.answered_by(record))
         values: dict[int, object] = {id(request): value for request, value in plan.answers}
         for request, _ in (*plan.from_reply, *plan.from_sum, *plan.counted):
             values[id(request)] = _REPLY_LOST
         for request in commit.requests:
             if request.answered:
                 continue
-            if request.publishes and commit.is_sent and not commit.sent:
+            if request.publishes and commit.is_sent and not commit.number:
                 request.answer(_MAYBE_PUBLISHED)  # nothing in the server tells
                 continue
-            if not applied or not (request.writes or request.publishes):
+            is_kept = applied and (request.writes or request.publishes)
+            if not is_kept or not unwritten.isdisjoint(request.parts):
                 tries = tried.get(request, 0) + 1
                 if tries < MAX_TRIES:
                     again.append(request)
@@ -333,7 +346,8 @@ class Committer:
                     request.answer(_NO_MORE_TRIES)
                 continue
             for part in (request,) if id(request) in values else request.parts:
-                part.answer(values[id(part)])
+                if not part.answered:
+                    part.answer(values[id(part)])
         self._requests.extendleft(reversed(again))
         self._flush_clients()
         self._tell_lost(commit)
@@ -377,9 +391,18 @@ class Committer:
         self.kick()
 
     @property
+    def order(self) -> int:
+        """Messages that the server has been given, one that is recorded included."""
+        assert self.state is not None
+        return self.state.order + self.recorded.count
+
+    @property
     def sending(self) -> bool:
         """Whether it is open if own messages are in the server."""
-        return self._server is None or bool(self._commit is not None and self._commit.sent)
+        commit = self._commit
+        return self._server is None or bool(
+            commit is not None and (commit.own or commit.segments is not None)
+        )
 
     @property
     def behind(self) -> bool:
@@ -432,9 +455,11 @@ class Committer:
             return
         if self._group is not None:
             self._observer.about_to_gather()
-        has_load = self._requests or engine.has_deliverable()
+        has_load = self._requests or engine.has_deliverable() or self.recorded.pending
         reads = self._asked
-        if self._ticked and (has_load or self._rests):
+        if self._records_first:
+            reads = []
+        elif self._ticked and (has_load or self._rests):
             reads += self._observer.reads()
         if not (
             has_load
@@ -450,8 +475,11 @@ class Committer:
         self._ticked = self._rests = False
         self._busy = True
         self._hold_peers(True)
-        self._asked = []
+        if not self._records_first:
+            self._asked = []
+        self._records_first = False
         self._commit = commit = Commit(Plan(self._metadata_db), reads)
+        commit.derived = self.recorded.take()
         if takes_stable:
             self._take_stable(commit, engine)
         self._gather(commit, engine)
@@ -473,6 +501,7 @@ class Committer:
         """Whether something else was gathered: it may be that all requests wait for relayed reads."""
         return bool(
             commit.deliveries
+            or commit.derived is not None
             or commit.stable
             or commit.after
             or commit.plan.pieces
@@ -721,6 +750,9 @@ class Committer:
     def _prepare(self, commit: Commit) -> None:
         engine, keyspace, plan, state = self.engine, self.keyspace, commit.plan, self.state
         assert engine is not None and state is not None
+        if commit.derived is not None:
+            store(commit.derived, keyspace, plan)
+            self._note_large_sets(commit.derived.event.effects)
         if self._repairs:
             commit.repaired = frozenset(self._repairs)
             self._repairs.clear()
@@ -747,13 +779,17 @@ class Committer:
                 if plain
                 else self._carry_out(batch, request, hindered=hindered)
             ):
-                # The batch cannot know what this command would find: commit, look, and go on from here.
+                # The batch cannot know what this command would find: the server can, or it is to be asked first.
+                if self._may_record(commit, request):
+                    self._record(commit, batch, place, hindered=hindered)
+                    break
                 if command.looks:
                     keyspace.forget(request.args[1])
                 self._put_back(commit, place)
                 break
         plan.speak(2)
-        commit.sent = batch.end()
+        if commit.segments is None:
+            commit.sent = batch.end()
         if commit.size > _LARGE_MEMBERS:  # a member has a byte at least, but for the empty one
             for _, _, event in commit.sent:
                 self._note_large_sets(event.effects)
@@ -776,27 +812,109 @@ class Committer:
 
         hindered: whether it may be refused as a write, whatever its key holds.
         """
-        command, plan = request.command, batch.plan
+        command = request.command
         if isinstance(request, Transaction):
             return self._prepare_transaction(batch, request)
-        if self.keyspace.refused and (refusal := self._refusal_by_key(request)) is not None:
-            self._count_refused(request)
-            plan.answer_with(request, refusal)
-        elif command.kind is Kind.READ:
+        if self._is_refused(batch.plan, request, hindered=hindered):
+            return True
+        if command.kind is Kind.READ:
             _add_read(batch, request)
-        elif command.kind is Kind.PUBSUB and command.denied is not None:
-            plan.answer_with(request, command.denied)
-        elif command.kind is Kind.PUBSUB:
-            command.prepare(batch, request)
-        elif isinstance(request, WatchRequest):
+            return True
+        if command.kind is Kind.PUBSUB:
+            self._publish(batch, request)
+            return True
+        if isinstance(request, WatchRequest):
             self._watches.begin(batch, request)
-        elif hindered and (refusal := self._refusal_of(request)) is not None:
-            self._count_refused(request)
-            plan.answer_with(request, refusal)
-        else:
-            prepared: bool = command.prepare(batch, request)
-            return prepared
+            return True
+        prepared: bool = command.prepare(batch, request)
+        return prepared
+
+    def _is_refused(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
+        """Whether it is answered with an error that the gateway has for it."""
+        refusal = None
+        if self.keyspace.refused:
+            refusal = self._refusal_by_key(request)
+        if refusal is None and hindered and request.writes:
+            refusal = self._refusal_of(request)
+        if refusal is None:
+            return False
+        self._count_refused(request)
+        plan.answer_with(request, refusal)
         return True
+
+    # What the server decides
+
+    def _may_record(self, commit: Commit, request: Request) -> bool:
+        """Whether the server may carry this out in this commit, and all that comes behind it.
+
+        Our own reads behind a commit show what its vector says, and what is done `at_its_end` may send messages: what
+        is recorded waits for the next commit then, which goes without.
+        """
+        if not _can_be_recorded(request) or self._alone is request:
+            return False
+        if commit.after or self._last:
+            self._records_first = not self._last
+            return False
+        return True
+
+    def _record(self, commit: Commit, batch: LocalBatch, place: int, *, hindered: bool) -> None:
+        """Have the server carry out what stands from this place on, under a dot that is reserved."""
+        engine, keyspace, plan = self.engine, self.keyspace, commit.plan
+        assert engine is not None
+        plan.speak(2)
+        commit.sent = batch.end()
+        if keyspace.unsettled:
+            keyspace.settle(plan)
+        dot = engine.reserve()
+        assert engine.reserved is not None
+        record = Record(dot, engine.reserved.context, self._clock.now())
+        commit.segments = segments = Segments(
+            plan, keyspace, record, whole=bool(commit.transactions), metadata_db=self._metadata_db
+        )
+        for at, request in enumerate(commit.requests[place:], place):
+            if not segments.takes(request) or (at > place and _is_watching(request)):
+                self._put_back(commit, at)
+                break
+            if isinstance(request, Transaction):
+                self._record_transaction(batch, segments, request)
+            elif not self._is_refused(plan, request, hindered=hindered):
+                self._add_recorded(batch, segments, request)
+        segments.end()
+        crash_point("dot-reserved")
+
+    def _record_transaction(
+        self, batch: LocalBatch, segments: Segments, transaction: Transaction
+    ) -> None:
+        refusal = self._refusal_of_transaction(transaction)
+        if refusal is not None:
+            self._count_refused(transaction)
+            batch.plan.answer_with(transaction, discarded_because(refusal))
+            return
+        for call in transaction.calls:
+            self._add_recorded(batch, segments, call)
+        transaction.go()
+
+    def _add_recorded(self, batch: LocalBatch, segments: Segments, request: Request) -> None:
+        if request.command.write is not None:
+            if (refusal := refusal_of(request)) is not None:
+                batch.plan.answer_with(request, refusal)
+            else:
+                segments.add(request)
+            return
+        segments.end()
+        if isinstance(request, WatchRequest):
+            self._watches.begin(batch, request)
+        elif request.command.kind is Kind.PUBSUB:
+            self._publish(batch, request)
+        else:
+            _add_read(batch, request)
+
+    @staticmethod
+    def _publish(batch: LocalBatch, request: Request) -> None:
+        if (denied := request.command.denied) is not None:
+            batch.plan.answer_with(request, denied)
+        else:
+            request.command.prepare(batch, request)
 
     def _prepare_own(self, batch: LocalBatch) -> None:
         """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
@@ -831,10 +949,13 @@ class Committer:
         elif refusal is not None:
             self._count_refused(transaction)
             plan.answer_with(transaction, discarded_because(refusal))
-        elif verdict is Verdict.UNSURE or not prepare_transaction(
+        elif verdict is Verdict.UNSURE:
+            self._alone = transaction  # so that nothing comes between the look and it
+            return False
+        elif transaction.is_recorded or not prepare_transaction(
             batch, transaction, partial(_add_read_at_one_instant, batch)
         ):
-            self._alone = transaction  # so that nothing comes between the look and it
+            self._alone = None if _can_be_recorded(transaction) else transaction
             return False
         else:
             plan.atomic = plan.atomic or bool(transaction.calls)
@@ -919,6 +1040,8 @@ class Committer:
 
     def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         messages = commit.stored
+        if commit.derived is not None:
+            messages += commit.derived.messages
         for delivery, _ in commit.deliveries:
             tag = delivery.tag
             messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
@@ -936,6 +1059,7 @@ class Committer:
         plan = commit.plan
         if not (plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind):
             return
+        state.number = commit.number = state.number + 1
         self._note_stored(commit, engine)
         order = state.order
         entries: list[bytes] = []
@@ -1071,6 +1195,8 @@ class Committer:
             request.answer(self.counted(request.args, replies[place]))
         for request, value in plan.answers:
             request.answer(value)
+        if commit.segments is not None:
+            self._take_record(commit.segments, replies)
         for key, place in plan.settling:
             self.keyspace.settled(key, replies[place])
         self._watches.committed(plan, replies)
@@ -1087,8 +1213,20 @@ class Committer:
         self.keyspace.trim()
         self._busy = False
         self._hold_peers(False)
-        if self._requests:  # whatever else waits has time until the poller's round is over
+        # Whatever else waits has time until the poller's round is over.
+        if self._requests or self.recorded.pending is not None:
             self.kick()
+
+    def _take_record(self, segments: Segments, replies: Replies) -> None:
+        """Answer what the server has carried out by itself, and derive its one message in the same turn."""
+        engine = self.engine
+        assert engine is not None
+        again, record = segments.answered(replies)
+        self._requests.extendleft(reversed(again))
+        for key, place in segments.written:
+            self._watches.written(key, place)
+        self.recorded.answered(engine, self.keyspace, record)
+        crash_point("record-derived")
 
     def _shaped(self, request: Request, value: object) -> object:
         """What a read has given, as a value of our own."""
@@ -1162,6 +1300,17 @@ def _add_read(batch: LocalBatch, request: Request) -> None:
 def _add_read_at_one_instant(batch: LocalBatch, call: Request) -> None:
     batch.plan.atomic = True
     _add_read(batch, call)
+
+
+def _can_be_recorded(request: Request) -> bool:
+    """Whether its effects can be told from what the server says of it, in all its parts."""
+    writes = [part.command.write for part in request.parts if part.writes]
+    return bool(writes) and all(row is not None and row.derive is not None for row in writes)
+
+
+def _is_watching(request: Request) -> bool:
+    """Whether it may only be carried out if certain keys were not written: those must be known when it is prepared."""
+    return isinstance(request, Transaction) and request.watch is not None
 
 
 def _subjects(request: Request) -> Sequence[bytes]:

@@ -19,8 +19,8 @@ from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked_within
 
 _pack: Callable[[object], bytes] = msgpack.packb
-_MOST_LISTS = 1 << 16
-"""Of one payload. A message has 16,384 effects at most, each a list, with a list of slots in it."""
+_MOST_LISTS = 1 << 17
+"""Of one payload. A message is of 16,384 commands at most, each with five lists for its effects and their slots."""
 
 
 class RedisType(enum.IntEnum):

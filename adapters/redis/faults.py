@@ -17,6 +17,8 @@ POINTS = (
     "remote-applied",
 )
 """On the way of a write, or of what another region sends."""
+RECORDED_POINTS = ("dot-reserved", "record-derived")
+"""On the way of a write that the server decides, besides."""
 JOIN_POINTS = (
     "copy-begun",
     "copy-slice-written",

@@ -5,13 +5,20 @@ See `recovery` for the decision itself, and `belonging` for groups whose members
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.deriving import derived
+from crdtcast.adapters.redis.effects import KillKey
+from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.inspection import Inspection, inspect
 from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.record import Record
+from crdtcast.adapters.redis.recorded import message_of
 from crdtcast.adapters.redis.recovery import Identity, decide
-from crdtcast.adapters.redis.server import ServerConnection
+from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.engine import Engine
 from crdtcast.exceptions import RolledBackError
 from crdtcast.fresh import fresh_incarnation
@@ -51,7 +58,10 @@ class FixedMember:
         if identity is Identity.SAME and (self._renew or self._answered_more(inspection)):
             identity = Identity.RENEWED
         state = self._state_for(identity, inspection, file)
-        await gateway.claim(connection, inspection.fence, epoch, state)
+        more: list[Words] = []
+        if identity is Identity.RENEWED and inspection.record is not None:
+            state, inspection, more = _hand_on(state, inspection, inspection.record)
+        await gateway.claim(connection, inspection.fence, epoch, state, more)
         self._renew = False
         return identity, state, inspection
 
@@ -63,7 +73,8 @@ class FixedMember:
             return False
         next_counter = engine.vector.get(engine.me, 0) + 1
         answered = min((dot.counter for dot in committer.unsure), default=next_counter) - 1
-        return found.vector.get(engine.me, 0) < answered
+        recorded = inspection.record is not None
+        return found.vector.get(engine.me, 0) + recorded < answered
 
     def _state_for(
         self, identity: Identity, inspection: Inspection, file: LocalFile | None
@@ -92,6 +103,7 @@ class FixedMember:
             clock=0 if found is None else found.clock,
             order=0 if found is None else found.order,
             level=node.level,
+            number=0 if found is None else found.number,
         )
 
     def keep_what_the_server_lost(self, before: Engine, engine: Engine) -> None:
@@ -114,3 +126,30 @@ class FixedMember:
         """A peer remembers more than the server beside us: this incarnation has ended."""
         self._renew = True
         self._gateway.begin_anew(str(error))
+
+
+def _hand_on(
+    state: StoredState, inspection: Inspection, record: Record
+) -> tuple[StoredState, Inspection, list[Words]]:
+    """The message of a record under the dot that the ended incarnation has reserved for it, as others may have it
+    already: for the state of the next one, with what its step has to write besides.
+    """
+    more: list[Words] = [("DEL", metadata.RECORD)]
+    event, message, hidden = derived(record), message_of(record), dict(inspection.hidden)
+    for key in {effect.key for effect in event.effects if isinstance(effect, KillKey)}:
+        more += [("DEL", hidden_key(type_, key)) for type_ in hidden.pop(key, ())]
+    unstable = inspection.unstable
+    if message is not None:
+        state = replace(
+            state,
+            vector={**state.vector, message.dot.origin: message.dot.counter},
+            context=(message.dot,),
+            order=state.order + 1,
+        )
+        entry = metadata.encode_entry(state.order, message)
+        more.append(("HSET", metadata.STORE, metadata.store_field(message.dot), entry))
+        unstable = [*unstable, message]
+    inspection = replace(
+        inspection, unstable=unstable, hidden=hidden, record=None, handed_on=record
+    )
+    return state, inspection, more

@@ -444,9 +444,16 @@ class Gateway:
         ).write(self.options.state_dir)
 
     async def claim(
-        self, connection: ServerConnection, fence: int, epoch: int, state: StoredState | None
+        self,
+        connection: ServerConnection,
+        fence: int,
+        epoch: int,
+        state: StoredState | None,
+        more: Sequence[Words] = (),
     ) -> None:
-        """Take the fence, which was `fence`, and write the identity, if given, in one transaction."""
+        """Take the fence, which was `fence`, and write the identity, if given, and `more`, in one transaction. The
+        connection is on our own database for that.
+        """
         watched = await connection.call(
             [
                 ("SELECT", self.options.metadata_db),
@@ -459,6 +466,7 @@ class Gateway:
         if int(watched[2] or 0) != fence:
             raise ServerError("another gateway is taking this server at this moment")
         identity: list[Words] = [] if state is None else [("SET", metadata.STATE, state.encode())]
+        identity += more
         replies = await connection.call(
             [
                 ("MULTI",),
@@ -495,6 +503,8 @@ class Gateway:
             keyspace.aside = Aside(self.options.metadata_db)
             keyspace.aside.has_room = self.committer.refuse_growth is None
         self._replay(engine, keyspace, inspection.unstable)
+        # Before any link is up: others may have its message already.
+        self.committer.recorded.resume(engine, keyspace, inspection.record)
         if isinstance(before, Engine) and isinstance(engine, Engine):
             self._fixed.keep_what_the_server_lost(before, engine)
         self._begin_events(state, engine, keyspace, inspection.unstable)
@@ -511,6 +521,7 @@ class Gateway:
             keyspace,
             state,
             b"%d" % self._epoch,
+            inspection.record or inspection.handed_on,
         )
 
     def _suspend(self, error: ServerError) -> None:
@@ -779,7 +790,7 @@ class Gateway:
             self._nursery.start_soon(work)
 
     def _mark(self, state: StoredState) -> Mark:
-        return Mark(self.committer.commits, state.vector, state.order)
+        return Mark(self.committer.commits, state.vector, self.committer.order)
 
     async def _note_synced(self, order: int) -> None:
         """A server that comes back with less than this has lost something that may have left."""

@@ -219,5 +219,5 @@ class Giver(Hosting[_Guest]):
 
 def _touched(commit: Commit) -> set[bytes]:
     touched = {effect.key for _, event in commit.deliveries for effect in event.effects}
-    touched |= {effect.key for _, _, event in commit.sent for effect in event.effects}
+    touched |= {effect.key for _, _, event in commit.own for effect in event.effects}
     return touched | commit.repaired

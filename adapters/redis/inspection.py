@@ -12,6 +12,7 @@ from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.hiding import hidden_of
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recovery import Durability, Found
 from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.adapters.redis.server_monitor import parse_sections
@@ -35,6 +36,10 @@ class Inspection:
     damaged: set[bytes]
     disputed: set[bytes]
     """Keys that wait for another region's copy."""
+    record: Record | None
+    """What the server has done by itself, and no message is stored of."""
+    handed_on: Record | None = None
+    """The same of an incarnation that has ended just now: its message is among the unstable ones."""
     parked: bytes | None
     """What an earlier incarnation of this gateway may have to send again."""
     fence: int
@@ -61,6 +66,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         "disputed": ("SMEMBERS", metadata.DISPUTED),
         "joining": ("SMEMBERS", metadata.JOINING),
         "parked": ("GET", metadata.PARKED),
+        "record": ("LRANGE", metadata.RECORD, 0, -1),
     }
     replies = await server.call(list(questions.values()))
     told: dict[str, Any] = dict(zip(questions, replies, strict=True))
@@ -100,6 +106,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         hidden=hidden,
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
+        record=Record.decode(told["record"]),
         parked=told["parked"],
         fence=_number(told["fence"]),
         product=info.get("server_name", "redis"),

@@ -54,6 +54,8 @@ class KeyJournal:
 
     def committed(self, commit: Commit) -> None:
         """A commit was answered."""
+        for tag, _, event in () if commit.derived is None else commit.derived.sent:
+            self._note(tag, event)
         for delivery, event in commit.deliveries:
             self._note(delivery.tag, event)
         for tag, _, event in commit.sent:

@@ -292,7 +292,7 @@ class Keyspace:
         if self.aside is not None:
             self.aside.key(key, dot, place, plan, hides=key in self.hidden)
         if key in self.hidden:
-            self._drop_hidden(key, plan)
+            self.drop_hidden(key, plan)
         if self._numbers:
             self._drop_numbers(key)
         self.log.assign(key, _STRING, value, dot, timestamp, place + 1)
@@ -379,7 +379,7 @@ class Keyspace:
         if self.aside is not None and own is not None:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
         position = plan.native(key, Expect.INTEGER, b"DEL", key)
-        self._drop_hidden(key, plan)
+        self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         if self._numbers:
             self._drop_numbers(key)
@@ -430,6 +430,43 @@ class Keyspace:
             self.unsettled[key] = None
         return (plan.at(home, command_of(native.remove, home.key, gone)),)
 
+    # What the server has carried out by itself
+
+    def executed(self, effect: Effect) -> None:
+        """Know what a key holds after a command that the server has carried out, and has not refused."""
+        key = effect.key
+        match effect:
+            case KillKey():
+                self.types[key] = NOTHING
+                self._drop_numbers(key)
+            case One(_, type_, _):
+                self.types[key] = TYPES[type_].here
+            case Reg(_, type_, words):
+                values = pairs_of(words)
+                self.types[key] = _known(values[WHOLE]) if type_ is _STRING else TYPES[type_].here
+                self._note_numbers(key, type_, values)
+            case KillSlots(_, type_, slots):
+                known = self.types.get(key)
+                if isinstance(known, Holds) and known.type is type_ and key not in self.hidden:
+                    self.types[key] = TYPES[type_].perhaps
+                else:
+                    self.types.pop(key, None)
+                numbers = self._numbers.get((key, type_), {})
+                numbers.update(dict.fromkeys(numbers.keys() & set(slots), 0))
+
+    def counted(self, effect: Inc, reply: object) -> None:
+        """The same of an increment, which was answered with what has come of it."""
+        key, type_ = effect.key, effect.type
+        if not isinstance(reply, int):
+            self.forget(key)
+        elif type_ is _STRING:
+            self.types[key] = reply
+        else:
+            self.types[key] = TYPES[type_].here
+            numbers = self._numbers.get((key, type_))
+            if numbers is not None:
+                numbers[effect.slot] = reply
+
     # What is hidden
 
     def _hide(self, key: bytes, type_: RedisType, plan: Plan) -> None:
@@ -454,7 +491,8 @@ class Keyspace:
             hidden.add(type_)
             self.conflicts += 1
 
-    def _drop_hidden(self, key: bytes, plan: Plan) -> None:
+    def drop_hidden(self, key: bytes, plan: Plan) -> None:
+        """Remove what the key hides."""
         for type_ in self.hidden.pop(key, ()):
             plan.metadata(Expect.INTEGER, b"DEL", hidden_key(type_, key))
 
@@ -510,7 +548,7 @@ class Keyspace:
         if key not in self.damaged:  # then it is aside already
             self._keep_foreign(key, plan)
         plan.native(key, Expect.INTEGER, b"DEL", key)
-        self._drop_hidden(key, plan)
+        self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         self._drop_numbers(key)
         for type_ in sorted(contents):

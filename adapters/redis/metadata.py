@@ -1,6 +1,7 @@
 """Layout of our own database beside the clients' data: everything a restart needs, written in the same MULTI.
 
     state    msgpack map: identity, vector, context, stable vector, clock (`StoredState`)
+    record   list: what the server has done by itself in the last commit, of which no message is stored (`record`)
     store    hash, "origin:counter" -> msgpack [order, kind, context, payload] of each delivered, unstable message
     fence    rising epoch of the one gateway that may write
     durable  counter that the durability probe writes, so that WAITAOF has a write to wait for
@@ -32,11 +33,12 @@ from crdtcast.group_state import pack_state, unpack_state
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector
 
-FORMAT = 3
+FORMAT = 4
 """Of the value of `state` up to `level`, which says what the rest is like."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
 DAMAGED, DISPUTED, JOINING, PARKED = b"damaged", b"disputed", b"joining", b"parked"
+RECORD = b"record"
 HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})
 """What a quiet group keeps however much data it holds."""
@@ -63,6 +65,8 @@ class StoredState:
     """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
     """Messages delivered or sent so far, by any incarnation: orders the entries of `store`."""
+    number: int = 0
+    """Commits so far: tells whether one was applied whose answer was lost."""
     level: int
     """The format level that a program has to read to go on from this server."""
     founding: str = ""
@@ -128,6 +132,7 @@ _FIELDS = (
     "clock",
     "reported",
     "order",
+    "number",
 )
 """Of the value of `state`, in a group of any kind."""
 _VALUES = attrgetter(*_FIELDS)

@@ -18,6 +18,7 @@ from crdtcast.exceptions import ConfigurationError, NotReadyError
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.administered import Departure, departed
+from crdtcast.service.reserved import unreserved
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
 from crdtcast.tags import Tag
@@ -59,6 +60,7 @@ class Operated:
         belonging = self._belonging
         self._answers = self._answers or trio.Event()
         with trio.move_on_after(self.settings.leave_seconds) as scope:
+            await unreserved(belonging)
             belonging.leave()
             await belonging.left.wait()
         if not scope.cancelled_caught:

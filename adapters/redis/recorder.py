@@ -131,6 +131,8 @@ class Recorder:
         """What the engine has come to between two commits, and what that has made stable."""
         if self.group is not None and isinstance(self.log, HeldLog):
             self.log.number = number
+            for message in () if commit.derived is None else commit.derived.messages:
+                self._tell(message, message.dot.origin)
             self.group.issued(commit.issued)
             self.group.stable(commit.stable)
 
@@ -156,6 +158,10 @@ class Recorder:
             log.number = number  # it may have been one of reads alone, which has none of its own
         now = self._clock()
         told = self.group is not None
+        for tag, _, event in () if commit.derived is None else commit.derived.sent:
+            if not told:
+                log.send(tag)
+            self._touch(event.effects, tag.dot, now)
         for tag in () if told else commit.stable:
             log.stable(tag.dot)
         for delivery, event in commit.deliveries:

@@ -25,6 +25,7 @@ from crdtcast.adapters.redis.lookup import Looks
 from crdtcast.adapters.redis.performing import Performing
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Slot, Write, rebasing
+from crdtcast.adapters.redis.recorded import ParkedRecord
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.strings import String
@@ -97,6 +98,8 @@ class Returning:
         self._db = metadata_db
         self._log = logger
         self.parked: Parked | None = None
+        self.recorded: ParkedRecord | None = None
+        """What a server that has lost a part of its data has recorded, of the incarnation that ends by that."""
         self._rebasing: Iterator[None] | None = None
         """Under way, or done and not noted yet."""
         self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
@@ -133,6 +136,7 @@ class Returning:
         own = [operation for operation in own if operation.dot not in unsure]
         home = dict(engine.vector)
         packed: list[ParkedOperation] = []
+        recorded = self._committer.recorded.parked or self.recorded
         for some in _portions(own):
             await trio.lowlevel.checkpoint()
             found = [_Taken() for _ in some]
@@ -141,6 +145,11 @@ class Returning:
             for (operation, event), taken in zip(some, found, strict=True):
                 mine = Mine.of(event.effects, taken.contents, home, event.timestamp, taken.back)
                 packed.append(replace(operation, payload=mine.encode()))
+        self.recorded = None
+        if recorded is not None and recorded.operation.dot.origin == engine.me:
+            event = effects.decode_own(recorded.operation)
+            mine = Mine.of(event.effects, recorded.taken, home, event.timestamp)
+            packed.append(replace(recorded.operation, payload=mine.encode()))
         return self._pack(replace(parked, operations=(*others, *packed)))
 
     async def _taken(

@@ -159,6 +159,11 @@ class Transaction(Request):
         self.calls.append(call)
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether only the server can carry it out: then it does that for all of it."""
+        return any(call.command.records(call.args) for call in self.calls)
+
+    @property
     def writes(self) -> bool:
         return any(call.command.kind is Kind.WRITE for call in self.calls)
 

@@ -33,7 +33,7 @@ _TOO_MUCH = ReplyError(
 )
 _KEY_BYTES = 256
 """What a key counts beside its bytes: about its share of the tables."""
-_ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"DEL", b"UNLINK", b"HDEL"))
+ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
 """Commands that have changed nothing if they reply 0."""
 
 
@@ -158,7 +158,7 @@ class Watches:
             name = _name_of(plan.pieces[place])
             if (self._round, place) < watch.keys[key]:
                 continue
-            if name not in _ZERO_IS_NOTHING:
+            if name not in ZERO_IS_NOTHING:
                 return Verdict.MARKED
             verdict = Verdict.UNSURE
         return verdict
@@ -190,4 +190,4 @@ def _name_of(packed: bytes) -> bytes:
 
 
 def _has_changed(name: bytes, reply: object) -> bool:
-    return not (name in _ZERO_IS_NOTHING and type(reply) is int and reply == 0)
+    return not (name in ZERO_IS_NOTHING and type(reply) is int and reply == 0)

@@ -19,6 +19,7 @@ from crdtcast.service import views
 from crdtcast.service.administered import Administered
 from crdtcast.service.lines import Lines, greet
 from crdtcast.service.policy import level_to_raise, why_not_evicted
+from crdtcast.service.reserved import unreserved
 from crdtcast.status import as_json
 
 _GREETING_SECONDS = 5.0
@@ -136,6 +137,7 @@ class Admin:
         member, victim = self._process.member, text(asked, "member")
         force = asked.get("force") is True
         before = {i for i in member.engine.members if victim in (i, name_of(i))}
+        await unreserved(member)
         member.evict(victim, force=force)
         with trio.move_on_after(seconds_of(asked)):
             while before & member.engine.members.keys():
@@ -151,6 +153,7 @@ class Admin:
         if wanted is not None and (type(wanted) is not int or wanted < 1):
             raise LocalProtocolError(f"level is {wanted!r}: give a number")
         level = level_to_raise(member.engine, wanted)
+        await unreserved(member)
         tag = member.raise_level(level)
         with trio.move_on_after(seconds_of(asked)):
             while member.engine.level < level:

@@ -6,6 +6,7 @@ from typing import Protocol
 import trio
 
 from crdtcast.engine import GroupEngine, Standing
+from crdtcast.service.reserved import unreserved
 
 _LONGEST_LOOK = 60.0
 
@@ -47,5 +48,6 @@ async def raise_when_all_read_more(member: Raising, after: float) -> None:
         level = policy.look(member.engine, trio.current_time())
         if level is not None:
             logger.warning("all members read format level %d: it is raised by policy", level)
+            await unreserved(member)
             member.raise_level(level)
         await trio.sleep(min(after / 10, _LONGEST_LOOK))

@@ -25,6 +25,7 @@ from crdtcast.service.administered import Departure, departed
 from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
+from crdtcast.service.reserved import unreserved
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.supervisor import Supervisor
 from crdtcast.status import Status, status
@@ -272,5 +273,6 @@ async def evict_the_silent(member: Evicting, after: float) -> None:
         if member.standing.can_send:
             for victim in to_evict(member.engine, watching.suspects, after):
                 logger.warning("%s is silent for %g s: evicted by policy", victim, after)
+                await unreserved(member)
                 member.evict(victim)
         await trio.sleep(watching.period)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.arguments import integer
@@ -11,9 +12,10 @@ from crdtcast.adapters.redis.commands.errors import (
     OVERFLOW,
     WRONG_TYPE,
 )
-from crdtcast.adapters.redis.commands.write_command import WriteCommand
-from crdtcast.adapters.redis.effects import Opcode
+from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
+from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
+from crdtcast.adapters.redis.record import Look
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 
@@ -70,10 +72,32 @@ def decrby(batch: LocalBatch, request: Request) -> bool:
     return _increment(batch, request, -amount)
 
 
-_SENDS = ((Opcode.INC, String.type),)
-COMMANDS = (
-    WriteCommand("INCR", 2, _SENDS, incr, grows=True),
-    WriteCommand("DECR", 2, _SENDS, decr, grows=True),
-    WriteCommand("INCRBY", 3, _SENDS, incrby, grows=True),
-    WriteCommand("DECRBY", 3, _SENDS, decrby, grows=True),
+def _counted(sign: int) -> Derive:
+    def derive(args: Sequence[bytes], _reply: int, _before: None) -> Sequence[Effect]:
+        amount = int(args[2]) if len(args) > 2 else 1
+        return (Inc(args[1], String.type, WHOLE, sign * amount),)
+
+    return derive
+
+
+def _look(args: Sequence[bytes]) -> Look:
+    return Look(exact=(b"GET", args[1]))
+
+
+COMMANDS = tuple(
+    WriteCommand(
+        name,
+        arity,
+        ((Opcode.INC, String.type),),
+        plain,
+        grows=True,
+        derive=_counted(sign),
+        looks_at=_look,
+    )
+    for name, arity, plain, sign in (
+        ("INCR", 2, incr, 1),
+        ("DECR", 2, decr, -1),
+        ("INCRBY", 3, incrby, 1),
+        ("DECRBY", 3, decrby, -1),
+    )
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import (
@@ -13,9 +15,10 @@ from crdtcast.adapters.redis.commands.errors import (
 )
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import IN_PAIRS, WriteCommand
-from crdtcast.adapters.redis.effects import Opcode
+from crdtcast.adapters.redis.effects import Effect, Inc, KillSlots, Opcode, Reg
 from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.large_request import slots_of
+from crdtcast.adapters.redis.record import Look
 from crdtcast.adapters.redis.resp import OK
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING
@@ -23,6 +26,9 @@ from crdtcast.adapters.redis.types.native import NOTHING
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.front import Request
+
+
+Args: TypeAlias = Sequence[bytes]
 
 
 def hset(batch: LocalBatch, request: Request) -> bool:
@@ -85,10 +91,51 @@ def hincrby(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
+def _written(args: Args, _reply: object, _before: None) -> Sequence[Effect]:
+    return (Reg(args[1], Hash.type, tuple(args[2:])),)
+
+
+def _written_if_new(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    return _written(args, reply, None) if reply else ()
+
+
+def _removed(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    return (KillSlots(args[1], Hash.type, tuple(args[2:])),) if reply else ()
+
+
+def _counted(args: Args, _reply: int, _before: None) -> Sequence[Effect]:
+    return (Inc(args[1], Hash.type, args[2], int(args[3])),)
+
+
+def _look(args: Args) -> Look:
+    return Look(exact=(b"HGET", args[1], args[2]))
+
+
 _WRITES = ((Opcode.REG, Hash.type),)
+_PAIRS = partial(WriteCommand, slots=IN_PAIRS, grows=True, derive=_written, divides=2)
 COMMANDS = (
-    WriteCommand("HSET", -4, _WRITES, hset, slots=IN_PAIRS, grows=True),
-    WriteCommand("HMSET", -4, _WRITES, hmset, slots=IN_PAIRS, grows=True),
-    WriteCommand("HDEL", -3, ((Opcode.KILL_SLOTS, Hash.type),), hdel),
-    WriteCommand("HINCRBY", 4, ((Opcode.INC, Hash.type),), hincrby, slots=slice(2, 3), grows=True),
+    _PAIRS("HSET", -4, _WRITES, hset),
+    _PAIRS("HMSET", -4, _WRITES, hmset),
+    WriteCommand("HSETNX", 4, _WRITES, grows=True, derive=_written_if_new, idle=True),
+    WriteCommand(
+        "HDEL",
+        -3,
+        ((Opcode.KILL_SLOTS, Hash.type),),
+        hdel,
+        derive=_removed,
+        divides=1,
+        idle=True,
+        begins=(),
+        empties=True,
+    ),
+    WriteCommand(
+        "HINCRBY",
+        4,
+        ((Opcode.INC, Hash.type),),
+        hincrby,
+        slots=slice(2, 3),
+        grows=True,
+        derive=_counted,
+        looks_at=_look,
+    ),
 )

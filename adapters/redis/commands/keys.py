@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crdtcast.adapters.redis.commands.write_command import ALL_KEYS, WHOLE_KEY, WriteCommand
+from crdtcast.adapters.redis.effects import Effect, KillKey, One, Opcode, RedisType, Reg
+from crdtcast.adapters.redis.record import Look
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NOTHING
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.front import Request
+
+
+Args: TypeAlias = Sequence[bytes]
+
+_IN_ONE_DATABASE = ReplyError(
+    "ERR crdtcast: COPY with DB is not replicated, database 0 is the only one that is; nothing was written"
+)
 
 
 def delete(batch: LocalBatch, request: Request) -> bool:
@@ -21,6 +35,67 @@ def delete(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
-COMMANDS = tuple(
-    WriteCommand(name, -2, (WHOLE_KEY,), delete, keys=ALL_KEYS) for name in ("DEL", "UNLINK")
+def _deleted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    return [KillKey(key) for key in args[1:]] if reply else ()
+
+
+def _copied(key: bytes, before: tuple[bytes, Any]) -> Sequence[Effect]:
+    """What a key is worth, by value: another region cannot tell it from what it has by then."""
+    kind, value = before
+    native = BY_NAME[kind]
+    content = native.content(value) or {}
+    if not native.valued:
+        return KillKey(key), One(key, native.type, tuple(content))
+    return KillKey(key), Reg(key, native.type, tuple(chain.from_iterable(content.items())))
+
+
+def _renamed(args: Args, reply: bytes | int, before: Any) -> Sequence[Effect]:
+    source, target = args[1:3]
+    if not reply or source == target or before is None:
+        return ()
+    return KillKey(source), *_copied(target, before)
+
+
+def _duplicated(args: Args, reply: int, before: Any) -> Sequence[Effect]:
+    return _copied(args[2], before) if reply and before is not None else ()
+
+
+def _other_database(args: Args) -> ReplyError | None:
+    options = {word.upper() for word in args[3:]}
+    if b"DB" in options:
+        return _IN_ONE_DATABASE
+    return None if options <= {b"REPLACE"} else ReplyError("ERR syntax error")
+
+
+def _look(args: Args) -> Look:
+    return Look(before=(b"VALUE", args[1]), weighs=(args[1],))
+
+
+_COPIES = (
+    WHOLE_KEY,
+    (Opcode.ONE, RedisType.SET),
+    (Opcode.REG, RedisType.STRING),
+    (Opcode.REG, RedisType.HASH),
+)
+_FROM_TO = partial(WriteCommand, keys=(1, 2, 1), looks_at=_look, begins=(2,))
+COMMANDS = (
+    *(
+        WriteCommand(
+            name,
+            -2,
+            (WHOLE_KEY,),
+            delete,
+            keys=ALL_KEYS,
+            derive=_deleted,
+            divides=1,
+            idle=True,
+            begins=(),
+        )
+        for name in ("DEL", "UNLINK")
+    ),
+    _FROM_TO("RENAME", 3, _COPIES, derive=_renamed),
+    _FROM_TO("RENAMENX", 3, _COPIES, derive=_renamed, idle=True),
+    _FROM_TO(
+        "COPY", -3, _COPIES, grows=True, derive=_duplicated, idle=True, refuses=_other_database
+    ),
 )

@@ -12,15 +12,11 @@ _TODAY = "use SET, INCRBY (strings), HSET, HINCRBY, HDEL (hashes), SADD, SREM (s
 # Families of commands that write data, each with what to use instead.
 _WRITE_FAMILIES = (
     (
-        "SETNX MSETNX GETSET APPEND SETRANGE",
-        "use GET to read, and SET or MSET to write the whole value instead",
-    ),
-    (
         "SETEX PSETEX MSETEX",
         "use SET, and DEL when the time has come, instead; deadlines come later",
     ),
     (
-        "GETDEL DELIFEQ",
+        "DELIFEQ",
         "use GET, then DEL instead",
     ),
     (
@@ -32,8 +28,8 @@ _WRITE_FAMILIES = (
         "use SADD with the numbers of the bits that are set instead",
     ),
     (
-        "HSETNX HGETDEL",
-        "use HGET, then HSET or HDEL instead",
+        "HGETDEL",
+        "use HGET, then HDEL instead",
     ),
     (
         "HINCRBYFLOAT",
@@ -54,16 +50,8 @@ _WRITE_FAMILIES = (
         "use a hash of the members' scores (HSET, HINCRBY) instead",
     ),
     (
-        "SPOP",
-        "use SRANDMEMBER, then SREM instead",
-    ),
-    (
-        "SMOVE",
-        "use SREM on the one key and SADD on the other instead",
-    ),
-    (
-        "SINTERSTORE SUNIONSTORE SDIFFSTORE SORT",
-        "use SINTER, SUNION, SDIFF or SORT_RO to read, and SADD to store instead",
+        "SORT",
+        "use SORT_RO to read, and SADD to store instead",
     ),
     (
         "XADD XDEL XTRIM XSETID XACK XCLAIM XAUTOCLAIM XGROUP",
@@ -78,8 +66,8 @@ _WRITE_FAMILIES = (
         "use DEL when the time has come instead; deadlines come later",
     ),
     (
-        "RENAME RENAMENX COPY RESTORE",
-        "use SMEMBERS, HGETALL or GET to read, SADD, HSET or SET to write the other key, and DEL instead",
+        "RESTORE",
+        "use COPY, or SADD, HSET or SET, instead",
     ),
     (
         "MOVE SWAPDB",

@@ -1,19 +1,23 @@
-"""Writes on sets (rules H1, H4): add-wins, observed remove. No read is needed: replies come from EXEC."""
+"""Writes on sets (rules H1, H4, H5): add-wins, observed remove. No read is needed: replies come from EXEC."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crdtcast.adapters.redis.commands.holding import refused_for_its_type
-from crdtcast.adapters.redis.commands.write_command import WriteCommand
-from crdtcast.adapters.redis.effects import Opcode
+from crdtcast.adapters.redis.commands.write_command import ALL_KEYS, WHOLE_KEY, WriteCommand
+from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, One, Opcode
 from crdtcast.adapters.redis.large_request import slots_of
+from crdtcast.adapters.redis.record import Look
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.sets import Set
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.front import Request
+
+Args: TypeAlias = Sequence[bytes]
 
 _SETS = (NOTHING, Set.here, Set.perhaps)
 
@@ -42,7 +46,71 @@ def srem(batch: LocalBatch, request: Request) -> bool:
     return True
 
 
+def _added(args: Args, _reply: int, _before: None) -> Sequence[Effect]:
+    return (One(args[1], Set.type, tuple(args[2:])),)
+
+
+def _removed(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    return (KillSlots(args[1], Set.type, tuple(args[2:])),) if reply else ()
+
+
+def _popped(args: Args, reply: bytes | list[bytes] | None, _before: None) -> Sequence[Effect]:
+    if not reply and reply != b"":
+        return ()
+    return (KillSlots(args[1], Set.type, (reply,) if isinstance(reply, bytes) else tuple(reply)),)
+
+
+def _as_set(args: Args, reply: Any) -> Any:
+    """With a count, a set."""
+    return frozenset(reply) if len(args) > 2 and isinstance(reply, list) else reply
+
+
+def _moved(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    _, source, target, member = args
+    if not reply:
+        return ()
+    return KillSlots(source, Set.type, (member,)), One(target, Set.type, (member,))
+
+
+def _stored(args: Args, _reply: int, before: list[bytes] | None) -> Sequence[Effect]:
+    """By value: another region cannot build it from what it has by then."""
+    kill = KillKey(args[1])
+    return (kill, One(args[1], Set.type, tuple(before))) if before else (kill,)
+
+
+def _look(args: Args) -> Look:
+    return Look(before=(args[0][: -len(b"STORE")], *args[2:]), weighs=args[2:])
+
+
+_REMOVES = ((Opcode.KILL_SLOTS, Set.type),)
 COMMANDS = (
-    WriteCommand("SADD", -3, ((Opcode.ONE, Set.type),), sadd, grows=True),
-    WriteCommand("SREM", -3, ((Opcode.KILL_SLOTS, Set.type),), srem),
+    WriteCommand("SADD", -3, ((Opcode.ONE, Set.type),), sadd, grows=True, derive=_added, divides=1),
+    WriteCommand(
+        "SREM", -3, _REMOVES, srem, derive=_removed, divides=1, idle=True, begins=(), empties=True
+    ),
+    WriteCommand(
+        "SPOP", -2, _REMOVES, derive=_popped, idle=True, begins=(), empties=True, shape=_as_set
+    ),
+    WriteCommand(
+        "SMOVE",
+        4,
+        (*_REMOVES, (Opcode.ONE, Set.type)),
+        keys=(1, 2, 1),
+        derive=_moved,
+        idle=True,
+        begins=(2,),
+        empties=True,
+    ),
+    *(
+        WriteCommand(
+            name,
+            -3,
+            (WHOLE_KEY, (Opcode.ONE, Set.type)),
+            keys=ALL_KEYS,
+            grows=True,
+            derive=_stored,
+            looks_at=_look,
+        )
+        for name in ("SDIFFSTORE", "SINTERSTORE", "SUNIONSTORE")
+    ),
 )

@@ -23,7 +23,6 @@ from crdtcast.adapters.redis.commands.write_command import (
     WriteCommand,
 )
 from crdtcast.adapters.redis.resp import ReplyError, Status
-from crdtcast.exceptions import LocalProtocolError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -65,6 +64,7 @@ class Command:
         "hides_keys",
         "high",
         "is_list",
+        "is_recorded",
         "keys",
         "kind",
         "level",
@@ -100,6 +100,8 @@ class Command:
         self.high = arity if arity > 0 else 1 << 62
         self.keys = keys
         self.write = write
+        self.is_recorded = write is not None and write.plain is None
+        """Whether the server decides what it does, and the gateway tells the others from its reply."""
         self.prepare: Plain = _unprepared if write is None else write.plain or _unprepared
         if kind is Kind.PUBSUB:
             self.prepare = _ask_and_count
@@ -136,6 +138,11 @@ class Command:
     def of(cls, row: WriteCommand) -> Command:
         """From the row of a write."""
         return cls(row.name, Kind.WRITE, row.arity, row.keys, _flags_of(Kind.WRITE), row)
+
+    def records(self, args: Sequence[bytes]) -> bool:
+        """Whether only the server can decide what it does with these arguments."""
+        row = self.write
+        return self.is_recorded or bool(row and row.records and row.records(args))
 
     def __repr__(self) -> str:
         return f"Command({self.name!r}, {self.kind.name}, {self.arity})"
@@ -400,7 +407,8 @@ def _ask_and_count(batch: LocalBatch, request: Request) -> bool:
 
 
 def _unprepared(batch: LocalBatch, request: Request) -> bool:
-    raise LocalProtocolError(f"the effects of {request.command.name} are not known before EXEC")
+    """Only the server can tell what it comes to."""
+    return False
 
 
 def _from_server(name: str, row: Sequence[Any]) -> Command:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import Effect, Opcode, RedisType
+from crdtcast.adapters.redis.record import Look
+from crdtcast.adapters.redis.resp import ReplyError
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -30,16 +32,19 @@ Plain: TypeAlias = "Callable[[LocalBatch, Request], bool]"
 """Adds the effects of a request, and its answer, to the batch, and returns True; or returns False, having changed
 nothing, when the server must be asked about the key first.
 """
-Before: TypeAlias = Callable[[Sequence[bytes]], Sequence[bytes]]
-"""The command that looks, in the same step and before it, at what a write depends on."""
+Looks: TypeAlias = Callable[[Sequence[bytes]], Look]
+"""What is read in the same step as a write, by its arguments."""
 Derive: TypeAlias = Callable[[Sequence[bytes], Any, Any], Sequence[Effect]]
-"""The effects of a command that the server has executed: from its arguments, its reply, and what `Before` has found."""
+"""The effects of a command that the server has executed and has not refused: from its arguments, its reply, and what
+its look before it has found.
+"""
 
 
 class WriteCommand(NamedTuple):
     """arity: as in the server's own table: with the name, negative for "at least".
 
-    A command with `plain` is decided before EXEC. One with `derive` only is executed by the server, and recorded.
+    A command with `plain` is decided before EXEC. One with `derive` only is executed by the server, and recorded; one
+    with both, too, behind another that is, and where its `plain` cannot tell what it would find.
     """
 
     name: str
@@ -53,7 +58,21 @@ class WriteCommand(NamedTuple):
     grows: bool = False
     """Whether it needs memory."""
     derive: Derive | None = None
-    before: Before | None = None
+    looks_at: Looks | None = None
+    records: Callable[[Sequence[bytes]], bool] | None = None
+    """Which of its calls only the server can decide, although it has `plain` for the others; by their arguments."""
+    idle: bool | Callable[[Sequence[bytes]], bool] = False
+    """Whether a reply of nothing, 0, or no elements says that it has written nothing."""
+    begins: tuple[int, ...] = (1,)
+    """Places of keys that may begin with it. Whole keys always do."""
+    divides: int = 0
+    """How many words behind the key belong together, of a command that can be carried out in pieces; 0: it cannot."""
+    empties: bool = False
+    """Whether it may take the last of what a key holds, without ending all that is under it."""
+    refuses: Callable[[Sequence[bytes]], ReplyError | None] | None = None
+    """Which of its arguments cannot be carried out."""
+    shape: Callable[[Sequence[bytes], Any], Any] | None = None
+    """What its reply is, where that is not told by what a script gets of it: from its arguments and that."""
 
     @property
     def level(self) -> int:
@@ -67,8 +86,8 @@ class WriteCommand(NamedTuple):
 
     @property
     def looks(self) -> bool:
-        """Whether it has to know what its key holds. What is written to whole keys has not."""
-        return WHOLE_KEY not in self.sends
+        """Whether its `plain` has to know what its key holds. What is written to whole keys has not."""
+        return self.plain is not None and WHOLE_KEY not in self.sends
 
     @property
     def type(self) -> RedisType | None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
@@ -49,28 +49,38 @@ class Operation:
     kind: str
     key: str
     commands: tuple[tuple[str, ...], ...]
+    recorded: bool = False
+    """Whether the server is to carry it out by itself."""
 
     @property
     def request(self) -> list[tuple[str, ...]]:
         """What goes over the wire; the last reply is the operation's."""
-        if len(self.commands) == 1:
-            return list(self.commands)
-        return [("MULTI",), *self.commands, ("EXEC",)]
+        before = [_NOTHING_TO_POP] if self.recorded else []
+        if len(self.commands) == 1 or self.kind == "pop":
+            return [*before, *self.commands]
+        return [*before, ("MULTI",), *self.commands, ("EXEC",)]
 
 
+_NOTHING_TO_POP = ("SPOP", "nothing to pop")
+"""Only a server can know that: so it carries out what comes behind it in one commit, too."""
+_POPPED_FROM = ("m1", "m2", "m3")
 _LARGE_MEMBERS = tuple(f"m{number}" for number in range(LARGE))
 
 
 class Operations:
     """The writes of one client, in order."""
 
-    def __init__(self, label: str, random: Random, *, large: bool) -> None:
+    def __init__(self, label: str, random: Random, *, large: bool, recorded: bool) -> None:
         self._label = label
         self._random = random
+        self._recorded = recorded
         self._large = large
         self._number = 0
 
     def __next__(self) -> Operation:
+        return replace(self._next(), recorded=self._recorded)
+
+    def _next(self) -> Operation:
         number, self._number = self._number, self._number + 1
         key = f"{self._label}:{number}"
         if self._large and number % _LARGE_EVERY == 5:
@@ -78,6 +88,8 @@ class Operations:
         if self._large and number % _LARGE_EVERY == 25:
             grown = f"{self._label}:{number - 20}"
             return Operation("shrink", grown, (("SREM", grown, *_LARGE_MEMBERS[1:]),))
+        if self._recorded and number % 4 == 3:
+            return Operation("pop", key, (("SADD", key, *_POPPED_FROM), ("SPOP", key)))
         match number % 3:
             case 0:
                 return Operation("incr", key, (("INCR", key),))
@@ -108,14 +120,17 @@ class Client:
     unsure: those whose answer never came or does not say.
     """
 
-    def __init__(self, gateway: HasPort, label: str, seed: int, *, large: bool) -> None:
+    def __init__(
+        self, gateway: HasPort, label: str, seed: int, *, large: bool, recorded: bool
+    ) -> None:
         self.acknowledged: list[Operation] = []
         self.refused: list[Operation] = []
         self.unsure: list[Operation] = []
         self.errors: set[str] = set()
         self._gateway = gateway
         self._wanted = {"large", "transfer"} if large else {"transfer"}
-        self._operations = Operations(label, Random(f"{seed} {label}"), large=large)
+        random = Random(f"{seed} {label}")
+        self._operations = Operations(label, random, large=large, recorded=recorded)
         self._stopping = threading.Event()
         self._progress = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -212,7 +227,7 @@ class Load:
     """Clients of several regions, and readers of one instant beside them, while the `with` block runs.
 
     gateways: by the name of the region. past: servers that are read past their gateways, too; not such that are emptied
-    and filled again meanwhile.
+    and filled again meanwhile. recorded: whether the servers carry all of it out by themselves.
     """
 
     def __init__(
@@ -222,7 +237,9 @@ class Load:
         *,
         seed: int,
         past: Iterable[HasPort] = (),
+        recorded: bool = False,
     ) -> None:
+        self._recorded = recorded
         self._gateways = gateways
         self._label = label
         self._seed = seed
@@ -233,7 +250,13 @@ class Load:
     def __enter__(self) -> "Load":
         print(f"seed {self._seed}, load {self._label}")
         self.clients = {
-            name: Client(gateway, f"{self._label}-{name}", self._seed, large=place < _LARGE_CLIENTS)
+            name: Client(
+                gateway,
+                f"{self._label}-{name}",
+                self._seed,
+                large=place < _LARGE_CLIENTS,
+                recorded=self._recorded,
+            )
             for place, (name, gateway) in enumerate(self._gateways.items())
         }
         self.watchers = [Watcher(place, self) for place in (*self._gateways.values(), *self._past)]
@@ -256,12 +279,15 @@ class Load:
         """The keys of all sets that were written."""
         clients = self.clients.values()
         every = [each for client in clients for _, each in _with_state(client)]
-        return {each.key for each in every if each.kind in ("large", "transfer")}
+        return {each.key for each in every if each.kind in ("large", "transfer", "pop")}
 
-    def check(self, servers: Iterable[HasPort], *, may_yield: bool = False) -> None:
+    def check(
+        self, servers: Iterable[HasPort], *, may_yield: bool = False, may_lose: str = ""
+    ) -> None:
         """The verdict, when all regions are equal.
 
-        may_yield: a region has come back as another incarnation, where a removal of so many members yields.
+        may_yield: a region has come back as another incarnation, where a removal of so many members yields. may_lose: a
+        region whose server and gateway have both lost what they had in memory.
 
         Raises AssertionError if an acknowledged write is lost, one that was refused is there, any is doubled, or half
         of one is there or was seen.
@@ -271,20 +297,22 @@ class Load:
             assert not watcher.halves, watcher.halves[:3]
         for server in servers:
             with RawClient(server.port, PATIENCE) as client:
-                for writer in self.clients.values():
-                    _check_writer(writer, client, may_yield)
+                for name, writer in self.clients.items():
+                    _check_writer(writer, client, may_yield, may_lose=name == may_lose)
 
 
-def check_cluster(cluster: LocalCluster, loads: Iterable[Load], *, may_yield: bool = False) -> None:
+def check_cluster(
+    cluster: LocalCluster, loads: Iterable[Load], *, may_yield: bool = False, may_lose: str = ""
+) -> None:
     """All regions come together, nothing that the loads did is lost, doubled or halved, and VERIFY is equal.
 
-    may_yield: see `Load.check`.
+    may_yield, may_lose: see `Load.check`.
     """
     for region in cluster:
         region.close()  # our connection may be one to a gateway that was killed
     cluster.wait_equal(cluster.names, quiet=True, timeout=PATIENCE)
     for load in loads:
-        load.check([region.server for region in cluster], may_yield=may_yield)
+        load.check([region.server for region in cluster], may_yield=may_yield, may_lose=may_lose)
     told = [json.loads(region.command("VERIFY")) for region in cluster]
     assert len({(each["keys"], each["digest"]) for each in told}) == 1, told
     assert not any(region.status()["changed_past_the_gateway"] for region in cluster)
@@ -293,7 +321,7 @@ def check_cluster(cluster: LocalCluster, loads: Iterable[Load], *, may_yield: bo
             client.pipeline([("DEL", key) for key in load.set_keys()] or [("PING",)])
 
 
-def _check_writer(writer: Client, server: RawClient, may_yield: bool) -> None:
+def _check_writer(writer: Client, server: RawClient, may_yield: bool, *, may_lose: bool) -> None:
     shrunk = {each.key: state for state, each in _with_state(writer) if each.kind == "shrink"}
     operations = [(state, each) for state, each in _with_state(writer) if each.kind != "shrink"]
     found = server.pipeline([read for _, each in operations for read in _reads(each)])
@@ -309,11 +337,17 @@ def _check_writer(writer: Client, server: RawClient, may_yield: bool) -> None:
                 parts = next(len(words) - 2 for words in each.commands if words[1] == each.key)
                 assert (value, member) in ((0, 0), (parts, 1)), ("half", each.key, value, member)
                 is_there = member == 1
-            case _:
-                sizes = _sizes(state, shrunk.get(each.key), may_yield)
-                assert value in sizes, (each.key, value, sizes)
+            case "pop":
+                left = len(_POPPED_FROM)
+                may_be = {"acknowledged": {left - 1}, "refused": {0, left}}
+                sizes = may_be.get(state, {0, left - 1, left})
+                assert value in sizes or may_lose, ("not popped once", each.key, value, state)
                 continue
-        assert is_there or state != "acknowledged", ("lost", each.key)
+            case _:
+                sizes = _sizes(state, shrunk.get(each.key), may_yield or may_lose)
+                assert may_lose or value in sizes, (each.key, value, sizes)
+                continue
+        assert is_there or may_lose or state != "acknowledged", ("lost", each.key)
         assert not is_there or state != "refused", ("refused, and there", each.key)
 
 

@@ -203,7 +203,12 @@ def test_a_pipeline_of_everything_is_answered_in_order(
 
 def test_refused_commands_change_nothing(cluster: LocalCluster, clients: list[redis.Redis]) -> None:
     client = clients[0]
-    for words in (["APPEND", "k", "v"], ["LPUSH", "k", "v"], ["FLUSHALL"], ["EXPIRE", "k", "5"]):
+    for words in (
+        ["SETBIT", "k", "1", "1"],
+        ["LPUSH", "k", "v"],
+        ["FLUSHALL"],
+        ["EXPIRE", "k", "5"],
+    ):
         with pytest.raises(redis.ResponseError, match=f"crdtcast: command '{words[0]}' is not"):
             client.execute_command(*words)
     with pytest.raises(redis.ResponseError, match="8454144 at most"):

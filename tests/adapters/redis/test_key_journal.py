@@ -64,7 +64,7 @@ def test_what_is_committed_during_the_reading_comes_behind_what_was_unstable() -
     sent = [(unstable.tag(Dot("a", counter)), b"", event) for counter in (MESSAGES, MESSAGES + 1)]
 
     def commit() -> None:
-        journal.committed(SimpleNamespace(deliveries=[], sent=sent))  # type: ignore[arg-type]
+        journal.committed(SimpleNamespace(derived=None, deliveries=[], sent=sent))  # type: ignore[arg-type]
 
     trio.run(read_beside, journal, commit)
     # Of these two, the first was prepared before the journal was made, so that one is known already.

@@ -1,0 +1,43 @@
+"""From a record to the effects of its one message: a function of the record alone, whoever derives, and whenever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crdtcast.adapters.redis.commands import WRITES
+from crdtcast.adapters.redis.effects import Effect, Event, KillKey, KillSlots
+from crdtcast.adapters.redis.record import Entry, Record
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.exceptions import ConfigurationError
+
+
+def derived(record: Record) -> Event:
+    """The message of a record. It has no effects if nothing that was recorded has written anything.
+
+    Raises ConfigurationError for a command that this program does not know.
+    """
+    return Event(
+        record.timestamp, [effect for entry in record.entries for effect in effects_of(entry)]
+    )
+
+
+def effects_of(entry: Entry) -> Iterator[Effect]:
+    """Those of one command: none of what the server refused, or what has found nothing. A key that begins anew with it
+    is killed first, so that nothing of its former life, a deadline above all, counts any more.
+    """
+    if isinstance(entry.reply, ReplyError):
+        return
+    name = entry.words[0].decode(errors="replace").upper()
+    row = WRITES.get(name)
+    if row is None or row.derive is None:
+        raise ConfigurationError(
+            f"the server has recorded {name}, which this gateway's program does not know: start the program that "
+            "recorded it; nothing was touched"
+        )
+    fresh = list(entry.fresh)
+    for effect in row.derive(entry.words, entry.reply, entry.before):
+        if effect.key in fresh and not isinstance(effect, KillSlots):
+            fresh.remove(effect.key)
+            if not isinstance(effect, KillKey):
+                yield KillKey(effect.key)
+        yield effect

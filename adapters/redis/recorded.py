@@ -1,0 +1,162 @@
+"""From the answer to a recorded stretch to the next commit: its one message, derived at once and stored there.
+
+The server has the values already. So the message goes into the log only; what it ends beside its keys' own values goes
+with the commit that stores it (docs/redis-recorded.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from crdtcast.adapters.redis import effects, metadata
+from crdtcast.adapters.redis.aside import takes_away
+from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.deriving import derived, effects_of
+from crdtcast.adapters.redis.effects import Effect, Event, Inc, KillKey, KillSlots
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.record import Entry, Record
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.worth import PRESENT
+from crdtcast.engine import Engine, GroupEngine, ParkedOperation
+from crdtcast.messages import Message
+from crdtcast.tags import Tag
+
+
+class Derived(NamedTuple):
+    """What the next commit has to do for a record. tag: None if it came to nothing, or has to be parked."""
+
+    record: Record
+    tag: Tag | None
+    payload: bytes
+    event: Event
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The one that it stores, if any."""
+        if self.tag is None:
+            return ()
+        return (Message(self.tag.dot, self.tag.context, self.payload),)
+
+    @property
+    def sent(self) -> tuple[tuple[Tag, bytes, Event], ...]:
+        """The same as the committer notes own messages."""
+        return () if self.tag is None else ((self.tag, self.payload, self.event),)
+
+
+def message_of(record: Record) -> Message | None:
+    """The one message of a record; None if it has come to nothing."""
+    event = derived(record)
+    if not event.effects:
+        return None
+    return Message(record.dot, record.context, effects.encode(*event))
+
+
+class ParkedRecord(NamedTuple):
+    """The message of a record that its incarnation cannot send any more. taken: what its writes took away, or wrote
+    over, by place of the effect; None if the record does not tell.
+    """
+
+    operation: ParkedOperation
+    taken: Mapping[int, Contents | None]
+
+    @classmethod
+    def of(cls, record: Record) -> ParkedRecord | None:
+        """None if the record has come to nothing."""
+        message = message_of(record)
+        if message is None:
+            return None
+        return cls(ParkedOperation(message.dot, 0, message.payload), dict(_taken(record)))
+
+
+class RecordedWork:
+    """What one gateway has recorded and not stored yet."""
+
+    def __init__(self) -> None:
+        self.pending: Derived | None = None
+        """Derived; the record is in the server still."""
+        self.parked: ParkedRecord | None = None
+        """Of an incarnation that had ended by the time of the answer: it sends nothing any more."""
+
+    def resume(
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
+    ) -> None:
+        """Go on from what the server holds. A former process may have sent the message of its record already."""
+        self.pending = self.parked = None
+        if record is not None:
+            engine.reserve(record.context)
+            self.answered(engine, keyspace, record)
+
+    def answered(
+        self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
+    ) -> None:
+        """The server has carried out what a message is reserved for. record: None if nothing was written."""
+        event = Event(0, []) if record is None else derived(record)
+        if record is None or not event.effects:
+            engine.give_back()
+            if record is not None:
+                self.pending = Derived(record, None, b"", event)
+            return
+        payload = effects.encode(*event)
+        if isinstance(engine, GroupEngine) and not engine.standing.can_send:
+            engine.give_back()
+            self.parked = ParkedRecord.of(record)
+            return
+        tag = engine.use(payload)
+        for place, effect in enumerate(event.effects):
+            keyspace.log.apply(effect, tag, event.timestamp, place)
+        for entry in record.entries:
+            _learn(entry, keyspace)
+        self.pending = Derived(record, tag, payload, event)
+
+    @property
+    def count(self) -> int:
+        """Messages that the server has as a record only."""
+        return int(self.pending is not None and self.pending.tag is not None)
+
+    def take(self) -> Derived | None:
+        """The next commit begins: it is to store what is pending."""
+        pending, self.pending = self.pending, None
+        return pending
+
+
+def _learn(entry: Entry, keyspace: Keyspace) -> None:
+    for effect in effects_of(entry):
+        keyspace.executed(effect)
+        if isinstance(effect, Inc):
+            keyspace.counted(effect, entry.reply)
+
+
+def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
+    """What a commit does first for a record: it takes its place, and ends what the record has ended."""
+    plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
+    for effect in pending.event.effects:
+        if isinstance(effect, KillKey):
+            keyspace.drop_hidden(effect.key, plan)
+    aside = keyspace.aside
+    if aside is None or pending.tag is None:
+        return
+    for place, contents in _taken(pending.record):
+        aside.executed(pending.tag.dot, place, contents, plan)
+
+
+def _taken(record: Record) -> Iterator[tuple[int, Contents | None]]:
+    """Places of the effects that may have taken something away, and what; None if the record does not tell."""
+    place = 0
+    for entry in record.entries:
+        gone = set(entry.fresh)
+        for effect in effects_of(entry):
+            if takes_away(effect):
+                yield place, {} if effect.key in gone else _taken_by(effect, entry.reply)
+            if isinstance(effect, KillKey):
+                gone.add(effect.key)
+            place += 1
+
+
+def _taken_by(effect: Effect, reply: object) -> Contents | None:
+    if not isinstance(effect, KillSlots) or TYPES[effect.type].valued:
+        return None
+    if isinstance(reply, int) and reply != len(effect.slots):
+        return None
+    return {effect.type: dict.fromkeys(effect.slots, PRESENT)}

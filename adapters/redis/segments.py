@@ -1,0 +1,231 @@
+"""What of a commit the server decides: stretches of commands in one fixed script each, and what came of them.
+
+All stand in the commit's MULTI under one reserved dot. Between two scripts there may be reads of clients, and what
+brings out a hidden value: both have to see what the commands before them have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
+from crdtcast.adapters.redis.commands.write_command import ONE_KEY, WriteCommand
+from crdtcast.adapters.redis.deriving import effects_of
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.large_request import size_of
+from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.record import (
+    MOST_BYTES,
+    MOST_WORDS,
+    NO_LOOK,
+    SCRIPT,
+    SCRIPT_SHA,
+    Asked,
+    Entry,
+    Record,
+)
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.watches import ZERO_IS_NOTHING
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.client import Request
+    from crdtcast.adapters.redis.server import Replies
+
+_MOST_IN_SCRIPT = 512
+"""Commands of one script: a server does nothing else meanwhile."""
+
+
+class Segments:
+    """Of one commit. record: its header. whole: whether all of them are one transaction, of which nothing may wait.
+
+    metadata_db: where the record is written.
+    """
+
+    def __init__(
+        self, plan: Plan, keyspace: Keyspace, record: Record, *, whole: bool, metadata_db: int
+    ) -> None:
+        self.record = record
+        self.requests: list[Request] = []
+        """Whose commands are in it, in order; not their reads."""
+        self.written: list[tuple[bytes, int]] = []
+        """Keys that have other values now, and the place in the plan that did it; once it is answered."""
+        self._plan = plan
+        self._keyspace = keyspace
+        self._whole = whole
+        self._db = metadata_db
+        self._asked: list[bytes] = []
+        """Of all commands, encoded, by number."""
+        self._first: dict[int, tuple[int, int]] = {}
+        """Of a request, by its id, its first command and how many there are."""
+        self._begun = 0
+        """Commands that stand in a script already."""
+        self._scripts: list[tuple[int, int, int]] = []
+        """Place in the plan, first command, how many."""
+        self._bytes = self._operations = 0
+        self._reads_values = False
+        plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
+
+    # Putting it together
+
+    def takes(self, request: Request) -> bool:
+        """Whether it fits into the one message: the first one always does."""
+        if not self.requests:
+            return True
+        may_stop = self._reads_values and not self._whole
+        if may_stop and (not request.writes or self._begun == len(self._asked)):
+            return False  # what the script has no room for would come behind it
+        size = self._bytes + size_of(request.args)
+        return size <= MAX_BYTES and self._operations + len(request.args) <= MAX_OPERATIONS
+
+    def add(self, request: Request) -> None:
+        """Have the server carry it out."""
+        row = request.command.write
+        assert row is not None
+        args = request.args
+        self.requests.append(request)
+        self._bytes += size_of(args)
+        self._operations += len(args)
+        begin = len(self._asked)
+        hidden = self._keyspace.hidden
+        begins = () if not row.begins else self._may_begin(row, args)
+        look = NO_LOOK if row.looks_at is None else row.looks_at(args)
+        self._reads_values |= bool(look.before)
+        idle = row.idle if isinstance(row.idle, bool) else row.idle(args)
+        for words in _pieces(row, args):
+            asked = Asked(len(self._asked), words, begins, idle, look)
+            self._asked.append(asked.encode())
+            begins = ()
+        self._first[id(request)] = begin, len(self._asked) - begin
+        if hidden:
+            self._bring_out(request)
+        if len(self._asked) - self._begun >= _MOST_IN_SCRIPT and not self._reads_values:
+            self.end()
+
+    def _may_begin(self, row: WriteCommand, args: Sequence[bytes]) -> tuple[int, ...]:
+        """Places of keys of which the server alone knows whether there is data: a hidden value is data."""
+        hidden = self._keyspace.hidden
+        if not hidden:
+            return row.begins
+        return tuple(place for place in row.begins if args[place] not in hidden)
+
+    def _bring_out(self, request: Request) -> None:
+        """Where a command may have emptied a key, the value that it hides comes out before the next one."""
+        row = request.command.write
+        assert row is not None
+        keys = [k for k in request.command.keys_of(request.args) if k in self._keyspace.hidden]
+        if keys:
+            self.end()
+            if row.empties:
+                for key in keys:
+                    self._plan.settle(key)
+
+    def end(self) -> None:
+        """What stands in the plan from here on comes behind all that was added."""
+        asked = self._asked[self._begun :]
+        if not asked:
+            return
+        self._plan.speak(2)
+        script = (b"EVALSHA", SCRIPT_SHA) if self._scripts else (b"EVAL", SCRIPT)
+        most = MOST_BYTES - self._bytes
+        words = b"%d" % self._db, self.record.header(), b"%d" % self._whole, b"%d" % max(most, 0)
+        place = self._plan.native(b"", Expect.ANY, *script, b"0", *words, *asked)
+        self._scripts.append((place, self._begun, len(asked)))
+        self._begun = len(self._asked)
+
+    # The answer
+
+    def answered(self, replies: Replies) -> tuple[list[Request], Record | None]:
+        """Answer what was carried out. Returns what was not, which is to be carried out again, and what was recorded:
+        None if nothing was written.
+        """
+        results: list[bytes | ReplyError] = []
+        entries: list[Entry] = []
+        for place, first, count in self._scripts:
+            reply = replies[place]
+            if isinstance(reply, Exception):
+                results += [ReplyError(str(reply))] * count  # nothing of it was carried out
+                continue
+            wrote, *found = reply
+            results += found
+            if wrote:
+                asked = self._asked[first : first + count]
+                done = [Entry.decode(a, r) for a, r in zip(asked, found, strict=True) if r]
+                entries += done
+                self.written += [(key, place) for entry in done for key in _written(entry)]
+        values = [r if isinstance(r, ReplyError) else r and Entry.reply_of(r) for r in results]
+        again = self._answer(values, {k for k, r in enumerate(results) if r == b""})
+        return again, self.record.with_entries(entries) if entries else None
+
+    def answered_by(self, record: Record | None) -> list[Request]:
+        """The same by what was found at the server, after its answer was lost. What is not in the record has written
+        nothing.
+        """
+        found = {} if record is None else {entry.number: entry.reply for entry in record.entries}
+        everything = range(len(self._asked))
+        return self._answer([found.get(k) for k in everything], everything - found.keys())
+
+    def _answer(self, values: Sequence[Any], missing: set[int]) -> list[Request]:
+        again: list[Request] = []
+        for request in self.requests:
+            first, count = self._first[id(request)]
+            if not missing.isdisjoint(range(first, first + count)):
+                again.append(request)
+            elif not request.answered:
+                request.answer(_shaped(request, values[first : first + count]))
+        return again
+
+
+def refusal_of(request: Request) -> ReplyError | None:
+    """Why a command cannot be carried out by the server alone, as far as its arguments tell."""
+    row, args = request.command.write, request.args
+    if row is None:
+        return None
+    if len(args) > MOST_WORDS:
+        if not row.divides:
+            return ReplyError(
+                f"ERR crdtcast: {row.name} has {len(args)} words; where the server decides what it does, it may have "
+                f"{MOST_WORDS}: split it"
+            )
+        if (len(args) - _front(row)) % row.divides:
+            return request.command.arity_error()
+    return None if row.refuses is None else row.refuses(args)
+
+
+def _front(row: WriteCommand) -> int:
+    """Words that each piece of a command begins with: its name, and the key if it has one only."""
+    return 2 if row.keys == ONE_KEY else 1
+
+
+def _pieces(row: WriteCommand, args: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The command, in pieces if it has more words than a script can call it with."""
+    if len(args) <= MOST_WORDS:
+        yield list(args)
+        return
+    front = list(args[: _front(row)])
+    step = (MOST_WORDS - len(front)) // row.divides * row.divides
+    for at in range(len(front), len(args), step):
+        yield [*front, *args[at : at + step]]
+
+
+def _shaped(request: Request, values: Sequence[Any]) -> Any:
+    """One reply out of those of all pieces."""
+    row = request.command.write
+    if len(values) == 1:
+        value = values[0]
+        if row is not None and row.shape is not None and not isinstance(value, ReplyError):
+            return row.shape(request.args, value)
+        return value
+    error = next((value for value in values if isinstance(value, ReplyError)), None)
+    if error is not None:
+        return error
+    return sum(values) if isinstance(values[0], int) else values[0]
+
+
+def _written(entry: Entry) -> Iterator[bytes]:
+    """Keys whose value a command has changed."""
+    if entry.reply == 0 and entry.words[0].upper() in ZERO_IS_NOTHING:
+        return
+    for effect in effects_of(entry):
+        yield effect.key

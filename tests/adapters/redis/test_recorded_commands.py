@@ -1,0 +1,332 @@
+"""Commands that the server decides: its own replies, and one message of what it has done."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crdtcast.adapters.redis.deriving import derived
+from crdtcast.adapters.redis.effects import KillKey, KillSlots, One, RedisType, decode
+from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Record
+from crdtcast.exceptions import ConfigurationError, OutdatedError
+from crdtcast.tags import Dot
+from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
+from tests.adapters.redis.test_transactions import BINARIES, Both, both, conversation
+
+pytestmark = pytest.mark.process
+
+DB = 15
+HEADER = Record(Dot("a.1", 1), (), 7)
+
+
+@pytest.fixture(scope="module", params=BINARIES, ids=lambda path: path.name)
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Both]:
+    with both(tmp_path_factory.mktemp("recorded"), request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def client(pair: Both) -> Iterator[RawClient]:
+    with pair.running.client() as made:
+        for key in made.call("KEYS", "*") or []:  # type: ignore[union-attr]
+            made.call("DEL", key)  # type: ignore[arg-type]
+        yield made
+
+
+# Beside the plain server
+
+KEYS = st.sampled_from(["k", "l", "m"])
+MEMBERS = st.sampled_from(["x", "y", "7"])
+OPTIONS = st.sampled_from(
+    [
+        *("NX", "XX", "GET", "KEEPTTL", "nx get", "XX GET", "GET KEEPTTL", "NX XX", "KEEPTTL XX"),
+        *("FOO", "GET GET", "IFEQ x", "IFEQ 7 GET", "IFEQ", "NX KEEPTTL GET"),
+    ]
+)
+ALL_OF_IT = st.sampled_from(["SPOP {} 100", "SPOP {} 0", "SPOP {} -1", "SPOP {} x"])
+COMMANDS = st.one_of(
+    st.sampled_from(["MULTI", "EXEC", "DISCARD", "PING", "NOSUCH a", "SPOP", "WATCH k", "UNWATCH"]),
+    st.builds(str.format, ALL_OF_IT, KEYS),
+    st.builds("SADD {} {} {}".format, KEYS, MEMBERS, MEMBERS),
+    st.builds("SREM {} {}".format, KEYS, MEMBERS),
+    st.builds("{} {}".format, st.sampled_from(["INCR", "DECR", "GETDEL"]), KEYS),
+    st.builds("SET {} {} {}".format, KEYS, MEMBERS, OPTIONS),
+    st.builds(
+        "{} {} {}".format,
+        st.sampled_from(["SET", "SETNX", "GETSET", "APPEND", "HDEL", "RENAME", "RENAMENX"]),
+        KEYS,
+        MEMBERS | KEYS,
+    ),
+    st.builds("COPY {} {} {}".format, KEYS, KEYS, st.sampled_from(["REPLACE", "", "FOO"])),
+    st.builds(
+        "{} {} {} {}".format, st.sampled_from(["MSET", "MSETNX"]), KEYS, MEMBERS, st.just("l 9")
+    ),
+    st.builds(
+        "SETRANGE {} {} {}".format, KEYS, st.sampled_from(["0", "3", "-1", "x"]), st.just("ab")
+    ),
+    st.builds(
+        "{} {} {} {}".format,
+        st.sampled_from(["HSET", "HSETNX", "HMSET", "HINCRBY"]),
+        KEYS,
+        MEMBERS,
+        st.sampled_from(["5", "9007199254740993", "9223372036854775807", "text"]),
+    ),
+    st.builds("SMOVE {} {} {}".format, KEYS, KEYS, MEMBERS),
+    st.builds(
+        "{} {} {} {}".format,
+        st.sampled_from(["SDIFFSTORE", "SINTERSTORE", "SUNIONSTORE"]),
+        KEYS,
+        KEYS,
+        KEYS,
+    ),
+    st.builds(
+        "{} {} {}".format,
+        st.sampled_from(["INCRBY", "DECRBY"]),
+        KEYS,
+        st.sampled_from(
+            ["1", "-3", "9007199254740993", "9223372036854775807", "-9223372036854775808", "1e3"]
+        ),
+    ),
+    st.builds("DEL {} {}".format, KEYS, KEYS),
+    st.builds("{} {}".format, st.sampled_from(["GET", "SMEMBERS", "SCARD", "TYPE"]), KEYS),
+    st.builds("HGETALL {}".format, KEYS),
+)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_any_conversation_is_answered_as_by_the_plain_server(pair: Both, protocol: int) -> None:
+    @settings(max_examples=settings().max_examples * 2)
+    @given(st.lists(COMMANDS, min_size=4, max_size=25))
+    def check(commands: list[str]) -> None:
+        with RawClient(pair.plain.port) as plain, pair.running.client() as ours:
+            plain.call("FLUSHALL")
+            ours.call("DEL", "k", "l", "m", "x", "y", "7")
+        expected = conversation(pair.plain.port, protocol, commands)
+        assert conversation(pair.running.port, protocol, commands) == expected
+
+    check()
+    assert pair.running.gateway.committer.changed_behind == 0
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_many_words_are_answered_as_by_the_plain_server(pair: Both, behind: bool) -> None:
+    """behind: in a commit that the server carries out."""
+    words = [f"w{number}" for number in range(20_000)]
+    sets = [f"set{number}" for number in range(1000)]
+    commands = [
+        *((("SPOP", "nothing"),) if behind else ()),
+        ("SADD", "s", *words),
+        ("HSET", "h", *words),
+        ("HSET", "h", *words[:19_999]),
+        ("MSET", *words),
+        ("MSET", *words[:19_999]),
+        ("SUNIONSTORE", "t", "s", *sets),
+        ("SCARD", "t"),
+        ("SREM", "s", *words, "none"),
+        ("HDEL", "h", *words),
+        ("DEL", *words[:4000], "t"),
+        ("DEL", *words),
+    ]
+    with RawClient(pair.plain.port) as plain, pair.running.client() as ours:
+        plain.call("FLUSHALL")
+        ours.call("DEL", "s", "h", "t")
+        assert ours.pipeline(commands) == plain.pipeline(commands)
+        (refused,) = ours.pipeline([("SUNIONSTORE", "t", *words)])
+        assert isinstance(refused, ErrorReply) and "20002 words" in refused.text
+
+
+def test_100000_members_behind_a_pop_are_one_command(client: RawClient) -> None:
+    members = [f"m{number}" for number in range(100_000)]
+    replies = client.pipeline(
+        [("SPOP", "nothing"), ("SADD", "s", *members), ("SREM", "s", *members[1:]), ("SCARD", "s")]
+    )
+    assert replies == [None, 100_000, 99_999, 1]
+
+
+def test_numbers_are_exact_behind_a_pop(client: RawClient) -> None:
+    assert client.pipeline(
+        [("SPOP", "nothing"), ("INCRBY", "n", str(2**63 - 2)), ("INCR", "n"), ("INCR", "n")]
+    ) == [
+        None,
+        2**63 - 2,
+        2**63 - 1,
+        ErrorReply("ERR increment or decrement would overflow"),
+    ]
+    assert client.call("DECRBY", "n", str(2**62)) == 2**62 - 1
+
+
+# One message
+
+
+def effects_since(running: Running, before: int) -> list[object]:
+    engine = running.gateway.committer.engine
+    assert engine is not None
+    until(lambda: running.gateway.committer.recorded.pending is None)
+    own = [m for m in engine.state().unstable if m.dot.origin == engine.me]
+    return [e for m in own if m.dot.counter > before for e in decode(m.payload).effects]
+
+
+def sent(running: Running) -> int:
+    engine = running.gateway.committer.engine
+    assert engine is not None
+    return engine.vector[engine.me]
+
+
+def test_what_was_popped_is_removed_and_nothing_else(pair: Both, client: RawClient) -> None:
+    client.call("SADD", "s", "a", "b", "c")
+    before = sent(pair.running)
+    popped = client.call("SPOP", "s")
+    assert isinstance(popped, bytes)
+    assert effects_since(pair.running, before) == [KillSlots(b"s", RedisType.SET, (popped,))]
+
+
+def test_what_found_nothing_sends_nothing_and_uses_no_dot(pair: Both, client: RawClient) -> None:
+    before = sent(pair.running)
+    client.pipeline([("SPOP", "nothing"), ("SREM", "nothing", "x"), ("DEL", "nothing")])
+    assert sent(pair.running) == before
+    with RawClient(pair.server.port) as server:
+        server.call("SELECT", str(DB))
+        assert server.call("EXISTS", "record") == 0
+
+
+def test_a_key_that_begins_anew_is_killed_first(pair: Both, client: RawClient) -> None:
+    before = sent(pair.running)
+    client.pipeline([("SPOP", "nothing"), ("SADD", "s", "a"), ("SADD", "s", "b")])
+    assert effects_since(pair.running, before) == [
+        KillKey(b"s"),
+        One(b"s", RedisType.SET, (b"a",)),
+        One(b"s", RedisType.SET, (b"b",)),
+    ]
+
+
+def test_a_transaction_with_a_pop_is_one_message(pair: Both, client: RawClient) -> None:
+    before = sent(pair.running)
+    commands = [("SADD", "s", "a"), ("SPOP", "s"), ("SMEMBERS", "s"), ("INCR", "s"), ("SPOP", "s")]
+    assert client.pipeline([("MULTI",), *commands, ("EXEC",)])[-1] == [
+        1,
+        b"a",
+        [],
+        1,
+        ErrorReply("WRONGTYPE Operation against a key holding the wrong kind of value"),
+    ]
+    until(lambda: sent(pair.running) == before + 1)
+
+
+def test_a_pop_aborts_the_exec_of_a_client_that_watches(pair: Both, client: RawClient) -> None:
+    client.call("SADD", "s", "a", "b")
+    with pair.running.client() as other:
+        client.call("WATCH", "s")
+        other.call("SPOP", "s")
+        assert client.pipeline([("MULTI",), ("SPOP", "s"), ("EXEC",)])[-1] is None
+        client.call("WATCH", "s")
+        other.pipeline([("SPOP", "nothing"), ("SADD", "s", "b", "a"), ("SADD", "t", "b")])
+        client.call("UNWATCH")
+        client.call("WATCH", "s")
+        other.pipeline([("SPOP", "nothing"), ("SADD", "t", "c")])
+        assert client.pipeline([("MULTI",), ("SCARD", "s"), ("SPOP", "t"), ("EXEC",)])[-1][0] == 2  # type: ignore[index]
+
+
+# What the script writes down
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    with start_server(tmp_path_factory.mktemp("script"), appendfsync="no") as made:
+        yield made
+
+
+WORDS = st.one_of(
+    st.lists(st.sampled_from(["k", "l", "", "x", "1", "9" * 30]), min_size=1, max_size=4),
+    st.tuples(
+        st.sampled_from(
+            ["SADD", "SPOP", "INCRBY", "GET", "SELECT", "EVAL", "DEL", "spop", "LPUSH"]
+        ),
+        st.sampled_from(["k", "l"]),
+    ),
+    st.tuples(st.sampled_from(["SADD", "INCRBY", "LPUSH", "SETRANGE"]), st.just("k"), st.just("5")),
+)
+
+
+@settings(max_examples=settings().max_examples * 2)
+@given(st.lists(WORDS, min_size=1, max_size=8), st.booleans())
+def test_whatever_a_command_answers_is_recorded_with_what_it_wrote(
+    server: EmbeddedServer, commands: list[list[str]], whole: bool
+) -> None:
+    with RawClient(server.port) as direct:
+        direct.call("FLUSHALL")
+        asked = [
+            Asked(
+                number, [word.encode() for word in words], (1,) if len(words) > 1 else ()
+            ).encode()
+            for number, words in enumerate(commands)
+        ]
+        rules = [str(DB).encode(), HEADER.header(), b"1" if whole else b"0", b"1000"]
+        reply = direct.call("EVAL", SCRIPT, "0", *rules, *asked)
+        assert isinstance(reply, list) and len(reply) == 1 + len(commands), reply
+        direct.call("SELECT", str(DB))
+        record = Record.decode(direct.call("LRANGE", "record", "0", "-1"))  # type: ignore[arg-type]
+        errors = all(not isinstance(e, int) and "ERR" in str(e) for e in reply[1:])
+        assert (record is None) is (reply[0] == 0)
+        assert record is not None or errors or not whole
+        if record is not None:
+            assert [list(e.words) for e in record.entries] == [
+                [word.encode() for word in words] for words in commands
+            ]
+
+
+def test_a_damaged_or_later_record_is_refused_in_one_line() -> None:
+    assert Record.decode([]) is None
+    with pytest.raises(ConfigurationError, match="'record' of the metadata database is damaged"):
+        Record.decode([b"\xff"])
+    later = HEADER.header().replace(bytes([LEVEL]), bytes([LEVEL + 1]), 1)
+    with pytest.raises(OutdatedError, match="start the program that wrote it"):
+        Record.decode([later])
+    unknown = Record.decode(
+        [HEADER.header(), b"1.2", Asked(0, [b"NOSUCH", b"k"]).encode(), b"\x94\xa0\xc2\x00\x01"]
+    )
+    assert unknown is not None
+    with pytest.raises(ConfigurationError, match="NOSUCH, which this gateway's program does not"):
+        derived(unknown)
+
+
+# A connection that breaks
+
+
+@pytest.mark.parametrize("behind", ["the request", "the answer"])
+def test_a_pop_whose_answer_is_lost_is_done_once(tmp_path: Path, behind: str) -> None:
+    with (
+        start_server(tmp_path / "server", appendfsync="no") as server,
+        Proxy(server.port) as proxy,
+        gateway(tmp_path, proxy.port) as running,
+        running.client() as client,
+    ):
+        client.call("SADD", "s", *map(str, range(100)))
+        cut: list[Pair] = []
+
+        def drop(pair: Pair, data: bytes) -> bytes:
+            if b"EVAL" in data and not cut:
+                cut.append(pair)
+                if behind == "the request":
+                    pair.cut()
+                    return b""
+            return data
+
+        def lose(pair: Pair, data: bytes) -> bytes:
+            if cut == [pair]:
+                pair.cut()
+                return b""
+            return data
+
+        proxy.sending, proxy.receiving = drop, lose
+        popped = client.pipeline([("SPOP", "s"), ("INCR", "n")])
+        assert cut and isinstance(popped[0], bytes) and popped[1] == 1
+        assert client.call("SCARD", "s") == 99
+        assert client.call("SISMEMBER", "s", popped[0]) == 0
+        until(lambda: running.gateway.committer.recorded.pending is None)
+        assert sent(running) == 2

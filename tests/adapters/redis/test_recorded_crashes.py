@@ -1,0 +1,91 @@
+"""Gateways that die around what their server does by itself: at each point of it, and with the server's last second."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from crdtcast.adapters.redis import faults
+from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.logcheck import check_logs
+from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
+from tests.adapters.redis.test_crashes import (
+    NAMES,
+    append_only_file,
+    dying_at,
+    lose_the_end_of_the_file,
+)
+from tests.effort import first_seed
+
+pytestmark = pytest.mark.process
+
+POINTS = (*faults.RECORDED_POINTS, "exec-sent", "exec-answered", "client-answered")
+"""Reserved, not sent; derived, not told; executed, not answered; recorded, not derived; the next commit answered."""
+TELLING = ("record-derived", "exec-sent", "client-answered")
+"""Where others may have been sent what is lost."""
+
+
+def load(cluster: LocalCluster, label: str) -> Load:
+    gateways = {region.name: region.gateway for region in cluster}
+    servers = [region.server for region in cluster]
+    return Load(gateways, label, seed=first_seed(), past=servers, recorded=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("recorded")
+    logs = directory / "logs"
+    with LocalCluster(directory, NAMES, group="recorded", log_directory=logs) as running:
+        yield running
+    assert not check_logs([logs]).violations
+
+
+def test_a_gateway_killed_at_each_point_loses_and_doubles_nothing(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = cluster["b"].gateway
+    with load(cluster, "points") as running:
+        for point in POINTS:
+            print("point", point)
+            gateway.stop()
+            with dying_at(gateway, point, 9, monkeypatch):
+                gateway.wait_ready()
+                incarnation = gateway.incarnation
+            running.clients["b"].wait_for(5)
+            assert gateway.incarnation == incarnation, "the server never died: the journal is whole"
+    check_cluster(cluster, [running])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_the_server_loses_besides_is_lost_whole_and_nothing_else(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """told: the other regions have been sent what the server loses."""
+    region = cluster["b"]
+    gateway, server = region.gateway, region.server
+    cluster.wait_equal(NAMES, quiet=True, timeout=PATIENCE)
+    if not told:
+        cluster.isolate("b")
+    with load(cluster, f"tails-{told}") as running:
+        for point in TELLING if told else POINTS:
+            print("point", point)
+            gateway.stop()
+            with RawClient(server.port) as admin:
+                admin.call("CONFIG", "SET", "appendfsync", "no")  # so that nothing counts as synced
+            synced = append_only_file(region).stat().st_size
+            monkeypatch.setenv("CRDTCAST_CRASH_AT", f"{point}:9")
+            gateway.launch()
+            monkeypatch.delenv("CRDTCAST_CRASH_AT")
+            process = gateway.process
+            assert process is not None and process.wait(60) == -9, gateway.obituary()
+            gateway.forget_process()
+            server.kill()
+            lose_the_end_of_the_file(region, synced)
+            server.restart()
+            gateway.launch()
+            gateway.wait_ready()
+            running.clients["b"].wait_for(5)
+    if not told:
+        region.close()  # our connection is one to a gateway that was killed
+        cluster.rejoin("b")
+    check_cluster(cluster, [running], may_yield=True, may_lose="b")
