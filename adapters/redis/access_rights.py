@@ -25,6 +25,7 @@ _QUEUED: tuple[Words, ...] = (
     ("SISMEMBER", _KEY, "0"),
     ("SMISMEMBER", _KEY, "0"),
     ("GETRANGE", _KEY, "0", "0"),
+    ("SETRANGE", _KEY, "0", ""),
     ("HGET", _KEY, "f"),
     ("HINCRBY", _KEY, "f", "0"),
     ("HLEN", _KEY),

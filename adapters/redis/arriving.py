@@ -221,7 +221,7 @@ class Arriving(Joining):
             raise NotReadyError("a slice of the copy is missing")
         self._place += 1
         await self._writer.write(slice_.rows)
-        self._keys += len(slice_.rows)
+        self._keys += sum(not row.at for row in slice_.rows)
         self._told(self._keys, max(slice_.total, self._keys))
         return slice_.done
 

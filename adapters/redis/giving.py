@@ -8,12 +8,16 @@ holds the join. Nothing of an admission leaves before that commit is synced.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.census import take_census
+from crdtcast.adapters.redis.effects import WHOLE
 from crdtcast.adapters.redis.own_reads import Pending, read_together, replies_to
+from crdtcast.adapters.redis.sizes import Weight, weights_of
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, reads_of
+from crdtcast.adapters.redis.types.strings import String
 from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, pack_entry
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.grouped import GroupPeers
 
 _SLICE_KEYS = 1000
+_SLICE_BYTES = 1 << 20
+"""Of a slice, as far as the sizes of its keys tell, unless it is one key; also of a page of a text."""
 _FEW_KEYS = 500
 """So many keys may be left for the admission itself."""
 _ROUNDS = 5
@@ -47,6 +53,10 @@ class _Guest(Guest):
         self.dirty: set[bytes] = set()
         """Touched since the joiner came, and not read again yet."""
         self.round: list[bytes] = []
+        self.names: deque[tuple[bytes, Weight]] = deque()
+        """To be read next, with what they are said to weigh."""
+        self.page: tuple[bytes, int] | None = None
+        """The text that is being read, and where its next page begins."""
         self.rounds = 0
         self.place = 0
         self.busy = False
@@ -126,6 +136,26 @@ class Giver(Hosting[_Guest]):
             (total,) = await self._ask([[b"DBSIZE"]])
             guest.total = int(str(total))
             guest.left_out = await take_census(self._ask)
+        rows = await self._rows(guest)
+        slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
+        guest.place += 1
+        return slice_
+
+    async def _rows(self, guest: _Guest) -> list[Row]:
+        """The next ones: of a few keys, or the next page of a text."""
+        if guest.page is None and not guest.names:
+            await self._find_names(guest)
+        names = [] if guest.page is not None else self._some_names(guest)
+        if guest.page is not None:
+            return await self._page(guest, *guest.page)
+        rows: list[Row] = []
+        gateway = self._gateway
+        hidden = gateway.committer.keyspace.hidden
+        reads = reads_of(names, hidden, gateway.options.metadata_db, rows.append)
+        await read_together(gateway.ask, reads)
+        return rows
+
+    async def _find_names(self, guest: _Guest) -> None:
         if guest.cursor is not None:
             (answer,) = await self._ask([[b"SCAN", guest.cursor, b"COUNT", b"%d" % _SLICE_KEYS]])
             assert isinstance(answer, list)
@@ -136,18 +166,40 @@ class Giver(Hosting[_Guest]):
                 guest.round, guest.dirty = sorted(guest.dirty), set()
                 guest.rounds += 1
             names, guest.round = guest.round[:_SLICE_KEYS], guest.round[_SLICE_KEYS:]
-        rows: list[Row] = []
-        gateway = self._gateway
-        hidden = gateway.committer.keyspace.hidden
-        reads = reads_of(names, hidden, gateway.options.metadata_db, rows.append)
-        await read_together(gateway.ask, reads)
-        slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
-        guest.place += 1
-        return slice_
+        weights = await weights_of(names, partial(replies_to, self._gateway.ask))
+        guest.names.extend(zip(names, weights, strict=True))
+
+    def _some_names(self, guest: _Guest) -> list[bytes]:
+        """So many of the keys that are next as a slice may have bytes; or none, if a long text is: see `page`."""
+        some: list[bytes] = []
+        room = _SLICE_BYTES
+        while guest.names:
+            name, (native, weight) = guest.names[0]
+            is_long = native is String and weight > _SLICE_BYTES
+            if is_long and not some and name not in self._gateway.committer.keyspace.hidden:
+                guest.page = name, 0
+                guest.names.popleft()
+                break
+            if some and weight > room:
+                break
+            some.append(name)
+            guest.names.popleft()
+            room -= weight
+        return some
+
+    async def _page(self, guest: _Guest, key: bytes, at: int) -> list[Row]:
+        end = at + _SLICE_BYTES - 1
+        command = [b"GETRANGE", key, b"%d" % at, b"%d" % end]
+        (text,) = await replies_to(self._gateway.ask, [command])
+        is_whole = not isinstance(text, bytes) or len(text) < _SLICE_BYTES
+        guest.page = None if is_whole else (key, at + _SLICE_BYTES)
+        if isinstance(text, bytes) and text:
+            return [Row(key, {String.type: {WHOLE: text}}, at)]
+        return []  # it was written meanwhile, and is read again
 
     @staticmethod
     def _is_enough(guest: _Guest) -> bool:
-        if guest.cursor is not None or guest.round:
+        if guest.cursor is not None or guest.round or guest.names or guest.page is not None:
             return False
         return len(guest.dirty) <= _FEW_KEYS or guest.rounds >= _ROUNDS
 

@@ -1,6 +1,7 @@
 """The keys of a region in slices, as a joining gateway gets them: absolute values, each as of one instant.
 
-A row is a key and what it is worth by type; nothing: the key is not there.
+A row is a key and what it is worth by type; nothing: the key is not there. A long text comes in pages, each a row; what
+is written meanwhile is read again, like any key that changes while it is copied.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgpack
 
 from crdtcast.adapters.redis import contents
 from crdtcast.adapters.redis.contents import ROWS, Contents, packed, unpacked
-from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.server import Words
 from crdtcast.exceptions import RemoteProtocolError
@@ -27,10 +28,11 @@ _pack: Callable[[object], bytes] = msgpack.packb
 
 
 class Row(NamedTuple):
-    """What one key is worth."""
+    """What one key is worth; or a page of its text, which begins at `at`."""
 
     key: bytes
     contents: Contents
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Slice:
     left_out: dict[str, int]
 
     def encode(self) -> bytes:
-        rows = [[row.key, packed(row.contents)] for row in self.rows]
+        rows = [_packed(row) for row in self.rows]
         return _pack([_WHAT, _LEVEL, self.place, self.total, self.done, rows, self.left_out])
 
     @classmethod
@@ -73,7 +75,7 @@ class Ending:
     rows: list[Row]
 
     def encode(self) -> bytes:
-        rows = [[row.key, packed(row.contents)] for row in self.rows]
+        rows = [_packed(row) for row in self.rows]
         return _pack([_WHAT, _LEVEL, self.entry, self.clock, rows])
 
     @classmethod
@@ -95,10 +97,18 @@ def _opened(raw: bytes) -> list[Any]:
     return list(fields)
 
 
-def _row(key: Any, contents: Any) -> Row:
-    if type(key) is not bytes:
-        raise ValueError("a key is bytes")
-    return Row(key, unpacked(contents))
+def _packed(row: Row) -> list[object]:
+    page = [row.at] if row.at else []
+    return [row.key, packed(row.contents), *page]
+
+
+def _row(key: Any, contents: Any, at: Any = 0) -> Row:
+    if type(key) is not bytes or type(at) is not int or at < 0:
+        raise ValueError("a key is bytes, and begins somewhere")
+    worth = unpacked(contents)
+    if at and worth.keys() != {RedisType.STRING}:
+        raise ValueError("only a text has pages")
+    return Row(key, worth, at)
 
 
 def reads_of(
@@ -137,7 +147,10 @@ def commands_for(
 
     hiding: the types that keys hide there so far; kept up to date.
     """
-    for key, worth in rows:
+    for key, worth, at in rows:
+        if at:
+            yield b"SETRANGE", key, b"%d" % at, worth[RedisType.STRING][WHOLE]
+            continue
         yield from contents.commands_for(key, worth, hiding.pop(key, ()), metadata_db)
         if hidden := set(sorted(worth)[1:]):
             hiding[key] = hidden

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from crdtcast.adapters.redis.census import DEADLINES, has_deadlines, is_replicated
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
 from crdtcast.adapters.redis.own_reads import replies_to
+from crdtcast.adapters.redis.sizes import weight_of
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NativeType
-from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _SLICE = 500
 _BYTES = 1 << 20
-_SLOT = 64
-"""Bytes of a slot, about."""
 _Found: TypeAlias = tuple[type[NativeType], bytes]
 _MODULUS = 1 << 128
 
@@ -34,7 +32,7 @@ def _portions(found: Sequence[_Found], sizes: Sequence[object]) -> Iterator[list
     some: list[_Found] = []
     room = _BYTES
     for each, size in zip(found, sizes, strict=True):
-        weight = 0 if not isinstance(size, int) else size if each[0] is String else size * _SLOT
+        weight = weight_of(each[0], size)
         if weight > room and some:
             yield some
             some, room = [], _BYTES

@@ -1,20 +1,25 @@
 """Gateways that come and go: found, join under load, leave, evict, replace, refill; and what is refused."""
 
+import json
 import socket
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 from crdtcast.adapters.redis import giving, metadata
 from crdtcast.adapters.redis.arriving import Writer
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.durability import Mark
 from crdtcast.adapters.redis.gateway import GatewayOptions
+from crdtcast.adapters.redis.giving import Giver
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server_address import ServerAddress
+from crdtcast.adapters.redis.slices import Row, Slice
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address
@@ -173,6 +178,45 @@ def test_a_copy_goes_on_where_the_link_broke(
         assert told == sorted(told) and told[-1] < 1600
         town.wait_equal("a", "b")
         assert town.call("b", "GET", "meanwhile") == b"2"
+
+
+def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = 1 << 16
+    sizes: list[int] = []
+    encode, read = Slice.encode, Giver._page
+    changed: list[int] = []
+
+    def measured(slice_: Slice) -> bytes:
+        sizes.append(len(encode(slice_)))
+        return encode(slice_)
+
+    async def read_page(giver: Giver, guest: Any, key: bytes, at: int) -> list[Row]:
+        rows = await read(giver, guest, key, at)
+        if key == b"changing" and at == 2 * page and not changed:
+            changed.append(at)
+            await trio.to_thread.run_sync(town.call, "a", "SET", "changing", "y" * 5 * page)
+        return rows
+
+    monkeypatch.setattr(giving, "_SLICE_BYTES", page)
+    monkeypatch.setattr(Slice, "encode", measured)
+    monkeypatch.setattr(Giver, "_page", read_page)
+    with Town(tmp_path) as town:
+        town.start("a")
+        with town.running["a"].client() as client:
+            client.call("SET", "long", "x" * (7 * page + 5))
+            client.call("SET", "exact", "z" * 2 * page)
+            client.call("SET", "changing", "x" * 6 * page)
+            client.pipeline([("SET", f"t{n}", "x" * (page // 3)) for n in range(20)])
+            client.pipeline([("HSET", f"h{n}", "f", "1", "g", "2") for n in range(20)])
+        town.start("b", "a")
+        assert changed and max(sizes) < page + 4096
+        town.wait_equal("a", "b")
+        assert len({json.loads(town.call(n, "CRDTCAST", "VERIFY"))["digest"] for n in "ab"}) == 1
+        assert town.call("b", "GET", "long") == b"x" * (7 * page + 5)
+        assert town.call("b", "STRLEN", "exact") == 2 * page
+        assert town.call("b", "GET", "changing") == b"y" * 5 * page
 
 
 def test_who_has_no_way_in_is_told_why(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ ROWS = st.lists(
                 RedisType.SET: st.dictionaries(WORDS, st.just(b""), min_size=1, max_size=3),
             },
         ),
+        st.just(0),
     ),
     max_size=4,
 )
@@ -87,6 +88,22 @@ def test_values_replace_what_was_there_hidden_ones_too() -> None:
         (b"SELECT", b"0"),
     ]
     assert not hiding
+
+
+def test_pages_of_a_text_are_written_behind_each_other() -> None:
+    rows = [
+        Row(b"k", {RedisType.STRING: {WHOLE: b"abc"}}),
+        Row(b"k", {RedisType.STRING: {WHOLE: b"de"}}, 3),
+    ]
+    assert Slice.decode(Slice(0, 1, False, rows, {}).encode()).rows == rows
+    assert list(commands_for(rows, 15, {})) == [
+        (b"DEL", b"k"),
+        (b"SET", b"k", b"abc"),
+        (b"SETRANGE", b"k", b"3", b"de"),
+    ]
+    page = Row(b"k", {RedisType.SET: {b"x": b""}}, 3)
+    with pytest.raises(RemoteProtocolError):
+        Slice.decode(Slice(0, 1, False, [page], {}).encode())
 
 
 def effect(name: str) -> Transmit:

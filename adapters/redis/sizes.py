@@ -1,0 +1,40 @@
+"""About how many bytes keys hold: what is read at once is bounded by it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from crdtcast.adapters.redis.types import BY_NAME
+from crdtcast.adapters.redis.types.native import NativeType
+from crdtcast.adapters.redis.types.strings import String
+
+_SLOT = 64
+"""Bytes of a slot, about."""
+Read: TypeAlias = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
+"""Sends commands on database 0 and returns their replies, errors among them as values."""
+Weight: TypeAlias = tuple[type[NativeType] | None, int]
+"""Of a key: its type, None if it is of none of ours or not there, and its bytes."""
+
+
+async def weights_of(keys: Sequence[bytes], read: Read) -> list[Weight]:
+    """In their order."""
+    kinds = await read([[b"TYPE", key] for key in keys])
+    natives = [BY_NAME.get(kind) if isinstance(kind, bytes) else None for kind in kinds]
+    sizes = iter(
+        await read(
+            [
+                [native.size, key]
+                for key, native in zip(keys, natives, strict=True)
+                if native is not None
+            ]
+        )
+    )
+    return [(native, 0 if native is None else weight_of(native, next(sizes))) for native in natives]
+
+
+def weight_of(native: type[NativeType], size: object) -> int:
+    """Bytes of a value, by the reply to its `size`."""
+    if not isinstance(size, int):
+        return 0
+    return size if native is String else size * _SLOT
