@@ -22,7 +22,8 @@ from crdtcast.tags import Dot
 MOST_SLOTS = 4096
 """Of one write that are taken aside: it takes a look at each."""
 
-# What has become of another type past the gateway is not taken: the write that follows finds that out.
+# What has become of another type past the gateway is not taken: the write that follows finds that out. What cannot be
+# kept, since the server is full, counts as nothing: a removal of it does nothing, and a value yields to it.
 _TAKE = b"""
 local key, into, from, to, get, valued = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 redis.call('SELECT', from)
@@ -37,7 +38,7 @@ for i = 6, #ARGV do
 end
 redis.call('SELECT', to)
 for i = 1, #found, 1000 do
-  redis.call('HSET', into, unpack(found, i, math.min(i + 999, #found)))
+  redis.pcall('HSET', into, unpack(found, i, math.min(i + 999, #found)))
 end
 redis.call('SELECT', 0)
 return #found / 2

@@ -174,7 +174,11 @@ class Keyspace:
                 case Inc(key, type_, slot, delta):
                     self.increment(key, type_, slot, delta, tag, index, plan)
                 case KillKey(key):
-                    self.kill_key(key, tag, plan)
+                    behind = applied[index + 1] if index + 1 < len(applied) else None
+                    is_assigned = (
+                        type(behind) is Reg and behind.key == key and behind.type is _STRING
+                    )
+                    self.kill_key(key, tag, plan, is_assigned=is_assigned)
                 case KillSlots(key, type_, slots):
                     self.kill_slots(key, type_, slots, tag, plan)
 
@@ -215,7 +219,7 @@ class Keyspace:
         if self.aside is not None:
             self._put_aside(key, type_, values, tag, index, plan)
         self.log.put(key, type_, values, tag.dot, timestamp, index)
-        if self._numbers or self.types[key] is not native.here:
+        if self._numbers or type_ is _STRING or self.types[key] is not native.here:
             return self._fill(key, type_, values, plan)
         return plan.native_packed(
             key, native.written, command_of(native.write, key, native.words(values))
@@ -366,10 +370,19 @@ class Keyspace:
             plan.native(key, SAYS_OK, b"SET", key, b"%d" % value)
         self.types[key] = value
 
-    def kill_key(self, key: bytes, tag: Tag, plan: Plan, own: int | None = None) -> int:
+    def kill_key(
+        self,
+        key: bytes,
+        tag: Tag,
+        plan: Plan,
+        own: int | None = None,
+        *,
+        is_assigned: bool = False,
+    ) -> int:
         """The key is worth what of the log survives: nothing, for a local DEL; `own` is its place in its message.
 
-        Returns the position in the plan of the DEL.
+        is_assigned: it becomes a string next, which needs no DEL if nothing survives. Returns the position in the plan
+        of the DEL.
         """
         left: KeyLog = {}
         if own is None:
@@ -378,7 +391,9 @@ class Keyspace:
             self.log.drop_key(key)
         if self.aside is not None and own is not None:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
-        position = plan.native(key, Expect.INTEGER, b"DEL", key)
+        position = -1
+        if left or not is_assigned:
+            position = plan.native(key, Expect.INTEGER, b"DEL", key)
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         if self._numbers:

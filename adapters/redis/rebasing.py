@@ -11,7 +11,7 @@ for the rule.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -98,12 +98,12 @@ class Mine:
         taken: Mapping[int, Contents | None],
         home: Vector,
         timestamp: int = 0,
-        back: Mapping[int, frozenset[Slot]] | None = None,
+        back: Mapping[int, Collection[Slot]] | None = None,
     ) -> Mine:
         """From the effects of a message as it was sent; `taken` and `back` by the places of those that take away."""
         parts: list[Part] = []
         for place, effect in enumerate(effects):
-            again = frozenset() if back is None else back.get(place, frozenset())
+            again = frozenset(() if back is None else back.get(place, ()))
             match effect:
                 case One() | Inc():
                     parts.append(effect)

@@ -26,6 +26,7 @@ from crdtcast.adapters.redis.performing import Performing
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Slot, Write, rebasing
 from crdtcast.adapters.redis.recorded import ParkedRecord
+from crdtcast.adapters.redis.sizes import weight_of
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.strings import String
@@ -57,7 +58,7 @@ class _Taken:
 
     def __init__(self) -> None:
         self.contents: dict[int, Contents | None] = {}
-        self.back: dict[int, frozenset[Slot]] = {}
+        self.back: dict[int, set[Slot]] = {}
         self._room = MAX_BYTES
 
     def with_room(self, contents: Contents | None) -> Contents | None:
@@ -173,32 +174,49 @@ class Returning:
             if is_known and native is not None:
                 kept.append((each, native))
         sizes = await self._read(connection, [(n.size, each.name) for each, n in kept])
+        small: list[tuple[_Asked, type[NativeType]]] = []
+        weight = 0
         for (each, native), size in zip(kept, sizes, strict=True):
             most = MAX_BYTES if native is String else MAX_OPERATIONS
-            contents = None
-            if isinstance(size, int) and size <= most:
-                (reply,) = await self._read(connection, [native.reading(each.name)])
-                contents = each.contents(native, reply)
-            each.taken.contents[each.place] = each.taken.with_room(contents)
+            if not isinstance(size, int) or size > most:
+                each.taken.contents[each.place] = None
+                continue
+            weight += weight_of(native, size)
+            if weight > MAX_BYTES:
+                await self._read_contents(connection, small)
+                small, weight = [], 0
+            small.append((each, native))
+        await self._read_contents(connection, small)
         await self._note_what_is_back(connection, asked)
         return found
+
+    async def _read_contents(
+        self, connection: ServerConnection, kept: Sequence[tuple[_Asked, type[NativeType]]]
+    ) -> None:
+        replies = await self._read(connection, [n.reading(each.name) for each, n in kept])
+        for (each, native), reply in zip(kept, replies, strict=True):
+            contents = each.taken.with_room(each.contents(native, reply))
+            each.taken.contents[each.place] = contents
 
     async def _note_what_is_back(
         self, connection: ServerConnection, asked: Iterable[_Asked]
     ) -> None:
         """What was removed, and is there in the end: others, who had not seen the removal, have put it there."""
-        for each in asked:
-            contents = each.taken.contents[each.place]
-            if isinstance(each.effect, Reg) or not contents:
-                continue
-            key = each.effect.key
-            slots = [(type_, slot) for type_, content in contents.items() for slot in content]
-            replies = await connection.call([TYPES[t].asking(key, slot) for t, slot in slots])
-            each.taken.back[each.place] = frozenset(
-                slot
-                for slot, reply in zip(slots, replies, strict=True)
-                if TYPES[slot[0]].slot_of(reply) is not None
+        removed = [
+            (each, (type_, slot))
+            for each in asked
+            if not isinstance(each.effect, Reg)
+            for type_, content in (each.taken.contents[each.place] or {}).items()
+            for slot in content
+        ]
+        for start in range(0, len(removed), _STEPS_AT_ONCE):
+            some = removed[start : start + _STEPS_AT_ONCE]
+            replies = await connection.call(
+                [TYPES[type_].asking(each.effect.key, slot) for each, (type_, slot) in some]
             )
+            for (each, slot), reply in zip(some, replies, strict=True):
+                if TYPES[slot[0]].slot_of(reply) is not None:
+                    each.taken.back.setdefault(each.place, set()).add(slot)
 
     async def _read(self, connection: ServerConnection, commands: list[Words]) -> Replies:
         """From the metadata database."""

@@ -13,6 +13,7 @@ from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Write
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.adapters.redis.types.strings import String
 from crdtcast.tags import Dot, Tag
 
 HASH, SET = RedisType.HASH, RedisType.SET
@@ -75,6 +76,14 @@ def test_a_value_goes_out_over_what_it_had_written_over_or_over_an_older_one(
     assert left == (None if goes else part)
     assert batch.effects == ([Reg(b"h", HASH, (b"f", b"mine"))] if goes else [])
     assert found[b"h", HASH, b"f"] == (b"mine" if goes else theirs)
+
+
+def test_a_number_that_goes_out_over_a_text_is_counted_with() -> None:
+    batch = Batch()
+    batch.space.types[b"t"] = String.here
+    part = Write(b"t", RedisType.STRING, {WHOLE: b"7"}, {WHOLE: b"text"})
+    assert performed(part, {(b"t", RedisType.STRING, WHOLE): b"text"}, batch) is None
+    assert batch.space.known(b"t") == 7
 
 
 def test_of_a_write_some_fields_go_out_and_the_others_yield() -> None:
