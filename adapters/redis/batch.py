@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
@@ -31,9 +31,6 @@ from crdtcast.adapters.redis.open_increments import OpenIncrements
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.unstable import SlotLog
 from crdtcast.tags import Dot, Tag, Vector, make_tuple
-
-if TYPE_CHECKING:
-    from crdtcast.adapters.redis.front import Request
 
 MAX_OPERATIONS = 4096
 MAX_BYTES = 1 << 20
@@ -171,11 +168,6 @@ class LocalBatch:
         """What of a type is unstable under a key, of this batch, too."""
         self._seal(key)
         return self.keyspace.log.of(key, type_)
-
-    def read(self, request: Request) -> None:
-        """A client's read, behind all that was prepared so far."""
-        self.increments.show(request.command.keys_of(request.args))
-        self.plan.read(request, request.args)
 
     @contextmanager
     def undivided(self, operations: int, size: int) -> Iterator[None]:

@@ -408,7 +408,7 @@ class Client:
         self._lingered = 0
         self.end()
 
-    def push(self, message: bytes) -> None:
+    def push(self, message: Raw) -> None:
         """Send what answers no request, behind what it has asked for so far."""
         if self._ending:
             return
@@ -418,7 +418,7 @@ class Client:
                 return
         pushed = Pushed(self, [], _UNRESOLVED)
         self.pending.append(pushed)
-        pushed.answer(Raw(message))
+        pushed.answer(message)
 
     def _exceeds_output(self) -> bool:
         """Close it if what waits for it, and was pushed, is too much."""

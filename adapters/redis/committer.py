@@ -1288,13 +1288,14 @@ def _instead(request: Request, is_wrong: bool, changed: set[bytes]) -> ReplyErro
 
 
 def _add_read(batch: LocalBatch, request: Request) -> None:
-    plan = batch.plan
-    batch.increments.show(request.command.keys_of(request.args))
-    if request.command.name in _READS_IN_PLAN and not plan.speaks(3, request):
+    plan, command, args = batch.plan, request.command, request.args
+    batch.increments.show(command.keys_of(args))
+    if command.name not in _READS_IN_PLAN or plan.protocol == request.protocol == 3:
+        plan.read_as_it_is(request, args, request.protocol)
+        return
+    if plan.protocol != 2:
         plan.speak(2)
-        plan.read(request, request.args)
-    else:
-        plan.read_as_it_is(request, request.args, request.protocol)
+    plan.read(request, args)
 
 
 def _add_read_at_one_instant(batch: LocalBatch, call: Request) -> None:

@@ -56,7 +56,8 @@ class Plan:
     reads = False
     """Whether it has reads of clients."""
     _db = 0
-    _protocol = 2
+    protocol = 2
+    """In which the server answers as of here."""
 
     def __init__(self, metadata_db: int) -> None:
         self._metadata_db = metadata_db
@@ -142,18 +143,14 @@ class Plan:
         self.read(request, command)
         self.as_they_are.add(len(self.pieces) - 1)
 
-    def speaks(self, protocol: int, request: Request) -> bool:
-        """Whether the server answers in this protocol as of here, and the client of the request does, too."""
-        return self._protocol == protocol == request.protocol
-
     def count(self, request: Request) -> None:
         """A client's PUBLISH, or its question how many have subscribed."""
         self.counted.append((request, self._append(Expect.ANY, _pack(tuple(request.args)))))
 
     def speak(self, protocol: int) -> None:
         """Have the server answer what follows in this protocol."""
-        if self._protocol != protocol:
-            self._protocol = protocol
+        if self.protocol != protocol:
+            self.protocol = protocol
             self._append(Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
 
     def may_write(self, keys: Set[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -313,8 +313,8 @@ class Subscriptions:
         topic = self._topics[family].get(push[1])
         if topic is None:
             return
-        plain = pack(push)
-        pushed = b">" + plain[1:]
+        plain = Raw(pack(push))
+        pushed = Raw(b">" + plain[1:])
         for client in list(topic.clients):
             client.push(pushed if client.protocol == 3 else plain)
 

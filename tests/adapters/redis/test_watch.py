@@ -61,6 +61,9 @@ WRITES = st.one_of(
     ),
     st.builds("HSET {} {} 1".format, KEYS, MEMBERS),
     st.builds("HINCRBY {} {} 2".format, KEYS, MEMBERS),
+    # The server decides these, and their effects are recorded.
+    st.builds("{} {} {}".format, st.sampled_from(["SETNX", "GETSET", "APPEND"]), KEYS, MEMBERS),
+    st.builds("GETDEL {}".format, KEYS),
 )
 RELAYED = st.builds("{} {}".format, st.sampled_from(["STRLEN", "SMEMBERS"]), KEYS)
 READS = st.builds("{} {}".format, st.sampled_from(["GET", "SCARD", "TYPE"]), KEYS)
