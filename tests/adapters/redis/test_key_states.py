@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, KillKey, KillSlots, One, RedisType
+from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Effect,
+    Inc,
+    KillKey,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+)
 from crdtcast.adapters.redis.key_states import (
     KeyState,
     Later,
@@ -50,15 +59,15 @@ class Replica:
     log: UnstableLog = field(default_factory=UnstableLog)
     stable: int = 0
 
-    def write(self, *effects: Effect) -> Sent:
+    def write(self, timestamp: int, *effects: Effect) -> Sent:
         tag = Tag(Dot(self.name, self.vector.get(self.name, 0) + 1), (), dict(self.vector))
-        sent = Sent(tag, list(effects))
+        sent = Sent(tag, list(effects), timestamp)
         self.take(sent)
         return sent
 
     def take(self, sent: Sent) -> None:
         for place, effect in enumerate(sent.decoded):
-            self.log.apply(effect, sent.tag, 0, place)
+            self.log.apply(effect, sent.tag, sent.timestamp, place)
         self.vector[sent.tag.dot.origin] = sent.tag.dot.counter
         self.delivered.append(sent)
 
@@ -73,16 +82,27 @@ class Replica:
 
     def later(self) -> list[Later]:
         return [
-            Later(e, s.tag, 0, place) for s in self.delivered for place, e in enumerate(s.decoded)
+            Later(e, s.tag, s.timestamp, place)
+            for s in self.delivered
+            for place, e in enumerate(s.decoded)
         ]
 
 
 def effect(rng: Random) -> Effect:
-    match rng.randrange(6):
+    field, value = rng.choice(MEMBERS), rng.choice((b"5", b"text"))
+    match rng.randrange(12):
         case 0:
             return KillKey(KEY)
         case 1:
             return KillSlots(KEY, RedisType.SET, (rng.choice(MEMBERS),))
+        case 6:
+            return KillSlots(KEY, RedisType.HASH, (field,))
+        case 7 | 8:
+            return Inc(KEY, RedisType.HASH, field, rng.randint(-3, 9))
+        case 9 | 10:
+            return Reg(KEY, RedisType.HASH, (field, value))
+        case 11:
+            return Reg(KEY, RedisType.STRING, (WHOLE, value))
         case 2 | 3:
             return Inc(KEY, RedisType.STRING, WHOLE, rng.randint(-3, 9))
         case _:
@@ -99,7 +119,9 @@ def run(seed: int) -> list[tuple[KeyState, dict[str, int], Replica]]:
         one, other = rng.sample(replicas, 2)
         match rng.randrange(5):
             case 0 | 1:
-                sent.append(one.write(*(effect(rng) for _ in range(rng.randint(1, 2)))))
+                # A clock that follows what it has seen, or stands still.
+                time = max((each.timestamp for each in one.delivered), default=0) + rng.randrange(2)
+                sent.append(one.write(time, *(effect(rng) for _ in range(rng.randint(1, 2)))))
             case 2 | 3:
                 for message in sent:
                     dot = message.tag.dot
