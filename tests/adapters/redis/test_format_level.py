@@ -476,6 +476,34 @@ def test_fixed_gateways_of_other_levels_refuse_each_other(tmp_path: Path) -> Non
         assert f"this gateway's program reads level {READS}" in ends_with(cluster["b"])
 
 
+@pytest.mark.process
+def test_strings_and_hashes_wait_for_the_level_that_has_brought_them_in(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with OpenCluster(tmp_path, (), group="g", appendfsync="always", log_directory=logs) as cluster:
+        cluster.add("a", arguments=("--format-level", "1"))
+        cluster.add("b")
+        assert format_of(cluster["b"])["level"] == 1
+        assert call(cluster["a"], "INCR", "n") == 1
+        for words in (["SET", "n", "x"], ["MSET", "n", "1"], ["HSET", "h", "f", "1"]):
+            said = refusal(cluster["b"], *words)
+            assert f"{words[0]} needs format level 2, and the group uses 1" in said
+            assert "all members read it: say `crdtcast raise`" in said
+        assert "HINCRBY needs format level 2" in refusal(cluster["a"], "HINCRBY", "h", "f", "1")
+        with RawClient(cluster["a"].gateway.port, TIMEOUT) as client:
+            whole = [("MULTI",), ("INCR", "n"), ("HDEL", "h", "f"), ("EXEC",)]
+            executed = client.pipeline(whole)[-1]
+            assert isinstance(executed, ErrorReply) and "needs format level 2" in executed.text
+        assert call(cluster["b"], "GET", "n") == b"1"
+        assert "the group uses format level 2" in operator(cluster, "a", "raise")
+        for name in "ab":
+            until(lambda name=name: format_of(cluster[name])["level"] == 2)
+        assert call(cluster["b"], "SET", "n", "x") == b"OK"
+        assert call(cluster["a"], "HINCRBY", "h", "f", "2") == 2
+        verify(cluster, "ab")
+        assert call(cluster["a"], "GET", "n") == b"x"
+    assert not check_logs([logs]).violations
+
+
 # Payloads
 
 
