@@ -39,6 +39,7 @@ from crdtcast.adapters.redis.key_states import (
 )
 from crdtcast.adapters.redis.own_reads import read_together
 from crdtcast.adapters.redis.recorder import Read
+from crdtcast.adapters.redis.sizes import portions, weights_of
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
 from crdtcast.msgpack_limits import unpacked as within_limits
 from crdtcast.tags import Vector, dominates
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 COVER_SECONDS = 15.0
 """So long this member waits for what an answer rests on."""
+_EXAMINED_BYTES = 8 << 20
+"""Of keys that are examined at once, as far as their sizes here tell; or one key."""
 PAGE_KEYS = 500
 """Keys that are compared together; SCAN may give some more."""
 
@@ -317,6 +320,15 @@ class KeyComparison:
 
         Raises NotReadyError if nothing could be compared.
         """
+        found: list[Found] = []
+        weights = [weight for _, weight in await weights_of(keys, self._replies)]
+        for some in portions(keys, weights, _EXAMINED_BYTES):
+            found += await self._examine(some, act=act, source=source)
+        return found
+
+    async def _examine(
+        self, keys: Sequence[bytes], *, act: bool, source: str | None
+    ) -> list[Found]:
         committer = self._committer
         engine = committer.engine
         names = self._linked() if source is None else [source]

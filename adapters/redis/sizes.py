@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NativeType
@@ -13,6 +13,7 @@ _SLOT = 64
 """Bytes of a slot, about."""
 Read: TypeAlias = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
 """Sends commands on database 0 and returns their replies, errors among them as values."""
+T = TypeVar("T")
 Weight: TypeAlias = tuple[type[NativeType] | None, int]
 """Of a key: its type, None if it is of none of ours or not there, and its bytes."""
 
@@ -31,6 +32,20 @@ async def weights_of(keys: Sequence[bytes], read: Read) -> list[Weight]:
         )
     )
     return [(native, 0 if native is None else weight_of(native, next(sizes))) for native in natives]
+
+
+def portions(items: Sequence[T], weights: Iterable[int], most: int) -> Iterator[list[T]]:
+    """The items, in their order, so many at a time as weigh `most` in all, or a single one."""
+    some: list[T] = []
+    room = most
+    for item, weight in zip(items, weights, strict=True):
+        if some and weight > room:
+            yield some
+            some, room = [], most
+        some.append(item)
+        room -= weight
+    if some:
+        yield some
 
 
 def weight_of(native: type[NativeType], size: object) -> int:

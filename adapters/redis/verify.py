@@ -7,39 +7,21 @@ equal vectors must answer with equal digests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis.census import DEADLINES, has_deadlines, is_replicated
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
 from crdtcast.adapters.redis.own_reads import replies_to
-from crdtcast.adapters.redis.sizes import weight_of
+from crdtcast.adapters.redis.sizes import portions, weight_of
 from crdtcast.adapters.redis.types import BY_NAME
-from crdtcast.adapters.redis.types.native import NativeType
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _SLICE = 500
 _BYTES = 1 << 20
-_Found: TypeAlias = tuple[type[NativeType], bytes]
 _MODULUS = 1 << 128
-
-
-def _portions(found: Sequence[_Found], sizes: Sequence[object]) -> Iterator[list[_Found]]:
-    """Keys that are read at once: few bytes in all, as far as their sizes tell, or a single key."""
-    some: list[_Found] = []
-    room = _BYTES
-    for each, size in zip(found, sizes, strict=True):
-        weight = weight_of(each[0], size)
-        if weight > room and some:
-            yield some
-            some, room = [], _BYTES
-        some.append(each)
-        room -= weight
-    if some:
-        yield some
 
 
 async def digest_everything(gateway: Gateway) -> dict[str, Any]:
@@ -75,7 +57,8 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
         ]
         sizes = await read([[native.size, name] for native, name in found])
         hidden = gateway.committer.keyspace.hidden
-        for some in _portions(found, sizes):
+        weights = [weight_of(each[0], size) for each, size in zip(found, sizes, strict=True)]
+        for some in portions(found, weights, _BYTES):
             replies = await read([native.reading(name) for native, name in some])
             for (native, name), reply in zip(some, replies, strict=True):
                 content = native.content(reply)

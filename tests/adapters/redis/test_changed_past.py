@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from crdtcast.adapters.redis import key_comparison
 from crdtcast.adapters.redis.cluster import LocalCluster
 from crdtcast.adapters.redis.divided import MOST_KEYS
 from crdtcast.adapters.redis.key_comparison import KeyComparison
@@ -259,6 +260,31 @@ def test_what_is_not_replicated_is_counted_alike_wherever_it_is_asked_for(tmp_pa
             verified = json.loads(town.call(name, "CRDTCAST", "VERIFY"))
             assert verified["not_replicated"] == expected[name]
         assert set(town.status("us")["not_replicated"]["first"]) == {"scores", "both", "other"}
+
+
+def test_long_texts_are_examined_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined: list[int] = []
+    examine = KeyComparison._examine
+
+    async def counted(self: KeyComparison, keys: Any, **options: Any) -> Any:
+        examined.append(len(keys))
+        return await examine(self, keys, **options)
+
+    monkeypatch.setattr(key_comparison, "_EXAMINED_BYTES", 2500)
+    monkeypatch.setattr(KeyComparison, "_examine", counted)
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        for n in range(5):
+            town.call("us", "SET", f"t{n}", f"{n}" * 1000)
+        town.call("us", "SET", "long", "x" * 4000)
+        town.settle()
+        for key in (*(f"t{n}" for n in range(5)), "long"):
+            town.past("eu", "SET", key, "other" * 200)
+        town.call("eu", "CRDTCAST", "REPAIR", "FROM", "us")
+        assert max(examined) == 2 and sum(examined) >= 6
+        assert town.past("eu", "GET", "long") == b"x" * 4000
+        assert len(town.digests()) == 1
 
 
 def test_key_with_a_deadline_is_not_given_to_other_members(tmp_path: Path) -> None:
