@@ -1,6 +1,6 @@
 """What own writes take away or write over, kept in the metadata database until they are stable.
 
-    taken:ORIGIN:COUNTER:PLACE        a key as it was; or, of slots, a hash of those that were there with their values
+    taken:ORIGIN:COUNTER:PLACE        a key as it was; or slots that were there, as a set, or a hash with their values
     taken:ORIGIN:COUNTER:PLACE:lost   set, if something was there for which there was no room
 
 Only where members come and go. A gateway that is evicted meanwhile, and has to send a write again, compares this with
@@ -106,6 +106,26 @@ class Aside:
         where = b"%d" % home.db, self._db, native.get, b"%d" % native.valued
         words = _TAKE, b"1", home.key, name, *where, *slots
         plan.look(home.owner, command_of(b"EVAL", words[0], words[1:]))
+
+    def removing(
+        self,
+        native: type[NativeType],
+        home: Home,
+        slots: Collection[bytes],
+        dot: Dot,
+        place: int,
+        plan: Plan,
+    ) -> tuple[int, ...]:
+        """Remove slots, and keep what they were worth. Positions of the commands whose replies count them."""
+        if native.move is None or not self.has_room or len(slots) > MOST_SLOTS:
+            self.slots(native, home, slots, dot, place, plan)
+            return (plan.at(home, command_of(native.remove, home.key, slots)),)
+        # A quarter of what the script would cost the server.
+        name = self._name(dot, place)
+        places = [plan.at(home, command_of(native.move, home.key, (name, slot))) for slot in slots]
+        if not home.db:
+            plan.native(home.owner, Expect.INTEGER, b"MOVE", name, self._db)
+        return tuple(places)
 
     def executed(self, dot: Dot, place: int, contents: Contents | None, plan: Plan) -> None:
         """The server has carried a write out by itself. contents: slots that it took away, or wrote over; None if that

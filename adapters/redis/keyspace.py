@@ -428,8 +428,6 @@ class Keyspace:
         if not is_visible and type_ not in self.hidden.get(key, ()):
             return ()
         home = Home(key, key, 0) if is_visible else self._hidden_home(key, type_)
-        if self.aside is not None and own is not None:
-            self.aside.slots(native, home, gone, tag.dot, own, plan)
         if native.valued and gone is not slots:
             log = self.log.of(key, type_)
             left = {slot: w for slot in slots if (w := log.worth(slot)) is not None}
@@ -443,6 +441,8 @@ class Keyspace:
             self.types[key] = native.perhaps
         if key in self.hidden:
             self.unsettled[key] = None
+        if self.aside is not None and own is not None:
+            return self.aside.removing(native, home, gone, tag.dot, own, plan)
         return (plan.at(home, command_of(native.remove, home.key, gone)),)
 
     # What the server has carried out by itself

@@ -79,6 +79,9 @@ class NativeType:
     scan: ClassVar[bytes | None] = None
     """The command that reads some of the slots at a time, if it has many."""
 
+    move: ClassVar[bytes | None] = None
+    """The command that moves a slot to another key, and counts it: `move key other slot`."""
+
     @classmethod
     def reading(cls, key: bytes) -> list[bytes]:
         """The words that read all slots."""

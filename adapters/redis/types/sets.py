@@ -20,7 +20,7 @@ class Set(NativeType):
     perhaps = Holds("a set or nothing", RedisType.SET, is_sure=False)
     write, written = b"SADD", Expect.INTEGER
     remove, read = b"SREM", b"SMEMBERS"
-    get = b"SISMEMBER"
+    get, move = b"SISMEMBER", b"SMOVE"
     size, scan = b"SCARD", b"SSCAN"
 
     @staticmethod
