@@ -124,7 +124,7 @@ class Aside:
         name = self._name(dot, place)
         places = [plan.at(home, command_of(native.move, home.key, (name, slot))) for slot in slots]
         if not home.db:
-            plan.native(home.owner, Expect.INTEGER, b"MOVE", name, self._db)
+            plan.look(home.owner, command_of(b"MOVE", name, (self._db,)))
         return tuple(places)
 
     def executed(self, dot: Dot, place: int, contents: Contents | None, plan: Plan) -> None:
