@@ -1195,10 +1195,12 @@ class Committer:
             request.answer(self.counted(request.args, replies[place]))
         for request, value in plan.answers:
             request.answer(value)
-        if commit.segments is not None:
-            self._take_record(commit.segments, replies)
         for key, place in plan.settling:
             self.keyspace.settled(key, replies[place])
+        if commit.segments is not None:
+            self._take_record(commit.segments, replies)
+            for key, _ in plan.settling:
+                self.keyspace.forget(key)  # it may have been written since
         self._watches.committed(plan, replies)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
@@ -1226,6 +1228,7 @@ class Committer:
         for key, place in segments.written:
             self._watches.written(key, place)
         self.recorded.answered(engine, self.keyspace, record)
+        self.keyspace.unsettled.update(dict.fromkeys(segments.unsettled))
         crash_point("record-derived")
 
     def _shaped(self, request: Request, value: object) -> object:

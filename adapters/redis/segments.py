@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
-from crdtcast.adapters.redis.commands.write_command import ONE_KEY, WriteCommand
+from crdtcast.adapters.redis.commands.write_command import ONE_KEY, WHOLE_KEY, WriteCommand
 from crdtcast.adapters.redis.deriving import effects_of
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
@@ -65,6 +65,10 @@ class Segments:
         """Place in the plan, first command, how many."""
         self._bytes = self._operations = 0
         self._reads_values = False
+        self._ended: set[bytes] = set()
+        """Keys that hide values, and of which nothing may be left: what they hid goes with the next commit."""
+        self.unsettled: set[bytes] = set()
+        """Those of them that may have become empty in spite of that."""
         plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
 
     # Putting it together
@@ -76,6 +80,9 @@ class Segments:
         may_stop = self._reads_values and not self._whole
         if may_stop and (not request.writes or self._begun == len(self._asked)):
             return False  # what the script has no room for would come behind it
+        keys = request.command.keys_of(request.args) if self._ended and not self._whole else ()
+        if not self._ended.isdisjoint(keys):
+            return False
         size = self._bytes + size_of(request.args)
         return size <= MAX_BYTES and self._operations + len(request.args) <= MAX_OPERATIONS
 
@@ -115,10 +122,15 @@ class Segments:
         row = request.command.write
         assert row is not None
         keys = [k for k in request.command.keys_of(request.args) if k in self._keyspace.hidden]
-        if keys:
-            self.end()
-            if row.empties:
-                for key in keys:
+        if not keys:
+            return
+        self.end()
+        if WHOLE_KEY in row.sends:
+            self._ended.update(keys)
+        elif row.empties:
+            self.unsettled.update(key for key in keys if key in self._ended)
+            for key in keys:
+                if key not in self._ended:
                     self._plan.settle(key)
 
     def end(self) -> None:

@@ -1,5 +1,6 @@
 """Commands that the server decides: its own replies, and one message of what it has done."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.deriving import derived
 from crdtcast.adapters.redis.effects import KillKey, KillSlots, One, RedisType, decode
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
-from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
 from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Record
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 from crdtcast.tags import Dot
@@ -330,3 +331,65 @@ def test_a_pop_whose_answer_is_lost_is_done_once(tmp_path: Path, behind: str) ->
         assert client.call("SISMEMBER", "s", popped[0]) == 0
         until(lambda: running.gateway.committer.recorded.pending is None)
         assert sent(running) == 2
+
+
+# Another gateway takes the server
+
+
+@pytest.mark.parametrize("held", ["the request", "the answer", "the next request"])
+def test_another_gateway_takes_the_server_and_the_first_one_writes_nothing_after_it(
+    tmp_path: Path, held: str
+) -> None:
+    """held: reserved, not sent; executed, not answered; derived, not stored."""
+    with (
+        start_server(tmp_path / "server", appendfsync="no") as server,
+        Proxy(server.port) as proxy,
+        gateway(tmp_path / "first", proxy.port) as first,
+        first.client() as client,
+        RawClient(server.port) as direct,
+    ):
+        client.call("SADD", "s", *map(str, range(100)))
+        until(lambda: not first.gateway.committer.working)
+        go_on, is_held = threading.Event(), threading.Event()
+        seen: list[bytes] = []
+
+        def hold() -> None:
+            is_held.set()
+            assert go_on.wait(30)
+
+        def sending(_: Pair, data: bytes) -> bytes:
+            if b"EVAL" in data:
+                seen.append(b"EVAL")
+                if held == "the request":
+                    hold()
+            elif seen and held == "the next request" and not is_held.is_set():
+                hold()
+            return data
+
+        def receiving(_: Pair, data: bytes) -> bytes:
+            if seen and held == "the answer" and not is_held.is_set():
+                hold()
+            return data
+
+        proxy.sending, proxy.receiving = sending, receiving
+        client.socket.sendall(packed(["SPOP", "s"]))
+        assert is_held.wait(30)
+        with gateway(tmp_path / "second", server.port) as second, second.client() as other:
+            assert other.call("INCR", "n") == 1
+            left = 100 if held == "the request" else 99
+            assert other.call("SCARD", "s") == left
+            go_on.set()
+            first.wait_ended()
+            until(lambda: not second.gateway.committer.working)
+            assert other.call("SCARD", "s") == left
+            direct.call("SELECT", str(DB))
+            assert direct.call("EXISTS", "record") == 0
+            engine = second.gateway.committer.engine
+            assert engine is not None
+            effects = [
+                effect
+                for message in engine.state().unstable
+                for effect in decode(message.payload).effects
+                if isinstance(effect, KillSlots)
+            ]
+            assert len(effects) == (held != "the request")

@@ -1,11 +1,12 @@
 """Gateways that die around what their server does by itself: at each point of it, and with the server's last second."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from crdtcast.adapters.redis import faults
-from crdtcast.adapters.redis.cluster import LocalCluster
+from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.logcheck import check_logs
 from tests.adapters.redis.fault_load import PATIENCE, Load, check_cluster
@@ -15,7 +16,7 @@ from tests.adapters.redis.test_crashes import (
     dying_at,
     lose_the_end_of_the_file,
 )
-from tests.effort import first_seed
+from tests.effort import EFFORT, first_seed
 
 pytestmark = pytest.mark.process
 
@@ -25,9 +26,10 @@ TELLING = ("record-derived", "exec-sent", "client-answered")
 """Where others may have been sent what is lost."""
 
 
-def load(cluster: LocalCluster, label: str) -> Load:
+def load(cluster: LocalCluster, label: str, *, refilled: str = "") -> Load:
+    """refilled: a region whose server is filled again meanwhile."""
     gateways = {region.name: region.gateway for region in cluster}
-    servers = [region.server for region in cluster]
+    servers = [region.server for region in cluster if region.name != refilled]
     return Load(gateways, label, seed=first_seed(), past=servers, recorded=True)
 
 
@@ -89,3 +91,57 @@ def test_what_the_server_loses_besides_is_lost_whole_and_nothing_else(
         region.close()  # our connection is one to a gateway that was killed
         cluster.rejoin("b")
     check_cluster(cluster, [running], may_yield=True, may_lose="b")
+
+
+# Where members come and go
+
+
+@pytest.fixture(scope="module")
+def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
+    """Without event logs: of a member that is killed, they lack what was not synced by then."""
+    with OpenCluster(tmp_path_factory.mktemp("open"), NAMES, group="open") as running:
+        yield running
+
+
+def test_a_member_killed_at_each_point_loses_and_doubles_nothing(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = open_cluster["b"].gateway
+    with load(open_cluster, "points") as running:
+        for point in POINTS:
+            print("point", point)
+            gateway.stop()
+            with dying_at(gateway, point, 9, monkeypatch):
+                gateway.wait_ready()
+                incarnation = gateway.incarnation
+            running.clients["b"].wait_for(5)
+            assert gateway.incarnation == incarnation, "the server never died: the journal is whole"
+    check_cluster(open_cluster, [running])
+
+
+def test_a_member_whose_server_loses_what_it_had_promised_joins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its event logs tell of what is lost, too: they are not looked at."""
+    with OpenCluster(tmp_path, NAMES, group="open") as cluster:
+        region = cluster["b"]
+        gateway, server = region.gateway, region.server
+        cluster.wait_equal(NAMES, quiet=True, timeout=PATIENCE)
+        with load(cluster, "promised", refilled="b") as running:
+            for point in POINTS if EFFORT.runs_slow else ("exec-sent", "exec-answered"):
+                print("point", point)
+                gateway.stop()
+                kept = append_only_file(region).stat().st_size
+                monkeypatch.setenv("CRDTCAST_CRASH_AT", f"{point}:40")
+                gateway.launch()
+                monkeypatch.delenv("CRDTCAST_CRASH_AT")
+                process = gateway.process
+                assert process is not None and process.wait(60) == -9, gateway.obituary()
+                gateway.forget_process()
+                server.kill()
+                lose_the_end_of_the_file(region, kept)
+                server.restart()
+                gateway.launch()
+                gateway.wait_ready()
+                running.clients["b"].wait_for(5)
+        check_cluster(cluster, [running], may_yield=True, may_lose="b")
