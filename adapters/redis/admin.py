@@ -1,5 +1,6 @@
 """What can be asked of a running gateway at its port for clients: CRDTCAST STATUS, VERIFY, MEMBERS, and with
-`admin_commands` REPAIR, EVICT, LEAVE, SURRENDER, RAISE, CUT, HEAL and ADVANCE.
+`admin_commands` REPAIR, EVICT, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and
+SKEW.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _LAST_MS = 130 * 365 * 86_400_000
-_FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE"})
+_FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE", b"SKEW"})
 """Words of clients that the program `crdtcast` has no command for."""
 _HELP = (
     "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [FORCE], LEAVE, SURRENDER, "
-    "RAISE [level], CUT name, HEAL name, ADVANCE milliseconds"
+    "RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
 )
 
 
@@ -44,6 +45,7 @@ class Admin:
             b"CUT": self._cut,
             b"HEAL": self._heal,
             b"ADVANCE": self._advance,
+            b"SKEW": self._skew,
         }
         self._of_the_group: dict[bytes, tuple[range, Callable[..., object]]] = {
             b"MEMBERS": (range(1), self._members),
@@ -66,7 +68,11 @@ class Admin:
         elif verb in self._of_the_group and len(rest) in self._of_the_group[verb][0]:
             self._run_when_unreserved(request, verb, rest)
         elif verb in self._guarded and len(rest) == 1:
-            request.answer(self._run_guarded(verb, rest[0]))
+            reply = self._run_guarded(verb, rest[0])
+            if verb == b"ADVANCE" and reply is OK:
+                self._answer_behind_a_commit(request)
+            else:
+                request.answer(reply)
         else:
             request.answer(ReplyError(f"ERR crdtcast: CRDTCAST knows {_HELP}"))
 
@@ -154,6 +160,21 @@ class Admin:
             self._gateway.node.heal(self._peer(argument))
 
     def _advance(self, argument: bytes) -> None:
+        """Time goes by: deadlines come nearer."""
+        self._skew(argument)
+        self._gateway.committer.advance(int(argument))
+
+    def _answer_behind_a_commit(self, request: Request) -> None:
+        """Say OK when the server has done what the next commit asks it for."""
+
+        def answer(reply: object) -> None:
+            request.answer(reply if isinstance(reply, Exception) else OK)
+            self._gateway.front.flush()
+
+        self._gateway.ask([([b"PING"], answer)])
+
+    def _skew(self, argument: bytes) -> None:
+        """The gateway's clock is off; deadlines go by the server's."""
         offset = int(argument)
         if not 0 <= self._gateway.clock.ms() + offset < _LAST_MS:
             raise ValueError("the clock can only be moved to a time between 1970 and 2100")

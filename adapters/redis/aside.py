@@ -13,7 +13,15 @@ from collections.abc import Collection, Iterable
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, RedisType, Reg
+from crdtcast.adapters.redis.effects import (
+    Effect,
+    KillData,
+    KillKey,
+    KillSlots,
+    RedisType,
+    Reg,
+    Replace,
+)
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.types.native import Home, NativeType
@@ -57,12 +65,17 @@ def lost_name(name: bytes) -> bytes:
 
 def takes_away(effect: Effect) -> bool:
     """Whether it may take something away, or write over something."""
-    return isinstance(effect, KillKey | KillSlots | Reg)
+    return isinstance(effect, KillKey | KillData | Replace | KillSlots | Reg)
 
 
 def is_whole(effect: Effect) -> bool:
     """Whether a copy of the key is kept, and not slots."""
-    return isinstance(effect, KillKey) or effect.type is RedisType.STRING
+    match effect:
+        case KillKey() | KillData() | Replace():
+            return True
+        case KillSlots(_, type_) | Reg(_, type_):
+            return type_ is RedisType.STRING
+    return False
 
 
 class Aside:

@@ -15,20 +15,26 @@ from typing import Protocol
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
+    NEVER,
     WHOLE,
     Effect,
     Event,
+    Expire,
     Inc,
     KillKey,
     KillSlots,
     One,
+    Only,
     RedisType,
     Reg,
+    Replace,
+    Until,
 )
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.many_slots import ManySlots
 from crdtcast.adapters.redis.open_increments import OpenIncrements
 from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.unstable import SlotLog
 from crdtcast.tags import Dot, Tag, Vector, make_tuple
 
@@ -51,8 +57,8 @@ class Sender(Protocol):
         """What is delivered here, own messages among it. Alive."""
         ...
 
-    def send(self, payload: bytes) -> Tag:
-        """tcbroadcast."""
+    def send(self, payload: bytes, *, after: Sequence[Tag] | None = None) -> Tag:
+        """tcbroadcast; it comes after these, and what was acknowledged, or after all that was delivered here."""
         ...
 
 
@@ -87,10 +93,16 @@ class LocalBatch:
         self._time = 0
         self._operations = self._bytes = 0
 
-    def add(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> int:
-        """Have slots be present; returns the position of the native command whose reply counts the new ones."""
+    def add(
+        self, key: bytes, type_: RedisType, slots: Sequence[bytes], *, begins: bool = True
+    ) -> int:
+        """Have slots be present; returns the position of the native command whose reply counts the new ones. begins:
+        whether a key that is not there is a new one.
+        """
         if self.bounded:
             self._count(len(slots), _size(slots) + len(key))
+        if begins and self.keyspace.types[key] is NOTHING:
+            self._begin(key)
         if type(slots) is ManySlots:  # an effect of its own
             self._seal(key)
             place = len(self._effects)
@@ -104,33 +116,85 @@ class LocalBatch:
             open_[2].append(slots)
         return self.keyspace.show(key, type_, slots, self.plan)
 
-    def write(self, key: bytes, type_: RedisType, words: Sequence[bytes]) -> int:
-        """Give slots values, slot and value in turn; returns the position of the native command."""
+    def write(
+        self,
+        key: bytes,
+        type_: RedisType,
+        words: Sequence[bytes],
+        since: int | None = None,
+        *,
+        begins: bool = True,
+    ) -> int:
+        """Give slots values, slot and value in turn; returns the position of the native command. since: when they were
+        written, if not now. begins: whether a key that is not there is a new one.
+        """
         if self.bounded:
             self._count(len(words) // 2, _size(words) + len(key))
+        if begins and self.keyspace.types[key] is NOTHING:
+            self._begin(key)
         self._seal(key)
         place = len(self._effects)
         kept = words if type(words) is ManySlots else tuple(words)
-        self._effects.append(Reg(key, type_, kept))
-        return self.keyspace.write_own(key, type_, kept, self.tag, self._now(), place, self.plan)
+        self._effects.append(Reg(key, type_, kept, since))
+        written = self._now() if since is None else since
+        return self.keyspace.write_own(key, type_, kept, self.tag, written, place, self.plan)
 
-    def assign(self, key: bytes, value: bytes) -> None:
-        """The key becomes this string, whatever it was."""
+    def assign(self, key: bytes, value: bytes, at: int = NEVER) -> None:
+        """The key becomes this string, whatever it was, until the deadline."""
         if self.bounded:
             self._count(2, len(key) + len(value))
         self._seal(key)
         place = len(self._effects)
-        self._effects += KillKey(key), Reg(key, RedisType.STRING, (WHOLE, value))
-        self.keyspace.assign(key, value, self.tag, self._now(), place, self.plan)
+        self._effects += Replace(key, at), Reg(key, RedisType.STRING, (WHOLE, value))
+        self.keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
 
     def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int) -> None:
         """Add to the number in a slot, of which it is known what it holds."""
         if self.bounded:
             self._count(1, len(key) + len(slot) + 8)
+        if self.keyspace.types[key] is NOTHING:
+            self._begin(key)
         self._seal(key)
         place = len(self._effects)
         self._effects.append(Inc(key, type_, slot, delta))
         self.keyspace.increment(key, type_, slot, delta, self.tag, place, self.plan)
+
+    def until(self, key: bytes, at: int, only: Only = Only.ALWAYS) -> None:
+        """Move a key's deadline."""
+        if self.bounded:
+            self._count(1, len(key))
+        self._seal(key)
+        place = len(self._effects)
+        self._effects.append(Until(key, at, only))
+        self.keyspace.until(key, at, only, self.tag, self._now(), place)
+
+    def expire(self, key: bytes) -> None:
+        """Tell the others that the server has dropped the key at its deadline, which stays."""
+        if self.bounded:
+            self._count(1, len(key))
+        self._effects.append(Expire(key, whole=False))
+        self.keyspace.expire(key, self.tag, self.plan, whole=False)
+
+    def expire_behind(self, keys: Sequence[bytes], before: Sequence[Tag]) -> None:
+        """The same of keys that were dropped before this region learned what it has learned with this commit, in a
+        message that comes after `before` only.
+        """
+        self.close()
+        event = Event(self._now(), [Expire(key, whole=False) for key in keys])
+        payload = effects.encode(*event)
+        tag = self._engine.send(payload, after=before)
+        self.sent.append((tag, payload, event))
+        for key in keys:
+            self.keyspace.expire(key, tag, self.plan, whole=False)
+        self._open()
+
+    def _begin(self, key: bytes) -> None:
+        """A write begins a key that holds nothing: it sheds the deadlines that this region has seen."""
+        if key in self._additions or key in self.increments:
+            return
+        is_dropped = self.keyspace.dates.is_dropped(key)
+        self._effects.append(Expire(key, whole=True) if is_dropped else KillKey(key))
+        self.keyspace.begin(key, self.tag, self.plan)
 
     def remove(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> tuple[int, ...]:
         """Remove slots; returns the positions of the native commands whose replies count them."""
@@ -146,6 +210,8 @@ class LocalBatch:
         """Add to the number that a key is."""
         if self.bounded:
             self._count(1, len(key) + 8)
+        if self.keyspace.types[key] is NOTHING:
+            self._begin(key)
         if self.increments.add(key, delta, len(self._effects)):
             self._effects.append(None)
 

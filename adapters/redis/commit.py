@@ -10,6 +10,8 @@ from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
+    from crdtcast.adapters.redis.contents import Contents
+    from crdtcast.adapters.redis.deadlines.index import Due
     from crdtcast.adapters.redis.effects import Event, RedisType
     from crdtcast.adapters.redis.front import Request
     from crdtcast.adapters.redis.lookup import Looks
@@ -62,6 +64,14 @@ class Commit:
         self.deliveries: list[tuple[Delivery, Event]] = []
         self.stored: list[Message] = []
         """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
+        self.before: Sequence[Tag] = ()
+        """What all came after that was delivered before its deliveries; only where keys may expire."""
+        self.due: list[Due] = []
+        """What the server has dropped at its deadline."""
+        self.extended: Sequence[bytes] = ()
+        """Keys that its one delivery tells to have expired, and this member may have extended."""
+        self.contents: dict[bytes, Contents] = {}
+        """What these are worth before it."""
         self.unknown: dict[bytes, None] = {}
         """Keys whose types the server has to be asked for first."""
         self.unknown_slots: dict[tuple[bytes, RedisType, bytes], None] = {}

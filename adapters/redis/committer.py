@@ -9,6 +9,7 @@ dropped and read again from the server (`resume`).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -24,6 +25,8 @@ from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
+from crdtcast.adapters.redis.deadlines.index import MOST_DUE, Due
+from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
@@ -32,6 +35,7 @@ from crdtcast.adapters.redis.effects import (
     KillKey,
     One,
     RedisType,
+    Replace,
     UnreadableError,
 )
 from crdtcast.adapters.redis.faults import crash_point
@@ -57,10 +61,10 @@ from crdtcast.adapters.redis.transaction import (
 )
 from crdtcast.adapters.redis.watches import Verdict, Watches, WatchRequest
 from crdtcast.engine import Engine, GroupEngine
-from crdtcast.exceptions import ServerError, SupersededError
+from crdtcast.exceptions import LocalProtocolError, ServerError, SupersededError
 from crdtcast.hlc import HLC
 from crdtcast.messages import Message
-from crdtcast.tags import Dot, covers
+from crdtcast.tags import Dot, Tag, covers
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Client, Request
@@ -233,6 +237,10 @@ class Committer:
         self._watches = Watches()
         self.recorded = RecordedWork()
         self._records_first = False  # what is recorded has waited for reads of our own
+        self._advance_ms = 0
+        """What the clock of the deadlines is to be moved by, for tests."""
+        self._grace_ms: int | None = None
+        """What has expired is to be looked for with the next commit: `Look`."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
@@ -385,6 +393,19 @@ class Committer:
         """Call `add` when all else of the next commit is prepared: what it has the engine do, and reads `after` it."""
         self._last.append(add)
 
+    def advance(self, by_ms: int) -> None:
+        """Move the clock that deadlines are judged by."""
+        self._advance_ms += by_ms
+        self.at_its_end(lambda commit: None)
+        self.kick()
+
+    def expire(self, grace_ms: int) -> None:
+        """Tell the others, with the next commit, which keys the server has dropped; of deadlines that they have set
+        only those that have been over for so long.
+        """
+        self._grace_ms = grace_ms
+        self.kick()
+
     def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
         """Do these reads of database 0 behind the next commit, all at one instant."""
         self._asked += reads
@@ -466,6 +487,7 @@ class Committer:
             or reads
             or self._repairs
             or self._inside
+            or self._grace_ms is not None
             or self._last
             or (self._rests and engine.has_stable())
             or (self._group is not None and self.behind)
@@ -490,8 +512,16 @@ class Committer:
         if commit.deliveries or self._inside:
             self._add_unknown_keys(commit)
         contents = self._unknown_contents() if self._alone is not None else {}
-        if commit.unknown or commit.unknown_slots or commit.looks or contents:
-            self._look_up(list(commit.unknown), contents, commit)
+        grace_ms, self._grace_ms = self._grace_ms, None
+        commit.unknown |= dict.fromkeys(commit.extended)  # their deadlines are needed, too
+        if (
+            commit.unknown
+            or commit.unknown_slots
+            or commit.looks
+            or contents
+            or grace_ms is not None
+        ):
+            self._look_up(list(commit.unknown), contents, commit, grace_ms)
         elif commit.has_large or commit.transactions:
             self._fold_first(commit)
         else:
@@ -507,6 +537,7 @@ class Committer:
             or commit.plan.pieces
             or self._repairs
             or self._inside
+            or self._grace_ms is not None
             or self._last
             or self.behind
         )
@@ -528,7 +559,10 @@ class Committer:
     def _gather_deliveries(self, commit: Commit, engine: Engine | GroupEngine) -> int:
         """Take messages of other members; the bytes of their payloads."""
         delivered = steps = 0
-        while not self._inside and self._alone is None and len(commit.deliveries) < MAX_DELIVERIES:
+        if self.keyspace.dates.in_use:
+            commit.before = _last_delivered(engine)
+        own = self._inside or self._alone is not None or self._grace_ms is not None
+        while not own and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
                 break
@@ -547,12 +581,18 @@ class Committer:
                 if decoding is None:
                     break
                 event = decoding.event
+                if self.keyspace.dates.in_use and (keys := extended(self.keyspace, event)):
+                    if commit.deliveries:
+                        break  # what it takes has to be read before it
+                    commit.extended = keys
                 steps += len(event.effects)
                 self._clock.observe(event.timestamp, message.dot.origin)
                 self._incoming.delivered(message)
             delivery = engine.poll()
             assert delivery is not None
             commit.deliveries.append((delivery, event))
+            if commit.extended:
+                break
         return delivered
 
     def _gather_together(self, commit: Commit) -> bool:
@@ -574,7 +614,8 @@ class Committer:
         commit.requests = requests
         commit.together = True
         known = self.keyspace.types
-        looking = compress(words, map(_LOOKS, map(_COMMAND, requests)))
+        looks = map(_LOOKS, map(_COMMAND, requests))
+        looking = words if self.keyspace.dates.in_use else compress(words, looks)
         commit.unknown = dict.fromkeys(filterfalse(known.__contains__, map(_KEY, looking)))
         self._requests.clear()
         return True
@@ -583,6 +624,7 @@ class Committer:
         """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
         requests, take, relay = self._requests, commit.requests.append, self._relay
         known, unknown = self.keyspace.types, commit.unknown
+        looks_at_all = self.keyspace.dates.in_use
         waiting = relay.waiting
         blocked: set[Client] = set()
         inside: set[Client] = set()
@@ -627,10 +669,13 @@ class Committer:
                     unknown[args[1]] = None
                 if command.counts_in is not None:
                     self._will_count(commit, args[1], command.counts_in, args[2])
+            elif looks_at_all and command.kind is Kind.WRITE:
+                unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
             elif not command.forwarded and isinstance(request, Transaction):
                 commit.transactions.append(request)
                 size += max(request.size, request.steps * _STEP)
-                unknown |= dict.fromkeys(k for k in request.typed_keys() if k not in known)
+                typed = request.keys() if looks_at_all else request.typed_keys()
+                unknown |= dict.fromkeys(k for k in typed if k not in known)
                 for key, type_, slot in request.counted_slots():
                     self._will_count(commit, key, type_, slot)
         if left:
@@ -647,6 +692,8 @@ class Committer:
         """Whether this read goes past the commits. behind_own: its client has something in this one."""
         command = request.command
         if len(request.args) > _MOST_WORDS_IN_PLAN or command.denied is not None:
+            return True
+        if command.tells_deadline:
             return True
         if self._large and any(map(self._large.__contains__, _subjects(request))):
             return True
@@ -676,9 +723,12 @@ class Committer:
                     continue
                 for slot in looks.slots:
                     self._will_count(commit, key, looks.type, slot)
+        looks_at_all, begun = self.keyspace.dates.in_use, set[bytes]()
         for _, event in commit.deliveries:
             for effect in event.effects:
-                if effect.key not in known and not isinstance(effect, KillKey):
+                if isinstance(effect, KillKey | Replace) and not looks_at_all:
+                    begun.add(effect.key)
+                elif effect.key not in known and effect.key not in begun:
                     unknown[effect.key] = None
                 if type(effect) is Inc and effect.type is not RedisType.STRING:
                     self._will_count(commit, effect.key, effect.type, effect.slot)
@@ -689,12 +739,21 @@ class Committer:
             return {}
         return self._alone.uncertain
 
-    def _look_up(self, keys: list[bytes], contents: Uncertain, commit: Commit) -> None:
+    def _look_up(
+        self, keys: list[bytes], contents: Uncertain, commit: Commit, grace_ms: int | None
+    ) -> None:
         """One pipelined read for the whole batch."""
         assert self._server is not None
         lookup, keyspace = Lookup(), self.keyspace
-        for key in keys:
-            lookup.type_of(key, keyspace, self.on_looked_up)
+        if keyspace.dates.in_use:
+            lookup.dated(keys, keyspace, self.on_looked_up)
+        else:
+            for key in keys:
+                lookup.type_of(key, keyspace, self.on_looked_up)
+        if grace_ms is not None:
+            lookup.due(keyspace, grace_ms, commit.due.extend)
+        for key in commit.extended:
+            lookup.whole(key, keyspace, partial(commit.contents.__setitem__, key))
         for key, type_, slot in commit.unknown_slots:
             lookup.number(key, type_, slot, keyspace)
         for key, looks in commit.looks:
@@ -761,14 +820,23 @@ class Committer:
         for tag in commit.stable:
             keyspace.log.stabilise(tag.dot)
         batch = LocalBatch(plan, keyspace, engine, self._clock.now)
+        if commit.due:
+            self._expire(batch, commit.due)
         if self._inside:
             self._prepare_own(batch)
         if keyspace.rewritten:
             commit.repaired |= keyspace.rewritten
             keyspace.rewritten.clear()
+        held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
         for delivery, (timestamp, applied) in commit.deliveries:
             keyspace.apply(applied, delivery.tag, timestamp, plan)
             self._note_large_sets(applied)
+        if keyspace.dates.touched and commit.deliveries and not self._is_silent:
+            self._expire_behind(batch, commit)
+        if held and not self._is_silent:
+            ((delivery, event),) = commit.deliveries
+            for key, before in held.items():
+                reassert(batch, key, before, delivery, event)
         batch.bounded = not self._fits_one_message(commit)
         hindered = self._hinders_writes(commit)
         plain = commit.together and not (hindered or keyspace.refused)
@@ -799,6 +867,14 @@ class Committer:
                 end(commit)
         if keyspace.unsettled:
             keyspace.settle(plan)
+        found = commit.segments.dated() if commit.segments is not None else {}
+        if keyspace.dates.touched or found:
+            keyspace.set_deadlines(plan, found)
+        if self._advance_ms:
+            by_ms, self._advance_ms = self._advance_ms, 0
+            keyspace.advance(by_ms, plan)
+        if commit.stable and keyspace.dates.orphans:
+            keyspace.drop_orphans(engine.stable, plan)
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
@@ -842,6 +918,27 @@ class Committer:
         plan.answer_with(request, refusal)
         return True
 
+    def _expire(self, batch: LocalBatch, due: Sequence[Due]) -> None:
+        """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
+        dates = self.keyspace.dates
+        for each in due:
+            dates.learn_due(each)
+            if not self._is_silent and each.key not in self.keyspace.refused:
+                batch.expire(each.key)
+        batch.close()
+        if len(due) >= MOST_DUE:
+            self._grace_ms = 0  # there may be more
+
+    def _expire_behind(self, batch: LocalBatch, commit: Commit) -> None:
+        """What the server had dropped before a deadline came that has not seen it pass, and would show it again."""
+        keys = [
+            key
+            for key in self.keyspace.dates.dropped()
+            if moved_ahead(self.keyspace, key, commit.deliveries)
+        ]
+        if keys:
+            batch.expire_behind(keys, commit.before)
+
     # What the server decides
 
     def _may_record(self, commit: Commit, request: Request) -> bool:
@@ -862,12 +959,17 @@ class Committer:
         engine, keyspace, plan = self.engine, self.keyspace, commit.plan
         assert engine is not None
         plan.speak(2)
+        for key in keyspace.dates.dropped():
+            batch.expire(key)  # what begins the key anew would not tell that it had expired
         commit.sent = batch.end()
         if keyspace.unsettled:
             keyspace.settle(plan)
+        if keyspace.dates.touched:
+            keyspace.set_deadlines(plan, {}, pins=True)
         dot = engine.reserve()
         assert engine.reserved is not None
-        record = Record(dot, engine.reserved.context, self._clock.now())
+        offset_ms = keyspace.dates.offset_ms
+        record = Record(dot, engine.reserved.context, self._clock.now(), offset_ms=offset_ms)
         commit.segments = segments = Segments(
             plan, keyspace, record, whole=bool(commit.transactions), metadata_db=self._metadata_db
         )
@@ -896,7 +998,7 @@ class Committer:
 
     def _add_recorded(self, batch: LocalBatch, segments: Segments, request: Request) -> None:
         if request.command.write is not None:
-            if (refusal := refusal_of(request)) is not None:
+            if (refusal := refusal_of(request, self.keyspace.dates.now)) is not None:
                 batch.plan.answer_with(request, refusal)
             else:
                 segments.add(request)
@@ -907,6 +1009,8 @@ class Committer:
         elif request.command.kind is Kind.PUBSUB:
             self._publish(batch, request)
         else:
+            if request.command.tells_deadline:
+                self.keyspace.set_deadlines(batch.plan, segments.dated())
             _add_read(batch, request)
 
     @staticmethod
@@ -1202,6 +1306,8 @@ class Committer:
             for key, _ in plan.settling:
                 self.keyspace.forget(key)  # it may have been written since
         self._watches.committed(plan, replies)
+        if plan.dated or self.keyspace.dates.touched:
+            self._note_deadlines(plan, replies)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
         self._observer.committed(commit)
@@ -1231,6 +1337,12 @@ class Committer:
         self.keyspace.unsettled.update(dict.fromkeys(segments.unsettled))
         crash_point("record-derived")
 
+    def _note_deadlines(self, plan: Plan, replies: Replies) -> None:
+        assert self.engine is not None
+        for moves, place in plan.dated:
+            self.keyspace.deadlines_set(moves, replies[place], self.engine.vector)
+        self.keyspace.forget_dated()
+
     def _shaped(self, request: Request, value: object) -> object:
         """What a read has given, as a value of our own."""
         if request.command.kind is Kind.READ and _is_large(value):
@@ -1258,6 +1370,15 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
+
+
+def _last_delivered(engine: Engine | GroupEngine) -> list[Tag]:
+    """What all came after that is delivered by now, but for what is stable."""
+    tags: list[Tag] = []
+    for dot in engine.context:
+        with contextlib.suppress(LocalProtocolError):  # it is stable
+            tags.append(engine.tag(dot))
+    return tags
 
 
 def _fence_guard(metadata_db: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from crdtcast.adapters.redis.commands import WRITES
-from crdtcast.adapters.redis.effects import Effect, Event, KillKey, KillSlots
+from crdtcast.adapters.redis.effects import NEVER, Effect, Event, KillKey, KillSlots, Replace, Until
 from crdtcast.adapters.redis.record import Entry, Record
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.exceptions import ConfigurationError
@@ -16,9 +16,11 @@ def derived(record: Record) -> Event:
 
     Raises ConfigurationError for a command that this program does not know.
     """
-    return Event(
-        record.timestamp, [effect for entry in record.entries for effect in effects_of(entry)]
-    )
+    found = [effect for entry in record.entries for effect in effects_of(entry)]
+    for effect in found:
+        if isinstance(effect, Replace | Until) and effect.at != NEVER:
+            effect.at += record.offset_ms
+    return Event(record.timestamp, found)
 
 
 def effects_of(entry: Entry) -> Iterator[Effect]:
@@ -38,6 +40,6 @@ def effects_of(entry: Entry) -> Iterator[Effect]:
     for effect in row.derive(entry.words, entry.reply, entry.before):
         if effect.key in fresh and not isinstance(effect, KillSlots):
             fresh.remove(effect.key)
-            if not isinstance(effect, KillKey):
+            if not isinstance(effect, KillKey | Replace):
                 yield KillKey(effect.key)
         yield effect

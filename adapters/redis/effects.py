@@ -44,9 +44,26 @@ class Opcode(enum.IntEnum):
     INC = 3
     KILL_KEY = 4
     KILL_SLOTS = 5
+    REPLACE = 6
+    UNTIL = 7
+    EXPIRE = 8
+    REG_AGAIN = 9
+    KILL_DATA = 10
+
+
+class Only(enum.IntEnum):
+    """The condition that a deadline was set under, and remembers: of deadlines that were all set with LT the earliest
+    counts, of any others the latest.
+    """
+
+    ALWAYS = 0
+    GREATER = 1
+    LESS = 2
 
 
 Slots: TypeAlias = tuple[bytes, ...] | ManySlots
+NEVER = 1 << 62
+"""The deadline of a key that has none. It is later than any other."""
 
 
 # Effects are to be read only; not frozen, because making a frozen one takes three times as long.
@@ -63,11 +80,14 @@ class One:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Reg:
-    """Each slot gets a value, behind a kill of that slot. words: slot and value in turn."""
+    """Each slot gets a value, behind a kill of that slot. words: slot and value in turn. since: the hybrid time at
+    which it was written, if that was before this message.
+    """
 
     key: bytes
     type: RedisType
     words: Slots
+    since: int | None = None
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -96,7 +116,42 @@ class KillSlots:
     slots: Slots
 
 
-Effect: TypeAlias = One | Reg | Inc | KillKey | KillSlots
+@dataclass(slots=True, unsafe_hash=True)
+class KillData:
+    """The same, but its deadline stays."""
+
+    key: bytes
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Replace:
+    """Behind a `KillKey` of it the key has this deadline, in milliseconds since the epoch, or `NEVER`."""
+
+    key: bytes
+    at: int
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Until:
+    """Behind a kill of its deadline the key has this one, in milliseconds since the epoch, or `NEVER`."""
+
+    key: bytes
+    at: int
+    only: Only = Only.ALWAYS
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Expire:
+    """The deadline is over: what the key holds goes, of every type, as far as the origin had seen it.
+
+    whole: the deadline goes, too, as a client's write begins the key anew.
+    """
+
+    key: bytes
+    whole: bool
+
+
+Effect: TypeAlias = One | Reg | Inc | KillKey | KillSlots | KillData | Replace | Until | Expire
 
 WHOLE = b""
 """The slot of a type that has one value only: the string itself."""
@@ -127,6 +182,12 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.REG, RedisType.HASH): 2,
     (Opcode.INC, RedisType.HASH): 2,
     (Opcode.KILL_SLOTS, RedisType.HASH): 2,
+    (Opcode.REPLACE, None): 2,
+    (Opcode.UNTIL, None): 2,
+    (Opcode.EXPIRE, None): 2,
+    (Opcode.KILL_DATA, None): 2,
+    (Opcode.REG_AGAIN, RedisType.STRING): 2,
+    (Opcode.REG_AGAIN, RedisType.HASH): 2,
 }
 """Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
 
@@ -150,17 +211,19 @@ _KIND: Callable[[list[Any]], tuple[Opcode, RedisType | None]] = itemgetter(0, 2)
 
 
 def _encode(effect: Effect) -> list[Any]:
-    if type(effect) is Reg:  # the most frequent ones first, without a look at their fields
+    if (
+        type(effect) is Reg and effect.since is None
+    ):  # the most frequent ones first, without a look at their fields
         words = effect.words
         kept = words if type(words) is tuple and len(words) <= PIECE else _encoded(words)
         return [Opcode.REG, effect.key, effect.type, kept]
-    if type(effect) is KillKey:
-        return [Opcode.KILL_KEY, effect.key, None]
+    if isinstance(effect, Replace):
+        return [Opcode.REPLACE, effect.key, None, None if effect.at == NEVER else effect.at]
     match effect:
         case One(key, type_, slots):
             return [Opcode.ONE, key, type_, _encoded(slots)]
-        case Reg(key, type_, words):
-            return [Opcode.REG, key, type_, _encoded(words)]
+        case Reg(key, type_, words, since):
+            return [Opcode.REG_AGAIN, key, type_, _encoded(words), since]
         case Inc(key, type_, slot, delta):
             # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
             return [Opcode.INC, key, type_, slot, str(delta)]
@@ -168,6 +231,12 @@ def _encode(effect: Effect) -> list[Any]:
             return [Opcode.KILL_KEY, key, None]
         case KillSlots(key, type_, slots):
             return [Opcode.KILL_SLOTS, key, type_, _encoded(slots)]
+        case Until(key, at, only):
+            return [Opcode.UNTIL, key, None, None if at == NEVER else at, only]
+        case Expire(key, whole):
+            return [Opcode.EXPIRE, key, None, whole]
+        case KillData(key):
+            return [Opcode.KILL_DATA, key, None]
 
 
 def _encoded(slots: Slots) -> Slots | bytes:
@@ -250,8 +319,21 @@ def decode_own(message: Message | ParkedOperation) -> Event:
 def _decode(row: list[object]) -> Effect:
     match row:
         # Only what this program can apply: anything else is refused, not misread.
-        case [int(code), bytes(key), None] if (code, None) in LEVELS:
+        case [Opcode.KILL_KEY, bytes(key), None]:
             return KillKey(key)
+        case [Opcode.KILL_DATA, bytes(key), None]:
+            return KillData(key)
+        case [Opcode.REPLACE, bytes(key), None, at]:
+            return Replace(key, _deadline(at))
+        case [Opcode.UNTIL, bytes(key), None, at, int(only)]:
+            return Until(key, _deadline(at), Only(only))
+        case [Opcode.EXPIRE, bytes(key), None, bool(whole)]:
+            return Expire(key, whole)
+        case [Opcode.REG_AGAIN, bytes(key), int(kind), slots, int(since)] if (
+            Opcode.REG_AGAIN,
+            kind,
+        ) in LEVELS:
+            return Reg(key, RedisType(kind), _decoded(slots, Opcode.REG), since)
         case [int(code), bytes(key), int(kind), slots] if (code, kind) in LEVELS:
             opcode = Opcode(code)
             return _WITH_SLOTS[opcode](key, RedisType(kind), _decoded(slots, opcode))
@@ -259,6 +341,14 @@ def _decode(row: list[object]) -> Effect:
             return Inc(key, RedisType(kind), slot, int(delta))
         case _:
             raise ValueError(f"unknown effect {row!r:.80}")
+
+
+def _deadline(at: object) -> int:
+    if at is None:
+        return NEVER
+    if type(at) is not int or not 0 <= at < NEVER:
+        raise ValueError(f"invalid deadline {at!r:.40}")
+    return at
 
 
 _WITH_SLOTS: Mapping[Opcode, Callable[[bytes, RedisType, Slots], Effect]] = {

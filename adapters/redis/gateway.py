@@ -26,6 +26,7 @@ from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.committer import Committer
 from crdtcast.adapters.redis.compare_rounds import CompareRounds
+from crdtcast.adapters.redis.deadlines.index import unpinning
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.fixed import FixedMember
 from crdtcast.adapters.redis.formatlevel import FormatLevel
@@ -83,6 +84,10 @@ _BROADCAST_SECONDS = 0.002
 _STEADY_SECONDS = 5.0
 _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
+_EXPIRE_SECONDS = 0.5
+"""Between two looks for what has expired."""
+_GRACE_MS = 2_000
+"""How long after a deadline the first of those that did not set it tells of it; the next one as long again."""
 _LOOK_AGAIN_SECONDS = 2.0
 """Between two attempts to restore keys that were overwritten."""
 
@@ -355,6 +360,7 @@ class Gateway:
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._expire_keys)
                 if self.durability.level is Durability.EVERYSEC:
                     nursery.start_soon(self._probe_durability, connection.address)
                 nursery.start_soon(self._monitor(connection).run)
@@ -369,6 +375,17 @@ class Gateway:
                 backoff.reset()
             else:  # it answers, and fails at once: do not run against it
                 await trio.sleep(backoff.next_delay())
+
+    async def _expire_keys(self) -> None:
+        """Tell the others which keys the server has dropped."""
+        while True:
+            await trio.sleep(_EXPIRE_SECONDS)
+            engine = self.committer.engine
+            if self.committer.keyspace.dates.in_use and engine is not None:
+                place = (
+                    sorted(engine.members).index(engine.me) if engine.me in engine.members else 0
+                )
+                self.committer.expire(_GRACE_MS * (1 + place))
 
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
         """Clients wait a moment for the server to come back, then they are told."""
@@ -399,6 +416,10 @@ class Gateway:
         else:
             state, inspection = await self.belonging.identify(connection, inspection, epoch)
         self.inspection, self._state = inspection, state
+        if inspection.pinned:
+            await connection.call(
+                unpinning(inspection.pinned, options.metadata_db, self.clock.offset_ms)
+            )
         self.note()
         self._epoch = epoch
         self._connection = connection
@@ -507,6 +528,14 @@ class Gateway:
         self.committer.recorded.resume(engine, keyspace, inspection.record)
         if isinstance(before, Engine) and isinstance(engine, Engine):
             self._fixed.keep_what_the_server_lost(before, engine)
+        keyspace.dates.offset_ms = self.clock.offset_ms
+        keyspace.dates.told(inspection.time_ms + self.clock.offset_ms)
+        keyspace.dates.resume(
+            engine.me,
+            inspection.orphans,
+            engine.vector,
+            in_use=inspection.has_deadlines or keyspace.log.deadlines.any_ends(),
+        )
         self._begin_events(state, engine, keyspace, inspection.unstable)
         self.session.server = ServerIdentity(
             name=inspection.product,

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.hiding import hidden_of
 from crdtcast.adapters.redis.metadata import StoredState
@@ -40,6 +41,13 @@ class Inspection:
     """What the server has done by itself, and no message is stored of."""
     handed_on: Record | None = None
     """The same of an incarnation that has ended just now: its message is among the unstable ones."""
+    orphans: dict[bytes, bytes]
+    """Keys without data that have a deadline: as the index has it."""
+    pinned: dict[bytes, bytes]
+    """Keys whose native deadline is put off, and what it is to be."""
+    has_deadlines: bool
+    time_ms: int
+    """The server's clock."""
     parked: bytes | None
     """What an earlier incarnation of this gateway may have to send again."""
     fence: int
@@ -67,6 +75,10 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         "joining": ("SMEMBERS", metadata.JOINING),
         "parked": ("GET", metadata.PARKED),
         "record": ("LRANGE", metadata.RECORD, 0, -1),
+        "orphans": ("HGETALL", index.ORPHANS),
+        "pinned": ("HGETALL", index.PINNED),
+        "due": ("ZCARD", index.DUE),
+        "time": ("TIME",),
     }
     replies = await server.call(list(questions.values()))
     told: dict[str, Any] = dict(zip(questions, replies, strict=True))
@@ -107,6 +119,10 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
         record=Record.decode(told["record"]),
+        orphans=dict(zip(told["orphans"][::2], told["orphans"][1::2], strict=True)),
+        pinned=dict(zip(told["pinned"][::2], told["pinned"][1::2], strict=True)),
+        has_deadlines=bool(told["due"] or told["orphans"]),
+        time_ms=int(told["time"][0]) * 1000 + int(told["time"][1]) // 1000,
         parked=told["parked"],
         fence=_number(told["fence"]),
         product=info.get("server_name", "redis"),

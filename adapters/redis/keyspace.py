@@ -13,16 +13,25 @@ import hiredis
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.contents import Contents, portions
+from crdtcast.adapters.redis.deadlines.atoms import winner
+from crdtcast.adapters.redis.deadlines.dates import Dates
+from crdtcast.adapters.redis.deadlines.index import ORPHANS, Found, Gone, Move, advance
 from crdtcast.adapters.redis.effects import (
+    NEVER,
     WHOLE,
     Effect,
+    Expire,
     Inc,
+    KillData,
     KillKey,
     KillSlots,
     One,
+    Only,
     RedisType,
     Reg,
+    Replace,
     Slots,
+    Until,
     pairs_of,
 )
 from crdtcast.adapters.redis.hiding import hidden_key
@@ -34,7 +43,7 @@ from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.worth import Worth, integer_of
 from crdtcast.exceptions import LocalProtocolError
-from crdtcast.tags import Tag
+from crdtcast.tags import Tag, Vector
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -73,6 +82,7 @@ class Keyspace:
         """What slots hold that are counted with, as far as it is known; not that of strings, which are in `types`."""
         self._learned = 0
         """Slots that were put there."""
+        self.dates = Dates()
         self.unsettled: dict[bytes, None] = {}
         """Keys of which it is not known which type is visible: one that hid others may have become empty."""
 
@@ -90,6 +100,11 @@ class Keyspace:
             native = BY_NAME.get(type_name)
             strange = NOTHING if type_name == b"none" else OTHER
             self.types[key] = strange if native is None else native.here
+
+    def learn_dated(self, key: bytes, found: Found, now: int) -> None:
+        """Take in a look at a key and its deadline, at the server's TIME."""
+        self.learn(key, found.kind, found.text)
+        self.dates.learn(key, found, now)
 
     def looked_at(self, key: bytes, *, is_empty: bool) -> None:
         """A key holds a type or nothing: it has become known which of them."""
@@ -166,21 +181,66 @@ class Keyspace:
     def apply(self, applied: Sequence[Effect], tag: Tag, timestamp: int, plan: Plan) -> None:
         """Apply the effects of a remote message: log and native commands."""
         for index, effect in enumerate(applied):
+            if (
+                self.dates.touched
+                and self.dates.is_dropped(effect.key)
+                and not isinstance(effect, KillKey | KillData | Replace | Expire)
+            ):
+                self._apply_to_dropped(effect, tag, timestamp, index)
+                continue
             match effect:
                 case One(key, type_, slots):
                     self.add(key, type_, slots, tag, index, plan)
-                case Reg(key, type_, words):
-                    self.write(key, type_, pairs_of(words), tag, timestamp, index, plan)
+                case Reg(key, type_, words, since):
+                    written = timestamp if since is None else since
+                    self.write(key, type_, pairs_of(words), tag, written, index, plan)
                 case Inc(key, type_, slot, delta):
                     self.increment(key, type_, slot, delta, tag, index, plan)
                 case KillKey(key):
+                    self.kill_key(key, tag, plan)
+                case KillSlots(key, type_, slots):
+                    self.kill_slots(key, type_, slots, tag, plan)
+                case Replace(key, at):
                     behind = applied[index + 1] if index + 1 < len(applied) else None
                     is_assigned = (
                         type(behind) is Reg and behind.key == key and behind.type is _STRING
                     )
                     self.kill_key(key, tag, plan, is_assigned=is_assigned)
-                case KillSlots(key, type_, slots):
-                    self.kill_slots(key, type_, slots, tag, plan)
+                    self.until(key, at, Only.ALWAYS, tag, timestamp, index)
+                case Until(key, at, only):
+                    self.until(key, at, only, tag, timestamp, index)
+                case Expire(key, whole):
+                    self.expire(key, tag, plan, whole=whole)
+                case KillData(key):
+                    self.expire(key, tag, plan, whole=False)
+
+    def _apply_to_dropped(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
+        """The server has dropped the key, and no X has followed: its contents are nowhere, so it stays gone until one
+        does.
+        """
+        self.log.apply(effect, tag, timestamp, index)
+        if isinstance(effect, Until):
+            self._deadline_is(effect.key)
+
+    def until(self, key: bytes, at: int, only: Only, tag: Tag, timestamp: int, index: int) -> None:
+        """A key's deadline moves, in the log; the server hears of it at the end of the commit."""
+        self.dates.set(key, self.log.deadlines.set(key, at, only, tag, timestamp, index))
+
+    def ended(self, key: bytes) -> None:
+        """A message that is stored now, and is in the log, has ended all that was under the key."""
+        self.dates.ended(key, winner(self.log.deadlines.of(key)))
+
+    def _deadline_is(self, key: bytes) -> None:
+        """All that is stable of a key's deadline has gone: what is left in the log counts."""
+        self.dates.set(key, winner(self.log.deadlines.of(key)))
+
+    def expire(self, key: bytes, tag: Tag, plan: Plan, *, whole: bool) -> None:
+        """The key has expired: what `tag` has seen of its contents goes. whole: its deadline, too."""
+        if whole:
+            self.kill_key(key, tag, plan)
+        else:
+            self.dates.is_known_again(key)
+            self._hold_only(key, self.log.kill_data(key, tag), plan)
 
     def add(
         self,
@@ -287,12 +347,16 @@ class Keyspace:
         return Home(key, key, 0)
 
     def assign(
-        self, key: bytes, value: bytes, tag: Tag, timestamp: int, place: int, plan: Plan
+        self, key: bytes, value: bytes, at: int, tag: Tag, timestamp: int, place: int, plan: Plan
     ) -> None:
-        """The key becomes this string, by an own write, which has seen all that is here: a removal at `place` of its
-        message, and a register behind it.
+        """The key becomes this string until the deadline, by an own write, which has seen all that is here: a `Replace`
+        at `place` of its message, and a register behind it.
         """
         dot = tag.dot
+        self.log.deadlines.assign(key, at, dot, timestamp, place)
+        if at != NEVER or self.dates.touched:
+            self.dates.is_known_again(key)
+            self._deadline_is(key)
         if self.aside is not None:
             self.aside.key(key, dot, place, plan, hides=key in self.hidden)
         if key in self.hidden:
@@ -384,13 +448,33 @@ class Keyspace:
         is_assigned: it becomes a string next, which needs no DEL if nothing survives. Returns the position in the plan
         of the DEL.
         """
+        is_dated = key in self.log.deadlines or key in self.dates.touched
         left: KeyLog = {}
         if own is None:
             left = self.log.kill_key(key, tag)
         else:
             self.log.drop_key(key)
+        if is_dated:
+            self.dates.is_known_again(key)
+            self._deadline_is(key)
         if self.aside is not None and own is not None:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
+        return self._hold_only(key, left, plan, is_assigned=is_assigned)
+
+    def begin(self, key: bytes, tag: Tag, plan: Plan) -> None:
+        """A local write begins a key that holds nothing: deadlines that it has seen are not the new one's, and what was
+        hidden when the server has dropped the key is gone, too.
+        """
+        if key in self.log.deadlines or key in self.dates.touched:
+            self.log.kill_key(key, tag)
+            self.dates.is_known_again(key)
+            self._deadline_is(key)
+            self.drop_hidden(key, plan)
+            if self._numbers:
+                self._drop_numbers(key)
+
+    def _hold_only(self, key: bytes, left: KeyLog, plan: Plan, *, is_assigned: bool = False) -> int:
+        """The key holds this, and nothing else. Returns the position in the plan of the DEL, -1 if none is needed."""
         position = -1
         if left or not is_assigned:
             position = plan.native(key, Expect.INTEGER, b"DEL", key)
@@ -451,7 +535,7 @@ class Keyspace:
         """Know what a key holds after a command that the server has carried out, and has not refused."""
         key = effect.key
         match effect:
-            case KillKey():
+            case KillKey() | KillData() | Replace():
                 self.types[key] = NOTHING
                 self._drop_numbers(key)
             case One(_, type_, _):
@@ -490,6 +574,8 @@ class Keyspace:
         target = hidden_key(type_, key)
         db = b"%d" % self.metadata_db
         plan.look(key, command_of(b"COPY", key, (target, b"DB", db, b"REPLACE")))
+        if key in self.dates.touched:  # its deadline was copied, too
+            plan.metadata(Expect.INTEGER, b"PERSIST", target)
         plan.native(key, Expect.INTEGER, b"DEL", key)
         self._note_hidden(key, type_)
 
@@ -529,6 +615,41 @@ class Keyspace:
         self.hidden.pop(key, None)
         if hidden:
             self.hidden[key] = set(map(RedisType, hidden))
+
+    # Deadlines
+
+    def set_deadlines(self, plan: Plan, found: Mapping[bytes, Gone], *, pins: bool = False) -> None:
+        """At the end of a commit: the server gets the deadlines of the keys that had one, or have one now. found: see
+        `Dates.moves`. pins: it is not the end, and no key may be dropped before that.
+        """
+        for some in self.dates.moves(found):
+            plan.set_deadlines(some, self.dates.offset_ms, pins=pins)
+        if pins:
+            self.dates.pinned()
+
+    def deadlines_set(self, moves: Sequence[Move], reply: Any, delivered: Vector) -> None:
+        """Take in the server's answer: what these keys have come to. delivered: all that is by now."""
+        if isinstance(reply, list):
+            for move, found in zip(moves, reply, strict=True):
+                if self.dates.moved(move, found, delivered):
+                    self.forget(move.key)
+
+    def forget_dated(self) -> None:
+        """A commit is done: of keys that may be dropped at any time the server is asked again."""
+        for key in self.dates.dropped():
+            self.forget(key)
+        self.dates.touched.clear()
+
+    def advance(self, by_ms: int, plan: Plan) -> None:
+        """Move the clock that deadlines are judged by."""
+        words = advance(self.metadata_db, self.dates.offset_ms, by_ms)
+        plan.native(b"", Expect.ANY, *words)
+        self.dates.advance(by_ms)
+
+    def drop_orphans(self, stable: Vector, plan: Plan) -> None:
+        """Forget deadlines without data that nothing can need any more."""
+        if gone := self.dates.unneeded(stable):
+            plan.metadata(Expect.INTEGER, b"HDEL", ORPHANS, *gone)
 
     # Repair
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from crdtcast.adapters.redis.contents import Contents, contents_of, reads_of
+from crdtcast.adapters.redis.deadlines import index
+from crdtcast.adapters.redis.deadlines.index import Due
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.server import pack
@@ -20,6 +24,21 @@ if TYPE_CHECKING:
 Words = Sequence[bytes]
 Take = Callable[["Replies"], None]
 _LAST = b"%d" % LONGEST_NUMBER
+_KEYS_AT_ONCE = 200
+"""Of one script."""
+
+
+def _learn_dated(
+    keys: Sequence[bytes], keyspace: Keyspace, there: Callable[[bytes], None], replies: Replies
+) -> None:
+    (reply,) = replies
+    if isinstance(reply, Exception):
+        raise ServerError(str(reply))
+    now, rows = index.looked(reply)
+    for key, found in zip(keys, rows, strict=True):
+        keyspace.learn_dated(key, found, now)
+        if found.kind != b"none":
+            there(key)
 
 
 class Looks(NamedTuple):
@@ -82,6 +101,35 @@ class Lookup:
                 found(key)
 
         self.ask(((b"TYPE", key), (b"GETRANGE", key, b"0", _LAST)), take)
+
+    def dated(
+        self, keys: Sequence[bytes], keyspace: Keyspace, found: Callable[[bytes], None]
+    ) -> None:
+        """What keys hold, and until when. found: is told of each that is there."""
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            words = index.look(some, keyspace.metadata_db, keyspace.dates.offset_ms)
+            self.ask((words,), partial(_learn_dated, some, keyspace, found))
+
+    def due(self, keyspace: Keyspace, grace_ms: int, take: Callable[[list[Due]], None]) -> None:
+        """What the server has dropped at its deadline; of others' deadlines only those that are over for so long."""
+
+        def learn(replies: Replies) -> None:
+            (reply,) = replies
+            if isinstance(reply, Exception):
+                raise ServerError(str(reply))
+            now, found = index.found_due(reply)
+            keyspace.dates.told(now)
+            take(found)
+
+        where = keyspace.metadata_db, keyspace.dates.offset_ms
+        self.ask((index.find_due(*where, grace_ms),), learn)
+
+    def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
+        """All that a key is worth."""
+        hidden = frozenset(keyspace.hidden.get(key, ()))
+        commands = list(reads_of(key, hidden, keyspace.metadata_db))
+        self.ask(commands, lambda replies: take(contents_of(replies, hidden)))
 
     def slots(
         self,

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from crdtcast.adapters.redis.effects import Inc, One, RedisType
+from crdtcast.adapters.redis.effects import Inc, One, RedisType, Until
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Write
 from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Register
 from crdtcast.adapters.redis.worth import Worth, increased
@@ -28,6 +29,16 @@ class Performing:
         self._mine = mine
         self._batch = batch
         self._theirs = theirs
+        self._deadlines = {part.key: part for part in mine.parts if isinstance(part, Until)}
+
+    def finish(self) -> None:
+        """Deadlines come last: their keys have to be there. One yields to what the group has set since."""
+        keyspace = self._batch.keyspace
+        for key, until in self._deadlines.items():
+            unseen = keyspace.log.deadlines.of(key)
+            is_seen = all(covers(self._mine.home, each.dot) for each in unseen)
+            if is_seen and keyspace.types[key] is not NOTHING:
+                self._batch.until(key, until.at, until.only)
 
     def perform(self, part: Part) -> Part | None:
         """Perform it. Returns what of it yields."""
@@ -38,10 +49,15 @@ class Performing:
             case Inc(key, type_, slot, delta):
                 self._increase(key, type_, slot, delta)
             case Write():
-                return self._write(part)
+                return self._write(part) if not self._is_over(part.key) else None
             case Removal():
                 return self._remove(part)
         return None
+
+    def _is_over(self, key: bytes) -> bool:
+        """Whether what it wrote there would have expired by now."""
+        until = self._deadlines.get(key)
+        return until is not None and until.at <= self._batch.keyspace.dates.now
 
     def _increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int) -> None:
         if type_ is String.type:

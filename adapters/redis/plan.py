@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import hiredis
 
+from crdtcast.adapters.redis.deadlines.index import Move, finish
 from crdtcast.adapters.redis.hiding import settling
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Plan:
         """It is answered with a value known now."""
         self.settling: list[tuple[bytes, int]] = []
         """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
+        self.dated: list[tuple[Sequence[Move], int]] = []
+        """Keys whose deadlines were set, and where the reply stands that tells which of them are there."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
 
@@ -122,6 +125,13 @@ class Plan:
         words = settling(key, self._metadata_db)
         self.settling.append((key, self.native(key, Expect.ANY, *words)))
 
+    def set_deadlines(self, moves: Sequence[Move], offset_ms: int, *, pins: bool) -> None:
+        """Have keys, and the index, get these deadlines; what is near is put off once more if it `pins`."""
+        words = finish(moves, self._metadata_db, offset_ms, pins=pins)
+        place = self.native(moves[0].key, Expect.ANY, *words)
+        self.looks.add(place)
+        self.dated.append((moves, place))
+
     def metadata(self, expect: Expect | int | bytes, *command: bytes) -> None:
         """A command on our own database."""
         if self._db != self._metadata_db:
@@ -162,6 +172,8 @@ class Plan:
             for place, key in self.keys.items():
                 if key in keys and place not in self.looks:
                     yield place, key
+        for moves, place in self.dated:
+            yield from ((place, move.key) for move in moves if move.is_new and move.key in keys)
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""

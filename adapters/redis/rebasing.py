@@ -21,11 +21,15 @@ from crdtcast.adapters.redis.contents import Contents, packed, unpacked
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
+    KillData,
     KillKey,
     KillSlots,
     One,
+    Only,
     RedisType,
     Reg,
+    Replace,
+    Until,
     pairs_of,
 )
 from crdtcast.adapters.redis.types import TYPES
@@ -77,7 +81,7 @@ class Write:
         return f"{verb} {self.key!r} {shown}".rstrip()
 
 
-Part: TypeAlias = One | Inc | Write | Removal
+Part: TypeAlias = One | Inc | Until | Write | Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +109,17 @@ class Mine:
         for place, effect in enumerate(effects):
             again = frozenset(() if back is None else back.get(place, ()))
             match effect:
-                case One() | Inc():
+                case One() | Inc() | Until():
                     parts.append(effect)
                 case Reg(key, type_, words):
                     found = taken.get(place)
                     over = None if found is None else found.get(type_, {})
                     parts.append(Write(key, type_, pairs_of(words), over))
-                case KillKey(key):
+                case KillKey(key) | KillData(key):
                     parts.append(Removal(key, None, None, taken.get(place), again))
+                case Replace(key, at):
+                    parts.append(Removal(key, None, None, taken.get(place), again))
+                    parts.append(Until(key, at))
                 case KillSlots(key, type_, slots):
                     parts.append(Removal(key, type_, tuple(slots), taken.get(place), again))
         return cls(tuple(parts), home, timestamp)
@@ -148,6 +155,8 @@ def _row(part: Part) -> list[object]:
             return ["one", key, type_, list(slots)]
         case Inc(key, type_, slot, delta):
             return ["inc", key, type_, slot, str(delta)]
+        case Until(key, at, only):
+            return ["until", key, None, at, only]
         case Write(key, type_, values, taken):
             return ["write", key, type_, dict(values), None if taken is None else dict(taken)]
         case Removal(key, type_, slots, taken, back):
@@ -166,6 +175,8 @@ def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
                 None if taken is None else unpacked(taken),
                 frozenset((RedisType(each), slot) for each, slot in back),
             )
+        case "until", (at, only):
+            return Until(key, at, Only(only))
         case "one", (slots,) if type_ is not None:
             return One(key, type_, tuple(slots))
         case "inc", (slot, delta) if type_ is not None:
@@ -213,6 +224,7 @@ class _Later:
 
     def __init__(self) -> None:
         self._dead_keys: set[bytes] = set()
+        self._dated: set[bytes] = set()
         self._dead: defaultdict[bytes, set[Slot]] = defaultdict(set)
         """Slots that are removed, or written over: that compares with what was there before all of mine."""
         self._there: defaultdict[bytes, set[Slot]] = defaultdict(set)
@@ -225,6 +237,11 @@ class _Later:
         key = part.key
         dead, is_dead = self._dead[key], key in self._dead_keys
         match part:
+            case Until():
+                if is_dead or key in self._dated:
+                    return None
+                self._dated.add(key)
+                return part
             case Inc(_, type_, slot):
                 if is_dead or (type_, slot) in dead:
                     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -48,7 +48,8 @@ local function look(words)
   local kind = redis.call('TYPE', words[2]).ok
   if kind == 'none' then return false end
   if not reads[kind] then return {err = 'ERR crdtcast: a key of type ' .. kind .. ' is not replicated'} end
-  return {kind, redis.call(reads[kind], words[2])}
+  local at = redis.pcall('PEXPIRETIME', words[2])
+  return {kind, redis.call(reads[kind], words[2]), type(at) == 'number' and string.format('%%.0f', at) or '-1'}
 end
 local function too_large(keys)
   local slots, text = 0, 0
@@ -123,8 +124,8 @@ SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 class Look(NamedTuple):
     """What is to be read in the same step as a command, before it or (`exact`) behind it.
 
-    before: a read whose reply is recorded; or VALUE and a key, which gives its type and all it holds. weighs: keys that
-    `before` reads as a whole. exact: reads an integer again, as text, that a script cannot hold.
+    before: a read whose reply is recorded; or VALUE and a key, which gives its type, all it holds, and its deadline.
+    weighs: keys that `before` reads as a whole. exact: reads an integer again, as text, that a script cannot hold.
     """
 
     before: Sequence[bytes] = ()
@@ -206,14 +207,16 @@ class Record:
     context: tuple[Dot, ...]
     timestamp: int
     entries: tuple[Entry, ...] = ()
+    offset_ms: int = 0
+    """What the clock of deadlines is ahead of the server's."""
 
     def header(self) -> bytes:
         """What the first element says: all but the entries."""
-        return _pack([LEVEL, self.dot, self.context, self.timestamp])
+        return _pack([LEVEL, self.dot, self.context, self.timestamp, self.offset_ms])
 
     def with_entries(self, entries: Iterable[Entry]) -> Record:
         """The same, of these commands."""
-        return Record(self.dot, self.context, self.timestamp, tuple(entries))
+        return replace(self, entries=tuple(entries))
 
     @classmethod
     def decode(cls, elements: Sequence[bytes]) -> Record | None:
@@ -223,7 +226,7 @@ class Record:
         if not elements:
             return None
         try:
-            level, dot, context, timestamp = msgpack.unpackb(elements[0])
+            level, dot, context, timestamp, offset_ms = msgpack.unpackb(elements[0])
             if level != LEVEL:
                 raise OutdatedError(
                     f"the server holds a record of level {level}, and this gateway's program reads {LEVEL}: start the "
@@ -231,7 +234,7 @@ class Record:
                 )
             entries = map(Entry.decode, elements[2::2], elements[3::2])
             dots = tuple(Dot(*pair) for pair in context)
-            return cls(Dot(*dot), dots, int(timestamp), tuple(entries))
+            return cls(Dot(*dot), dots, int(timestamp), tuple(entries), int(offset_ms))
         except (ValueError, TypeError, LookupError, msgpack.UnpackException) as error:
             raise ConfigurationError(
                 f"the key 'record' of the metadata database is damaged ({error}): somebody wrote to it past the "

@@ -13,7 +13,15 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import takes_away
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.deriving import derived, effects_of
-from crdtcast.adapters.redis.effects import Effect, Event, Inc, KillKey, KillSlots
+from crdtcast.adapters.redis.effects import (
+    Effect,
+    Event,
+    Inc,
+    KillData,
+    KillKey,
+    KillSlots,
+    Replace,
+)
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.record import Entry, Record
@@ -132,8 +140,10 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
     """What a commit does first for a record: it takes its place, and ends what the record has ended."""
     plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
     for effect in pending.event.effects:
-        if isinstance(effect, KillKey):
+        if isinstance(effect, KillKey | KillData | Replace):
             keyspace.drop_hidden(effect.key, plan)
+            if not isinstance(effect, KillData):
+                keyspace.ended(effect.key)
     aside = keyspace.aside
     if aside is None or pending.tag is None:
         return
@@ -149,7 +159,7 @@ def _taken(record: Record) -> Iterator[tuple[int, Contents | None]]:
         for effect in effects_of(entry):
             if takes_away(effect):
                 yield place, {} if effect.key in gone else _taken_by(effect, entry.reply)
-            if isinstance(effect, KillKey):
+            if isinstance(effect, KillKey | KillData | Replace):
                 gone.add(effect.key)
             place += 1
 

@@ -345,6 +345,7 @@ class Returning:
         batch.bounded = False
         performing = Performing(mine, batch, self._theirs)
         yielding = [kept for part in mine.parts if (kept := performing.perform(part)) is not None]
+        performing.finish()
         batch.close()
         batch.bounded = True
         self._tell_yielding(yielding)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
-from crdtcast.adapters.redis.commands.write_command import ONE_KEY, WHOLE_KEY, WriteCommand
+from crdtcast.adapters.redis.commands.write_command import (
+    NEW_KEY,
+    ONE_KEY,
+    WHOLE_KEY,
+    WriteCommand,
+)
+from crdtcast.adapters.redis.deadlines.index import Gone
 from crdtcast.adapters.redis.deriving import effects_of
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
@@ -27,6 +33,7 @@ from crdtcast.adapters.redis.record import (
     Record,
 )
 from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.watches import ZERO_IS_NOTHING
 
 if TYPE_CHECKING:
@@ -90,7 +97,9 @@ class Segments:
         """Have the server carry it out."""
         row = request.command.write
         assert row is not None
-        args = request.args
+        args: list[bytes] = request.args
+        if row.timed is not None:
+            args = self._timed(row, args)
         self.requests.append(request)
         self._bytes += size_of(args)
         self._operations += len(args)
@@ -110,6 +119,31 @@ class Segments:
         if len(self._asked) - self._begun >= _MOST_IN_SCRIPT and not self._reads_values:
             self.end()
 
+    def _timed(self, row: WriteCommand, args: list[bytes]) -> list[bytes]:
+        """With deadlines as the server's clock tells them."""
+        assert row.timed is not None
+        dates = self._keyspace.dates
+        dates.in_use = True
+        timed = row.timed(args, dates.now - dates.offset_ms)
+        return args if isinstance(timed, ReplyError) else list(timed)
+
+    def dated(self) -> dict[bytes, Gone]:
+        """Keys of which only the server knows the deadline when it is done."""
+        found: dict[bytes, Gone] = {}
+        known = self._keyspace.types
+        for request in self.requests if self._keyspace.dates.in_use else ():
+            row = request.command.write
+            assert row is not None
+            for key in request.command.keys_of(request.args):
+                if found.get(key) is Gone.IS_OVER:
+                    continue
+                found[key] = Gone.STAYS if row.empties else Gone.ENDS
+                if row.timed is not None and (
+                    NEW_KEY in row.sends or known.get(key) is not NOTHING
+                ):
+                    found[key] = Gone.IS_OVER
+        return found
+
     def _may_begin(self, row: WriteCommand, args: Sequence[bytes]) -> tuple[int, ...]:
         """Places of keys of which the server alone knows whether there is data: a hidden value is data."""
         hidden = self._keyspace.hidden
@@ -125,7 +159,7 @@ class Segments:
         if not keys:
             return
         self.end()
-        if WHOLE_KEY in row.sends:
+        if WHOLE_KEY in row.sends or NEW_KEY in row.sends:
             self._ended.update(keys)
         elif row.empties:
             self.unsettled.update(key for key in keys if key in self._ended)
@@ -189,8 +223,8 @@ class Segments:
         return again
 
 
-def refusal_of(request: Request) -> ReplyError | None:
-    """Why a command cannot be carried out by the server alone, as far as its arguments tell."""
+def refusal_of(request: Request, now: int) -> ReplyError | None:
+    """Why a command cannot be carried out by the server alone, as far as its arguments tell. now: its TIME, in ms."""
     row, args = request.command.write, request.args
     if row is None:
         return None
@@ -202,7 +236,11 @@ def refusal_of(request: Request) -> ReplyError | None:
             )
         if (len(args) - _front(row)) % row.divides:
             return request.command.arity_error()
-    return None if row.refuses is None else row.refuses(args)
+    if row.refuses is not None and (refusal := row.refuses(args)) is not None:
+        return refusal
+    if row.timed is not None and isinstance(timed := row.timed(args, now), ReplyError):
+        return timed
+    return None
 
 
 def _front(row: WriteCommand) -> int:

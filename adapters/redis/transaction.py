@@ -161,7 +161,9 @@ class Transaction(Request):
     @property
     def is_recorded(self) -> bool:
         """Whether only the server can carry it out: then it does that for all of it."""
-        return any(call.command.records(call.args) for call in self.calls)
+        return any(call.command.records(call.args) for call in self.calls) or (
+            self.writes and any(call.command.tells_deadline for call in self.calls)
+        )
 
     @property
     def writes(self) -> bool:

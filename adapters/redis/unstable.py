@@ -12,15 +12,21 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
+    Expire,
     Inc,
+    KillData,
     KillKey,
     KillSlots,
     One,
+    Only,
     RedisType,
     Reg,
+    Replace,
+    Until,
     pairs_of,
 )
 from crdtcast.adapters.redis.worth import Worth, worth_of
@@ -325,11 +331,12 @@ class UnstableLog:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, KeyLog] = {}
+        self.deadlines = DeadlineLog()
         self._by_dot: defaultdict[Dot, list[_Written]] = defaultdict(list)
 
     def __len__(self) -> int:
         """Number of atoms."""
-        return sum(map(self.entries, self._keys))
+        return sum(map(self.entries, self._keys)) + self.deadlines.entries()
 
     def keys(self) -> Iterator[bytes]:
         """Keys with at least one unstable atom."""
@@ -357,14 +364,24 @@ class UnstableLog:
         match effect:
             case One(key, type_, slots):
                 self.one(key, type_, slots, tag, index)
-            case Reg(key, type_, words):
-                self.write(key, type_, pairs_of(words), tag, timestamp, index)
+            case Reg(key, type_, words, since):
+                written = timestamp if since is None else since
+                self.write(key, type_, pairs_of(words), tag, written, index)
             case Inc(key, type_, slot, delta):
                 self.increment(key, type_, slot, delta, tag, index)
             case KillKey(key):
                 self.kill_key(key, tag)
             case KillSlots(key, type_, slots):
                 self.kill_slots(key, type_, slots, tag)
+            case Replace(key, at):
+                self.kill_key(key, tag)
+                self.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, index)
+            case Until(key, at, only):
+                self.deadlines.set(key, at, only, tag, timestamp, index)
+            case Expire(key, True):
+                self.kill_key(key, tag)
+            case Expire(key) | KillData(key):
+                self.kill_data(key, tag)
 
     def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
         logs = self._keys.get(key)
@@ -438,6 +455,7 @@ class UnstableLog:
     def drop_key(self, key: bytes) -> None:
         """An own removal, which has seen all that is here."""
         self._keys.pop(key, None)
+        self.deadlines.drop(key)
 
     def increment(
         self, key: bytes, type_: RedisType, slot: bytes, delta: int, tag: Tag, index: int
@@ -449,7 +467,15 @@ class UnstableLog:
             self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slot, atom, log)))
 
     def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
-        """Drop what comes before; what is left is all that the key is worth now (everything stable goes, too)."""
+        """Drop what comes before, its deadline, too; what is left is all that the key is worth now (everything stable
+        goes, too).
+        """
+        if key in self.deadlines:
+            self.deadlines.kill(key, tag)
+        return self.kill_data(key, tag)
+
+    def kill_data(self, key: bytes, tag: Tag) -> KeyLog:
+        """The same without the deadline."""
         logs = self._keys.get(key)
         if logs is None:
             return {}
@@ -476,6 +502,7 @@ class UnstableLog:
 
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's atoms. No value changes."""
+        self.deadlines.stabilise(dot)
         for key, type_, slots, atom, log in self._by_dot.pop(dot, ()):
             if type(slots) is bytes:
                 log.forget_increment(slots, atom)

@@ -149,9 +149,9 @@ class Play:
                 self.sides = ()
             case "advance":
                 for name in self.live():
-                    self.advance(name, step.seconds)
+                    self.move_clock(name, "ADVANCE", step.seconds)
             case "clock":
-                self.advance(step.at, step.seconds)
+                self.move_clock(step.at, "SKEW", step.seconds)
             case "stop":
                 self.stop(step.at)
             case "start":
@@ -239,10 +239,10 @@ class Play:
         for one, other in pairs:
             self.cluster.cut(one, other)
 
-    def advance(self, name: str, seconds: float) -> None:
-        """Move one replica's clock."""
+    def move_clock(self, name: str, word: str, seconds: float) -> None:
+        """Move one replica's clock: word says whether deadlines come nearer with it."""
         try:
-            self.cluster[name].command("ADVANCE", str(round(seconds * 1000)))
+            self.cluster[name].command(word, str(round(seconds * 1000)))
         except CommandRefusedError as refused:
             raise NotSupportedError(str(refused)) from refused
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crdtcast.adapters.redis.commands import counters, hashes, keys, sets, strings
+from crdtcast.adapters.redis.commands import counters, deadlines, hashes, keys, sets, strings
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 
 WRITES: dict[str, WriteCommand] = {}
@@ -17,4 +17,11 @@ def register(*rows: WriteCommand) -> None:
         WRITES[row.name] = row
 
 
-register(*strings.COMMANDS, *counters.COMMANDS, *hashes.COMMANDS, *sets.COMMANDS, *keys.COMMANDS)
+register(
+    *strings.COMMANDS,
+    *counters.COMMANDS,
+    *hashes.COMMANDS,
+    *sets.COMMANDS,
+    *keys.COMMANDS,
+    *deadlines.COMMANDS,
+)

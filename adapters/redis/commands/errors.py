@@ -14,6 +14,7 @@ NOT_AN_INTEGER = ReplyError("ERR value is not an integer or out of range")
 HASH_NOT_AN_INTEGER = ReplyError("ERR hash value is not an integer")
 OVERFLOW = ReplyError("ERR increment or decrement would overflow")
 DECREMENT_OVERFLOW = ReplyError("ERR decrement would overflow")
+SYNTAX = ReplyError("ERR syntax error")
 
 
 def wrong_arity(request: Request) -> ReplyError:

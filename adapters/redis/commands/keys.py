@@ -7,8 +7,23 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from crdtcast.adapters.redis.commands.write_command import ALL_KEYS, WHOLE_KEY, WriteCommand
-from crdtcast.adapters.redis.effects import Effect, KillKey, One, Opcode, RedisType, Reg
+from crdtcast.adapters.redis.commands.write_command import (
+    ALL_KEYS,
+    NEW_KEY,
+    WHOLE_KEY,
+    WriteCommand,
+)
+from crdtcast.adapters.redis.deadlines.index import unpinned
+from crdtcast.adapters.redis.effects import (
+    NEVER,
+    Effect,
+    KillKey,
+    One,
+    Opcode,
+    RedisType,
+    Reg,
+    Replace,
+)
 from crdtcast.adapters.redis.record import Look
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types import BY_NAME
@@ -39,14 +54,15 @@ def _deleted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
     return [KillKey(key) for key in args[1:]] if reply else ()
 
 
-def _copied(key: bytes, before: tuple[bytes, Any]) -> Sequence[Effect]:
-    """What a key is worth, by value: another region cannot tell it from what it has by then."""
-    kind, value = before
-    native = BY_NAME[kind]
+def _copied(key: bytes, before: tuple[bytes, Any, bytes]) -> Sequence[Effect]:
+    """What a key is worth, and until when, by value: another region cannot tell it from what it has by then."""
+    kind, value, until = before
+    native, at = BY_NAME[kind], int(until)
+    begun = Replace(key, NEVER if at < 0 else unpinned(at))
     content = native.content(value) or {}
     if not native.valued:
-        return KillKey(key), One(key, native.type, tuple(content))
-    return KillKey(key), Reg(key, native.type, tuple(chain.from_iterable(content.items())))
+        return begun, One(key, native.type, tuple(content))
+    return begun, Reg(key, native.type, tuple(chain.from_iterable(content.items())))
 
 
 def _renamed(args: Args, reply: bytes | int, before: Any) -> Sequence[Effect]:
@@ -73,6 +89,7 @@ def _look(args: Args) -> Look:
 
 _COPIES = (
     WHOLE_KEY,
+    NEW_KEY,
     (Opcode.ONE, RedisType.SET),
     (Opcode.REG, RedisType.STRING),
     (Opcode.REG, RedisType.HASH),

@@ -12,8 +12,8 @@ _TODAY = "use SET, INCRBY (strings), HSET, HINCRBY, HDEL (hashes), SADD, SREM (s
 # Families of commands that write data, each with what to use instead.
 _WRITE_FAMILIES = (
     (
-        "SETEX PSETEX MSETEX",
-        "use SET, and DEL when the time has come, instead; deadlines come later",
+        "MSETEX",
+        "use SETEX for each key, in MULTI, instead",
     ),
     (
         "DELIFEQ",
@@ -60,10 +60,6 @@ _WRITE_FAMILIES = (
     (
         "PFADD PFMERGE PFCOUNT",
         "use SADD and SCARD instead",
-    ),
-    (
-        "EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST GETEX",
-        "use DEL when the time has come instead; deadlines come later",
     ),
     (
         "RESTORE",

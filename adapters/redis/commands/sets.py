@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from crdtcast.adapters.redis.commands.holding import refused_for_its_type
-from crdtcast.adapters.redis.commands.write_command import ALL_KEYS, WHOLE_KEY, WriteCommand
-from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, One, Opcode
+from crdtcast.adapters.redis.commands.write_command import (
+    ALL_KEYS,
+    NEW_KEY,
+    WHOLE_KEY,
+    WriteCommand,
+)
+from crdtcast.adapters.redis.effects import NEVER, Effect, KillSlots, One, Opcode, Replace
 from crdtcast.adapters.redis.large_request import slots_of
 from crdtcast.adapters.redis.record import Look
 from crdtcast.adapters.redis.types.native import NOTHING
@@ -74,7 +79,7 @@ def _moved(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 
 def _stored(args: Args, _reply: int, before: list[bytes] | None) -> Sequence[Effect]:
     """By value: another region cannot build it from what it has by then."""
-    kill = KillKey(args[1])
+    kill = Replace(args[1], NEVER)
     return (kill, One(args[1], Set.type, tuple(before))) if before else (kill,)
 
 
@@ -105,7 +110,7 @@ COMMANDS = (
         WriteCommand(
             name,
             -3,
-            (WHOLE_KEY, (Opcode.ONE, Set.type)),
+            (WHOLE_KEY, NEW_KEY, (Opcode.ONE, Set.type)),
             keys=ALL_KEYS,
             grows=True,
             derive=_stored,

@@ -6,9 +6,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from crdtcast.adapters.redis.commands.arguments import integer
-from crdtcast.adapters.redis.commands.errors import wrong_arity
-from crdtcast.adapters.redis.commands.write_command import WHOLE_KEY, WriteCommand
-from crdtcast.adapters.redis.effects import WHOLE, Effect, KillKey, Opcode, Reg
+from crdtcast.adapters.redis.commands.errors import SYNTAX, wrong_arity
+from crdtcast.adapters.redis.commands.timing import (
+    MILLISECONDS,
+    SECONDS,
+    UNITS,
+    Timed,
+    option_of,
+    positive_deadline_of,
+)
+from crdtcast.adapters.redis.commands.write_command import NEW_KEY, WHOLE_KEY, Plain, WriteCommand
+from crdtcast.adapters.redis.effects import (
+    NEVER,
+    WHOLE,
+    Effect,
+    KillData,
+    KillKey,
+    Opcode,
+    Reg,
+    Replace,
+)
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.record import MOST_BYTES, Look
 from crdtcast.adapters.redis.resp import OK, ReplyError
@@ -20,19 +37,37 @@ if TYPE_CHECKING:
 
 Args: TypeAlias = Sequence[bytes]
 
-_SYNTAX = ReplyError("ERR syntax error")
-_DEADLINES = frozenset((b"EX", b"PX", b"EXAT", b"PXAT"))
 _FLAGS = frozenset((b"NX", b"XX", b"GET", b"KEEPTTL"))
 
 
 def set_(batch: LocalBatch, request: Request) -> bool:
-    """SET key value. With options the server decides."""
-    args = request.args
+    """SET key value [EX seconds | PX milliseconds | EXAT time | PXAT milliseconds-time]. With other options the server
+    decides.
+    """
+    args, at = request.args, NEVER
     if len(args) > 3:
-        return False
-    batch.assign(args[1], args[2])
+        if len(args) != 5 or args[3].upper() not in UNITS:
+            return False
+        found = option_of(args[3:], batch.keyspace.dates.now, "SET")
+        if isinstance(found, ReplyError):
+            batch.plan.answer_with(request, found)
+            return True
+        at = found
+    batch.assign(args[1], args[2], at)
     batch.plan.answer_with(request, OK)
     return True
+
+
+def _setting(unit: int) -> Plain:
+    def setex(batch: LocalBatch, request: Request) -> bool:
+        _, key, raw, value = request.args
+        at = positive_deadline_of(raw, unit, batch.keyspace.dates.now, request.command.name)
+        if isinstance(at, int):
+            batch.assign(key, value, at)
+        batch.plan.answer_with(request, at if isinstance(at, ReplyError) else OK)
+        return True
+
+    return setex
 
 
 def mset(batch: LocalBatch, request: Request) -> bool:
@@ -57,6 +92,8 @@ class _Options:
     def __init__(self, words: Args) -> None:
         self.flags: set[bytes] = set()
         self.equal: bytes | None = None
+        self.until: list[bytes] = []
+        """The option that sets a deadline, and its argument."""
         self.refusal: ReplyError | None = None
         rest = iter(words)
         for word in rest:
@@ -65,15 +102,13 @@ class _Options:
                 self.flags.add(name)
             elif name == b"IFEQ":
                 self.equal = next(rest, None)
-            elif name in _DEADLINES:
-                self.refusal = ReplyError(
-                    f"ERR crdtcast: SET with {name.decode()} is not replicated yet, deadlines come later; nothing was "
-                    "written: use SET without it"
-                )
-                return
+            elif name in UNITS and not self.until and (raw := next(rest, None)) is not None:
+                self.until = [name, raw]
             else:
-                self.refusal = _SYNTAX
+                self.refusal = SYNTAX
                 return
+        if self.until and b"KEEPTTL" in self.flags:
+            self.refusal = SYNTAX
 
     def holds(self, reply: bytes | None) -> bool:
         """Whether the server has written, as its reply tells."""
@@ -86,12 +121,39 @@ class _Options:
         return self.equal is None or reply == self.equal
 
 
-def _assigned(key: bytes, value: bytes) -> Sequence[Effect]:
-    return KillKey(key), Reg(key, String.type, (WHOLE, value))
+def _timed_set(args: Args, now: int) -> Sequence[bytes] | ReplyError:
+    options = _Options(args[3:])
+    if not options.until:
+        return list(args)
+    at = option_of(options.until, now, "SET")
+    if isinstance(at, ReplyError):
+        return at
+    place = next(k for k, word in enumerate(args) if k > 2 and word.upper() == options.until[0])
+    return [*args[:place], b"PXAT", b"%d" % at, *args[place + 2 :]]
+
+
+def _timed_setting(unit: int) -> Timed:
+    def timed(args: Args, now: int) -> Sequence[bytes] | ReplyError:
+        at = positive_deadline_of(args[2], unit, now, args[0].decode(errors="replace"))
+        if isinstance(at, ReplyError):
+            return at
+        return [b"SET", args[1], args[3], b"PXAT", b"%d" % at]
+
+    return timed
+
+
+def _assigned(key: bytes, value: bytes, at: int = NEVER) -> Sequence[Effect]:
+    return Replace(key, at), Reg(key, String.type, (WHOLE, value))
 
 
 def _set(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
-    return _assigned(args[1], args[2]) if _Options(args[3:]).holds(reply) else ()
+    options = _Options(args[3:])
+    if not options.holds(reply):
+        return ()
+    if b"KEEPTTL" in options.flags:
+        return KillData(args[1]), Reg(args[1], String.type, (WHOLE, args[2]))
+    at = int(options.until[1]) if options.until else NEVER
+    return _assigned(args[1], args[2], at)
 
 
 def _says_nothing_if_idle(args: Args) -> bool:
@@ -139,7 +201,7 @@ def _look(args: Args) -> Look:
     return Look(before=(b"GET", args[1]), weighs=(args[1],))
 
 
-_SENDS = (WHOLE_KEY, (Opcode.REG, String.type))
+_SENDS = (WHOLE_KEY, NEW_KEY, (Opcode.KILL_DATA, None), (Opcode.REG, String.type))
 _PARTLY = ((Opcode.REG, String.type),)
 _PAIRS = (1, -1, 2)
 COMMANDS = (
@@ -149,10 +211,20 @@ COMMANDS = (
         _SENDS,
         set_,
         grows=True,
-        records=lambda args: len(args) > 3,
+        records=lambda args: len(args) > 3 and (len(args) != 5 or args[3].upper() not in UNITS),
+        timed=_timed_set,
         derive=_set,
         idle=_says_nothing_if_idle,
         refuses=lambda args: _Options(args[3:]).refusal,
+    ),
+    *(
+        WriteCommand(
+            *(name, 4, (NEW_KEY, (Opcode.REG, String.type)), _setting(unit)),
+            grows=True,
+            derive=_set,
+            timed=_timed_setting(unit),
+        )
+        for name, unit in (("SETEX", SECONDS), ("PSETEX", MILLISECONDS))
     ),
     WriteCommand("MSET", -3, _SENDS, mset, keys=_PAIRS, grows=True, derive=_all_set, divides=2),
     WriteCommand("MSETNX", -3, _SENDS, keys=_PAIRS, grows=True, derive=_all_set, idle=True),

@@ -45,6 +45,10 @@ class Kind(enum.Enum):
     REFUSED = "refused"  # nobody: it cannot be replicated
 
 
+_TELL_DEADLINES = frozenset(("TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME"))
+"""Reads of what the server is told at the end of a commit only."""
+
+
 class Command:
     """One command, or one subcommand (named with a blank, as `OBJECT ENCODING`).
 
@@ -78,6 +82,7 @@ class Command:
         "removes_slots",
         "subcommands",
         "taken",
+        "tells_deadline",
         "type",
         "write",
         "writes_one_key",
@@ -126,6 +131,7 @@ class Command:
         self.flags = frozenset(flags)
         self.hides_keys = kind is Kind.READ and "movablekeys" in self.flags
         self.forwarded = kind in (Kind.READ, Kind.WRITE, Kind.PUBSUB)
+        self.tells_deadline = name in _TELL_DEADLINES
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
         self.taken = range(self.low, most + 1) if self.forwarded else range(0)
         self.denied: ReplyError | None = None

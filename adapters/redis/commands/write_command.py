@@ -27,6 +27,8 @@ IN_PAIRS = slice(2, None, 2)
 Sends: TypeAlias = tuple[Opcode, RedisType | None]
 """An effect that a command may send, and on which type; None for whole keys."""
 WHOLE_KEY: Sends = (Opcode.KILL_KEY, None)
+NEW_KEY: Sends = (Opcode.REPLACE, None)
+DEADLINE: Sends = (Opcode.UNTIL, None)
 
 Plain: TypeAlias = "Callable[[LocalBatch, Request], bool]"
 """Adds the effects of a request, and its answer, to the batch, and returns True; or returns False, having changed
@@ -73,6 +75,10 @@ class WriteCommand(NamedTuple):
     """Which of its arguments cannot be carried out."""
     shape: Callable[[Sequence[bytes], Any], Any] | None = None
     """What its reply is, where that is not told by what a script gets of it: from its arguments and that."""
+    timed: Callable[[Sequence[bytes], int], Sequence[bytes] | ReplyError] | None = None
+    """Of a command that may set a deadline: the same with an absolute one, in milliseconds since the epoch, by its
+    arguments and the server's time; or what is wrong with it.
+    """
 
     @property
     def level(self) -> int:
@@ -87,7 +93,7 @@ class WriteCommand(NamedTuple):
     @property
     def looks(self) -> bool:
         """Whether its `plain` has to know what its key holds. What is written to whole keys has not."""
-        return self.plain is not None and WHOLE_KEY not in self.sends
+        return self.plain is not None and (WHOLE_KEY not in self.sends or DEADLINE in self.sends)
 
     @property
     def type(self) -> RedisType | None:

@@ -207,7 +207,7 @@ def test_refused_commands_change_nothing(cluster: LocalCluster, clients: list[re
         ["SETBIT", "k", "1", "1"],
         ["LPUSH", "k", "v"],
         ["FLUSHALL"],
-        ["EXPIRE", "k", "5"],
+        ["ZADD", "k", "5", "m"],
     ):
         with pytest.raises(redis.ResponseError, match=f"crdtcast: command '{words[0]}' is not"):
             client.execute_command(*words)

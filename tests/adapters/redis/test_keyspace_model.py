@@ -19,12 +19,7 @@ from crdtcast.adapters.redis.commands.table import Command
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
-    KillKey,
-    KillSlots,
-    One,
     RedisType,
-    Reg,
-    pairs_of,
 )
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
@@ -32,11 +27,11 @@ from crdtcast.adapters.redis.lookup import Lookup
 from crdtcast.adapters.redis.plan import Plan, as_expected
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.unstable import UnstableLog
-from crdtcast.adapters.redis.worth import integer_of
 from crdtcast.exceptions import ServerError
 from crdtcast.tags import Dot, Tag, covers, merge_into
 from tests import servers
 from tests.adapters.redis import toy_bag
+from tests.adapters.redis.history import Told, past_of
 from tests.adapters.redis.toy_bag import Bag
 from tests.effort import seeds
 
@@ -172,55 +167,8 @@ class Replica:
 
 
 def live_values(delivered: list[Sent], key: bytes) -> dict[RedisType, dict[bytes, bytes]]:
-    """By definition: what the slots of a key are worth by the atoms that no visible kill has removed, by type."""
-    placed = [
-        (message, index, effect)
-        for message in delivered
-        for index, effect in enumerate(message.decoded)
-        if effect.key == key
-    ]
-
-    def killed(message: Sent, index: int, type_: RedisType, slot: bytes) -> bool:
-        for other, place, effect in placed:
-            tag = message.tag
-            if not (tag < other.tag or (tag.dot == other.tag.dot and index < place)):
-                continue
-            match effect:
-                case KillKey():
-                    return True
-                case KillSlots(_, kind, slots) | One(_, kind, slots):
-                    if kind == type_ and slot in slots:
-                        return True
-                case Reg(_, kind, words):
-                    if kind == type_ and slot in words[::2]:
-                        return True
-        return False
-
-    present: dict[RedisType, dict[bytes, bytes]] = {}
-    registers: dict[tuple[RedisType, bytes], list[tuple[int, str, int, bytes]]] = {}
-    deltas: dict[tuple[RedisType, bytes], int] = {}
-    for message, index, effect in placed:
-        origin = message.tag.dot.origin
-        match effect:
-            case One(_, type_, slots):
-                for slot in slots:
-                    if not killed(message, index, type_, slot):
-                        present.setdefault(type_, {})[slot] = b""
-            case Reg(_, type_, words):
-                for slot, value in pairs_of(words).items():
-                    if not killed(message, index, type_, slot):
-                        rank = (message.timestamp, origin, index, value)
-                        registers.setdefault((type_, slot), []).append(rank)
-            case Inc(_, type_, slot, delta):
-                if not killed(message, index, type_, slot):
-                    deltas[type_, slot] = deltas.get((type_, slot), 0) + delta
-    for type_, slot in registers.keys() | deltas.keys():
-        ranks = registers.get((type_, slot))
-        value = max(ranks)[3] if ranks else b"0"
-        if (type_, slot) in deltas and (number := integer_of(value)) is not None:
-            value = b"%d" % (number + deltas[type_, slot])
-        present.setdefault(type_, {})[slot] = value
-    return present
+    """By definition: what the slots of a key are worth, by type."""
+    return past_of(key, (Told(m.tag, m.timestamp, m.decoded) for m in delivered)).values
 
 
 def shown(replica: Replica, type_: RedisType, key: bytes) -> dict[bytes, bytes]:

@@ -167,15 +167,18 @@ def unknown_at(admin: RawClient, name: str) -> bool:
     return name == "waitaof" and admin.call("COMMAND", "INFO", name) == [None]
 
 
+LATER = ("pexpiretime", "waitaof")
+
+
 def needed() -> list[str]:
     """The rights that docs/redis.md lists for all servers."""
-    names = {str(words[0]).lower() for words in (*_QUEUED, *_OUTSIDE)} - {"waitaof"}
+    names = {str(words[0]).lower() for words in (*_QUEUED, *_OUTSIDE)} - set(LATER)
     return [f"+{name}" for name in sorted(names)]
 
 
 def given(admin: RawClient) -> list[str]:
-    """These, and the one that only later servers know."""
-    return needed() if unknown_at(admin, "waitaof") else [*needed(), "+waitaof"]
+    """These, and those that only later servers know."""
+    return [*needed(), *(f"+{name}" for name in LATER if not unknown_at(admin, name))]
 
 
 @pytest.fixture

@@ -1,0 +1,218 @@
+"""Deadlines of keys (rule H6): absolute, by the server's clock at the instant of the write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from crdtcast.adapters.redis.commands.errors import SYNTAX, WRONG_TYPE
+from crdtcast.adapters.redis.commands.timing import (
+    MILLISECONDS,
+    SECONDS,
+    UNITS,
+    Timed,
+    deadline_of,
+    option_of,
+)
+from crdtcast.adapters.redis.commands.write_command import (
+    DEADLINE,
+    WHOLE_KEY,
+    Plain,
+    WriteCommand,
+)
+from crdtcast.adapters.redis.effects import (
+    NEVER,
+    Effect,
+    Only,
+    Until,
+)
+from crdtcast.adapters.redis.plan import Expect
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.types.native import NOTHING, Holds
+from crdtcast.adapters.redis.types.strings import String
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.front import Request
+
+Args: TypeAlias = Sequence[bytes]
+
+_NX_AND_OTHERS = ReplyError("ERR NX and XX, GT or LT options at the same time are not compatible")
+_GT_AND_LT = ReplyError("ERR GT and LT options at the same time are not compatible")
+
+
+def _is_unsure(batch: LocalBatch, key: bytes) -> bool:
+    known = batch.keyspace.types[key]
+    return isinstance(known, Holds) and not known.is_sure
+
+
+# EXPIRE and its kin
+
+
+def _conditions(words: Args) -> set[bytes] | ReplyError:
+    conditions = {word.upper() for word in words}
+    for word in words:
+        if word.upper() not in (b"NX", b"XX", b"GT", b"LT"):
+            return ReplyError(b"ERR Unsupported option %b" % word[:128])
+    if b"NX" in conditions and len(conditions) > 1:
+        return _NX_AND_OTHERS
+    return _GT_AND_LT if {b"GT", b"LT"} <= conditions else conditions
+
+
+def _allow(conditions: set[bytes], before: int, at: int) -> bool:
+    has_deadline = before != NEVER
+    return not (
+        (b"NX" in conditions and has_deadline)
+        or (b"XX" in conditions and not has_deadline)
+        or (b"GT" in conditions and at <= before)
+        or (b"LT" in conditions and at >= before)
+    )
+
+
+def _only(conditions: set[bytes]) -> Only:
+    if b"GT" in conditions:
+        return Only.GREATER
+    return Only.LESS if b"LT" in conditions else Only.ALWAYS
+
+
+def _expiring(unit: int, *, is_relative: bool) -> Plain:
+    def expire(batch: LocalBatch, request: Request) -> bool:
+        key, plan, dates = request.args[1], batch.plan, batch.keyspace.dates
+        now = dates.now
+        at = deadline_of(request.args[2], unit, now if is_relative else 0, request.command.name)
+        conditions = _conditions(request.args[3:])
+        if isinstance(conditions, ReplyError) or isinstance(at, ReplyError):
+            plan.answer_with(request, conditions if isinstance(conditions, ReplyError) else at)
+        elif _is_unsure(batch, key):
+            return False
+        elif batch.keyspace.types[key] is NOTHING or not _allow(conditions, dates.at(key), at):
+            plan.answer_with(request, 0)
+        else:
+            if at <= now:
+                batch.kill_key(key)
+            else:
+                batch.until(key, at, _only(conditions))
+            plan.answer_with(request, 1)
+        return True
+
+    return expire
+
+
+def _timed_expiring(unit: int, *, is_relative: bool) -> Timed:
+    def timed(args: Args, now: int) -> Sequence[bytes] | ReplyError:
+        name = args[0].decode(errors="replace")
+        conditions = _conditions(args[3:])
+        if isinstance(conditions, ReplyError):
+            return conditions
+        at = deadline_of(args[2], unit, now if is_relative else 0, name)
+        if isinstance(at, ReplyError):
+            return at
+        if at <= now and not conditions:
+            return [b"DEL", args[1]]
+        return [b"PEXPIREAT", args[1], b"%d" % max(at, now + 1), *args[3:]]
+
+    return timed
+
+
+def _expired(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    conditions = _conditions(args[3:])
+    if not reply or isinstance(conditions, ReplyError):
+        return ()
+    return (Until(args[1], int(args[2]), _only(conditions)),)
+
+
+# PERSIST and GETEX
+
+
+def persist(batch: LocalBatch, request: Request) -> bool:
+    """PERSIST key"""
+    key, keyspace = request.args[1], batch.keyspace
+    if _is_unsure(batch, key):
+        return False
+    found = keyspace.types[key] is not NOTHING and keyspace.dates.at(key) != NEVER
+    if found:
+        batch.until(key, NEVER)
+    batch.plan.answer_with(request, int(found))
+    return True
+
+
+def _persisted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
+    return (Until(args[1], NEVER),) if reply else ()
+
+
+def _getex_deadline(args: Args, now: int) -> int | ReplyError | None:
+    match [args[2].upper(), *args[3:]] if len(args) > 2 else []:
+        case []:
+            return None
+        case [b"PERSIST"]:
+            return NEVER
+        case [option, _] if option in UNITS:
+            return option_of(args[2:], now, "GETEX")
+    return SYNTAX
+
+
+def getex(batch: LocalBatch, request: Request) -> bool:
+    """GETEX key [EX seconds | PX milliseconds | EXAT time | PXAT milliseconds-time | PERSIST]"""
+    key, plan, keyspace = request.args[1], batch.plan, batch.keyspace
+    now = keyspace.dates.now
+    at = _getex_deadline(request.args, now)
+    known = keyspace.types[key]
+    if isinstance(at, ReplyError):
+        plan.answer_with(request, at)
+    elif _is_unsure(batch, key):
+        return False
+    elif known is NOTHING:
+        plan.answer_with(request, None)
+    elif not isinstance(known, int) and known is not String.here:
+        plan.answer_with(request, WRONG_TYPE)
+    else:
+        batch.increments.show((key,))
+        plan.from_reply.append((request, plan.native(key, Expect.ANY, b"GET", key)))
+        if at is not None and at <= now:
+            batch.kill_key(key)
+        elif at is not None and not (at == NEVER and keyspace.dates.at(key) == NEVER):
+            batch.until(key, at)
+    return True
+
+
+def _timed_getex(args: Args, now: int) -> Sequence[bytes] | ReplyError:
+    at = _getex_deadline(args, now)
+    if isinstance(at, ReplyError):
+        return at
+    if at is None or at == NEVER:
+        return list(args)
+    return [args[0], args[1], b"PXAT", b"%d" % at]
+
+
+def _got(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
+    if reply is None or len(args) == 2:
+        return ()
+    return (Until(args[1], NEVER if len(args) == 3 else int(args[3])),)
+
+
+_EXPIRES = (DEADLINE, WHOLE_KEY)
+
+
+def _expire_row(name: str, unit: int, *, is_relative: bool) -> WriteCommand:
+    return WriteCommand(
+        name,
+        -3,
+        _EXPIRES,
+        _expiring(unit, is_relative=is_relative),
+        derive=_expired,
+        idle=True,
+        begins=(),
+        timed=_timed_expiring(unit, is_relative=is_relative),
+    )
+
+
+COMMANDS = (
+    _expire_row("EXPIRE", SECONDS, is_relative=True),
+    _expire_row("PEXPIRE", MILLISECONDS, is_relative=True),
+    _expire_row("EXPIREAT", SECONDS, is_relative=False),
+    _expire_row("PEXPIREAT", MILLISECONDS, is_relative=False),
+    WriteCommand("PERSIST", 2, (DEADLINE,), persist, derive=_persisted, idle=True, begins=()),
+    WriteCommand(
+        "GETEX", -2, _EXPIRES, getex, derive=_got, idle=True, begins=(), timed=_timed_getex
+    ),
+)

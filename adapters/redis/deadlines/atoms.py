@@ -1,0 +1,105 @@
+"""The unstable deadlines of keys. A stable one *is* the native deadline in the server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from crdtcast.adapters.redis.effects import NEVER, Only
+from crdtcast.tags import Dot, Tag, make_tuple
+
+
+class Deadline(NamedTuple):
+    """One that was set. at: milliseconds since the epoch, or `NEVER`. timestamp: hybrid logical time."""
+
+    at: int
+    timestamp: int
+    dot: Dot
+    place: int
+    only: Only
+
+
+Deadlines: TypeAlias = tuple[Deadline, ...]
+
+
+def winner(deadlines: Deadlines) -> Deadline | None:
+    """The one that counts: the latest; the earliest if all were set with LT."""
+    if not deadlines:
+        return None
+    pick = min if all(each.only is Only.LESS for each in deadlines) else max
+    return pick(deadlines, key=lambda each: (each.at, each.timestamp, each.dot.origin, each.place))
+
+
+def seen(deadline: Deadline, tag: Tag) -> bool:
+    """Whether it is in the causal past of an effect of `tag` that is being applied now."""
+    return tag.past.get(deadline.dot.origin, 0) >= deadline.dot.counter or deadline.dot == tag.dot
+
+
+class DeadlineLog:
+    """By key, with an index by message so that stability costs what the message wrote."""
+
+    def __init__(self) -> None:
+        self._keys: dict[bytes, Deadlines] = {}
+        self._by_dot: defaultdict[Dot, list[bytes]] = defaultdict(list)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._keys
+
+    def entries(self) -> int:
+        """Number of deadlines."""
+        return sum(map(len, self._keys.values()))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._keys)
+
+    def any_ends(self) -> bool:
+        """Whether one of them is a point in time."""
+        return any(each.at != NEVER for some in self._keys.values() for each in some)
+
+    def of(self, key: bytes) -> Deadlines:
+        """What is unstable of a key's deadline, in the order in which it came."""
+        return self._keys.get(key, ())
+
+    def take(self, key: bytes, deadlines: Deadlines) -> None:
+        """Have what another log has of a key. It never becomes stable here."""
+        self._keep(key, deadlines)
+
+    def set(
+        self, key: bytes, at: int, only: Only, tag: Tag, timestamp: int, place: int
+    ) -> Deadline | None:
+        """A deadline, behind a kill of those that it has seen. Returns the one that counts now."""
+        left = tuple(each for each in self.of(key) if not seen(each, tag))
+        deadline = Deadline(at, timestamp, tag.dot, place, only)
+        self._keys[key] = (*left, deadline)
+        self._by_dot[tag.dot].append(key)
+        return winner(self._keys[key]) if left else deadline
+
+    def assign(self, key: bytes, at: int, dot: Dot, timestamp: int, place: int) -> None:
+        """A deadline of an own write, which has seen all that is here."""
+        self._keys[key] = (make_tuple(Deadline, (at, timestamp, dot, place, Only.ALWAYS)),)
+        self._by_dot[dot].append(key)
+
+    def drop(self, key: bytes) -> None:
+        """An own removal, which has seen all that is here."""
+        self._keys.pop(key, None)
+
+    def kill(self, key: bytes, tag: Tag) -> Deadline | None:
+        """Drop those that `tag` has seen. Returns the one that counts of what is left."""
+        deadlines = self._keys.get(key)
+        if deadlines is None:
+            return None
+        left = tuple(each for each in deadlines if not seen(each, tag))
+        self._keep(key, left)
+        return winner(left)
+
+    def stabilise(self, dot: Dot) -> None:
+        """Forget a stable message's deadlines."""
+        for key in self._by_dot.pop(dot, ()):
+            self._keep(key, tuple(each for each in self.of(key) if each.dot != dot))
+
+    def _keep(self, key: bytes, deadlines: Deadlines) -> None:
+        if deadlines:
+            self._keys[key] = deadlines
+        else:
+            self._keys.pop(key, None)

@@ -1,0 +1,212 @@
+"""The deadlines of keys within one commit: what a look has found, what effects make of it, what the server gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+
+from crdtcast.adapters.redis.deadlines.atoms import Deadline
+from crdtcast.adapters.redis.deadlines.index import (
+    MINE,
+    OTHER,
+    PIN_BELOW_MS,
+    Due,
+    Found,
+    Gone,
+    Move,
+)
+from crdtcast.adapters.redis.effects import NEVER
+from crdtcast.tags import Vector
+
+_MOVED_AT_ONCE = 500
+"""Keys of one script."""
+
+
+class Dated:
+    """A key that has a deadline, or had one as the commit began. `at` is kept up, never computed again: what is stable
+    is nowhere else.
+
+    is_mine: whether this member has set it. bucket: where the index has the key, empty if nowhere. is_dropped: the
+    server has dropped the key at its deadline; only an `Expire` may follow, or the end of everything in it.
+    """
+
+    __slots__ = ("at", "bucket", "is_dropped", "is_mine", "is_new", "was_orphan", "was_pinned")
+
+    def __init__(self, at: int, *, is_mine: bool) -> None:
+        self.at = at
+        self.is_mine = is_mine
+        self.bucket = b""
+        self.is_dropped = self.is_new = self.was_pinned = self.was_orphan = False
+
+
+class Orphan:
+    """A deadline without data. until: when all of this is stable no effect can need it any more."""
+
+    __slots__ = ("at", "is_mine", "until")
+
+    def __init__(self, at: int, until: Vector, *, is_mine: bool) -> None:
+        self.at = at
+        self.until = until
+        self.is_mine = is_mine
+
+
+class Dates:
+    """By key. me: this incarnation, whose deadlines are its own."""
+
+    def __init__(self) -> None:
+        self.me = ""
+        self.offset_ms = 0
+        """What an administrator has moved the clock by."""
+        self.in_use = False
+        """Whether the server may hold deadlines: then a look at a key is one at its deadline, too."""
+        self._ahead_ms = 0
+        """How far the server's clock is ahead of this machine's."""
+        self.touched: dict[bytes, Dated] = {}
+        self.orphans: dict[bytes, Orphan] = {}
+
+    def resume(
+        self, me: str, orphans: Mapping[bytes, bytes], delivered: Vector, *, in_use: bool
+    ) -> None:
+        """Go on from what the server holds. delivered: all that is."""
+        self.me, self.in_use = me, in_use
+        for key, raw in orphans.items():
+            self.orphans[key] = Orphan(int(raw[:-1]), dict(delivered), is_mine=raw[-1:] == MINE)
+
+    @property
+    def now(self) -> int:
+        """The server's TIME, in milliseconds since the epoch."""
+        return _clock_ms() + self._ahead_ms
+
+    def told(self, now: int) -> None:
+        """Take in the server's TIME."""
+        self._ahead_ms = now - _clock_ms()
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock that deadlines are judged by."""
+        self.offset_ms += by_ms
+        self._ahead_ms += by_ms
+
+    def learn(self, key: bytes, found: Found, now: int) -> None:
+        """Take in a look."""
+        self.told(now)
+        self.touched.pop(key, None)
+        orphan = self.orphans.get(key)
+        if found.at is not None:
+            dated = Dated(found.at, is_mine=found.owner == MINE)
+            dated.was_pinned = found.at - now < PIN_BELOW_MS
+        elif found.bucket:
+            dated = Dated(int(found.bucket) * 1000, is_mine=found.owner == MINE)
+            dated.is_dropped = True
+        elif orphan is not None:
+            dated = Dated(orphan.at, is_mine=orphan.is_mine)
+        else:
+            return
+        dated.bucket = found.bucket
+        dated.was_orphan = orphan is not None
+        self.touched[key] = dated
+
+    def learn_due(self, due: Due) -> None:
+        """A key that the server has dropped."""
+        dated = Dated(int(due.second) * 1000, is_mine=due.owner == MINE)
+        dated.bucket, dated.is_dropped = due.second, True
+        self.touched[due.key] = dated
+
+    def dropped(self) -> list[bytes]:
+        """Keys that the server has dropped, and no X has followed."""
+        return [key for key, dated in self.touched.items() if dated.is_dropped]
+
+    def at(self, key: bytes) -> int:
+        """The deadline of a key that is known."""
+        dated = self.touched.get(key)
+        return NEVER if dated is None else dated.at
+
+    def is_dropped(self, key: bytes) -> bool:
+        """Whether the server has dropped it, and no X has followed."""
+        dated = self.touched.get(key)
+        return dated is not None and dated.is_dropped
+
+    def is_known_again(self, key: bytes) -> None:
+        """All that the server has dropped has come to its end."""
+        if (dated := self.touched.get(key)) is not None:
+            dated.is_new |= dated.is_dropped
+            dated.is_dropped = False
+
+    def set(self, key: bytes, deadline: Deadline | None) -> None:
+        """What was stable is gone: this is the deadline from here on, None for none."""
+        at = NEVER if deadline is None else deadline.at
+        dated = self.touched.get(key)
+        if dated is None:
+            if at == NEVER:
+                return
+            dated = self.touched[key] = Dated(NEVER, is_mine=False)
+            self.in_use = True
+        dated.is_new |= at != dated.at
+        dated.at = at
+        dated.is_mine = deadline is not None and deadline.dot.origin == self.me
+
+    def moves(self, found: Mapping[bytes, Gone]) -> Iterator[list[Move]]:
+        """What the server is to be told, some keys at a time. found: keys of which only it knows the deadline."""
+        known = chain(
+            (_move(key, self.touched.get(key), gone) for key, gone in found.items()),
+            (
+                _move(key, dated)
+                for key, dated in self.touched.items()
+                if key not in found and not dated.is_dropped
+            ),
+        )
+        while some := list(islice(known, _MOVED_AT_ONCE)):
+            yield some
+
+    def pinned(self) -> None:
+        """In the middle of a commit the server has been told all, and deadlines that are near were put off."""
+        for dated in self.touched.values():
+            dated.was_pinned = dated.was_orphan = True
+
+    def ended(self, key: bytes, deadline: Deadline | None) -> None:
+        """A message that is stored now has ended all that was under the key; this deadline counts."""
+        if key in self.orphans and key not in self.touched:
+            self.touched[key] = dated = Dated(NEVER, is_mine=False)
+            dated.was_orphan = True
+        if key in self.touched:
+            self.set(key, deadline)
+
+    def moved(self, move: Move, found: bytes, delivered: Vector) -> bool:
+        """The server has been told, and has answered this. delivered: all that is by now. Returns whether it has to be
+        asked before the key is used again.
+        """
+        if not found and move.at is not None:
+            is_mine = move.owner == MINE
+            self.orphans[move.key] = Orphan(move.at, dict(delivered), is_mine=is_mine)
+            return True
+        self.orphans.pop(move.key, None)
+        return len(found) > 1 or (not found and move.gone is not None)
+
+    def unneeded(self, stable: Vector) -> list[bytes]:
+        """Orphans of which all effects are stable; they are forgotten by this. stable: of those who have not ended."""
+        gone = [
+            key
+            for key, orphan in self.orphans.items()
+            if all(stable.get(origin, c) >= c for origin, c in orphan.until.items())
+        ]
+        for key in gone:
+            del self.orphans[key]
+        return gone
+
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
+    dated = dated or Dated(NEVER, is_mine=False)
+    return Move(
+        key,
+        None if dated.at == NEVER or gone in (Gone.ENDS, Gone.IS_OVER) else dated.at,
+        MINE if dated.is_mine else OTHER,
+        dated.bucket,
+        dated.was_pinned,
+        dated.was_orphan,
+        dated.is_new,
+        gone,
+    )

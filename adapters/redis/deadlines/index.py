@@ -1,0 +1,325 @@
+"""The index of deadlines in the metadata database, and the fixed scripts that look at it and move it.
+
+    due             sorted set of the seconds that have a bucket
+    due:SECOND      hash, the keys whose deadline is in that second -> whether this member has set it (`m`), or another
+    orphans         hash, keys without data -> their deadline and who has set it
+    pinned          hash, keys whose native deadline is put off for a moment -> their deadline
+
+An entry is always in the bucket of the native deadline, moved in the same step as the write. So an entry that is over,
+and whose key is gone, means that the server has dropped it; nothing is kept by key in memory. An entry whose key is
+there is out of date: a write on the whole key does not look for it, and whoever finds it takes it away.
+
+A gateway looks at a key, decides, and writes: three instants. So a look puts off a deadline that is near (`pinned`);
+the server cannot drop the key in between, and the write sets the deadline again, or a restart does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from crdtcast.adapters.redis.worth import LONGEST_NUMBER
+
+DUE, ORPHANS, PINNED = b"due", b"orphans", b"pinned"
+BUCKET_PREFIX = b"due:"
+BOUND_MS = 500
+"""How far a clock in service may be from the true time."""
+PIN_BELOW_MS, PIN_MS = 20_000, 1 << 45
+"""A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
+years.
+"""
+MOST_DUE = 1_000
+"""Keys of one look for what has expired."""
+
+# offset: what an administrator has moved the clock by, for tests; in the server a deadline is earlier by that.
+_COMMON = b"""
+local db, offset = ARGV[1], tonumber(ARGV[2])
+local function ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000) + offset
+end
+local function text(number) return string.format('%.0f', number) end
+local function ends(key)
+  local at = redis.pcall('PEXPIRETIME', key)
+  if type(at) == 'number' then return at < 0 and at or at + offset end
+  local left = redis.call('PTTL', key)
+  if left < 0 then return left end
+  return ms() + left
+end
+local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
+local pin = PIN_MS
+local function unpinned(at) return at >= pin and at - pin or at end
+""".replace(b"PIN_MS", b"%d" % PIN_MS)
+
+_LOOK = (
+    _COMMON
+    + b"""
+local longest, bound = tonumber(ARGV[3]), tonumber(ARGV[4])
+local below = tonumber(ARGV[5])
+local now = ms()
+redis.call('SELECT', db)
+local over = redis.call('ZRANGEBYSCORE', 'due', '-inf', text(math.floor((now + 2 * bound) / 1000)))
+redis.call('SELECT', 0)
+local found = {text(now)}
+for i, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  local number, at, owner, bucket = '', -1, '', ''
+  if kind == 'string' and redis.call('STRLEN', key) <= longest then number = redis.call('GET', key) end
+  if kind ~= 'none' then
+    at = unpinned(ends(key))
+    if at >= 0 then
+      redis.call('SELECT', db)
+      owner = redis.call('HGET', 'due:' .. text(math.floor(at / 1000)), key) or ''
+      if owner ~= '' then bucket = text(math.floor(at / 1000)) end
+      if at - now < below then
+        redis.call('HSET', 'pinned', key, text(at))
+        redis.call('SELECT', 0)
+        set(key, at + pin)
+      end
+      redis.call('SELECT', 0)
+    end
+  elseif #over > 0 then
+    redis.call('SELECT', db)
+    for _, second in ipairs(over) do
+      local found_owner = redis.call('HGET', 'due:' .. second, key)
+      if found_owner then owner, bucket = found_owner, second end
+    end
+    redis.call('SELECT', 0)
+  end
+  found[i + 1] = {kind, number, text(at), owner, bucket}
+end
+return found
+"""
+)
+
+# at: a deadline, nothing for none, or `r` where only the server knows, behind a command that it was to decide on.
+_FINISH = (
+    _COMMON
+    + b"""
+local below, there = tonumber(ARGV[3]), {}
+for i, key in ipairs(KEYS) do
+  local at, owner, old, marks = ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2], ARGV[4 * i + 3]
+  local exists, near = redis.call('EXISTS', key) == 1, false
+  local is_known = string.sub(at, 1, 1) ~= 'r'
+  local gone = at
+  if not is_known then
+    gone, at = string.sub(at, 2), ''
+    local found = exists and ends(key) or -1
+    if found >= pin then
+      found = found - pin
+      set(key, found)
+    end
+    if found >= 0 then
+      at = text(found)
+      if at ~= gone then owner = 'm' end
+    end
+  elseif exists then
+    if at == '' then
+      redis.call('PERSIST', key)
+    elseif string.find(marks, 'k') and tonumber(at) - ms() < below then
+      near = true
+      set(key, tonumber(at) + pin)
+    else
+      set(key, tonumber(at))
+    end
+  end
+  redis.call('SELECT', db)
+  if near then
+    redis.call('HSET', 'pinned', key, at)
+  elseif string.find(marks, 'p') then
+    redis.call('HDEL', 'pinned', key)
+  end
+  local second = ''
+  if at ~= '' and exists then second = text(math.floor(tonumber(at) / 1000)) end
+  if old ~= '' and old ~= second then redis.call('HDEL', 'due:' .. old, key) end
+  if second ~= '' then
+    redis.call('HSET', 'due:' .. second, key, owner)
+    redis.call('ZADD', 'due', second, second)
+  end
+  if string.find(marks, 'd') and not exists then
+    second = text(math.floor(ms() / 1000))
+    redis.call('HSET', 'due:' .. second, key, 'm')
+    redis.call('ZADD', 'due', second, second)
+  end
+  if gone ~= '' and not exists then
+    redis.call('HSET', 'orphans', key, gone .. owner)
+  elseif string.find(marks, 'o') then
+    redis.call('HDEL', 'orphans', key)
+  end
+  redis.call('SELECT', 0)
+  there[i] = exists and 'x' .. at or ''
+end
+return there
+"""
+)
+
+_FIND = (
+    _COMMON
+    + b"""
+local most, grace, mine = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local now = ms()
+redis.call('SELECT', db)
+local seconds = redis.call('ZRANGEBYSCORE', 'due', '-inf', text(math.floor(now / 1000)))
+local found, looked = {text(now)}, 0
+for _, second in ipairs(seconds) do
+  local bucket, cursor = 'due:' .. second, '0'
+  repeat
+    redis.call('SELECT', db)
+    local some = redis.call('HSCAN', bucket, cursor, 'COUNT', 200)
+    cursor = some[1]
+    local stale = {}
+    for i = 1, #some[2], 2 do
+      local key, owner = some[2][i], some[2][i + 1]
+      looked = looked + 1
+      redis.call('SELECT', 0)
+      local there = redis.call('EXISTS', key) == 1
+      local at = there and unpinned(ends(key)) or -2
+      redis.call('SELECT', db)
+      if not there then
+        local late = now - (tonumber(second) + 1) * 1000
+        if late >= grace or (late >= 0 and owner == mine) then
+          found[#found + 1] = {key, owner, second}
+        end
+      elseif at < 0 or math.floor(at / 1000) ~= tonumber(second) then
+        stale[#stale + 1] = key
+      end
+    end
+    for _, key in ipairs(stale) do redis.call('HDEL', bucket, key) end
+  until cursor == '0' or #found > most or looked > 20 * most
+  if redis.call('EXISTS', bucket) == 0 then redis.call('ZREM', 'due', second) end
+  if #found > most or looked > 20 * most then break end
+end
+redis.call('SELECT', 0)
+return found
+"""
+)
+
+_ADVANCE = (
+    _COMMON
+    + b"""
+local by = tonumber(ARGV[3])
+redis.call('SELECT', db)
+for _, second in ipairs(redis.call('ZRANGE', 'due', 0, -1)) do
+  redis.call('SELECT', db)
+  for _, key in ipairs(redis.call('HKEYS', 'due:' .. second)) do
+    redis.call('SELECT', 0)
+    local at = ends(key)
+    if at >= 0 and text(math.floor(unpinned(at) / 1000)) == second then set(key, at - by) end
+    redis.call('SELECT', db)
+  end
+end
+redis.call('SELECT', 0)
+"""
+)
+
+MINE, OTHER = b"m", b"o"
+
+
+class Found(NamedTuple):
+    """What a look has found of a key. kind: its type, as TYPE tells it. text: its value, if that may be a number.
+
+    at: its deadline, None without one. owner: who has set it, as the index has it; bucket: where the index has it. A
+    key that is not there, and has a bucket, was dropped by the server.
+    """
+
+    kind: bytes
+    text: bytes
+    at: int | None
+    owner: bytes
+    bucket: bytes
+
+
+def unpinned(at: int) -> int:
+    """A native deadline, which may be put off, as it was set."""
+    return at - PIN_MS if at >= PIN_MS else at
+
+
+def look(keys: Sequence[bytes], metadata_db: int, offset_ms: int) -> tuple[bytes, ...]:
+    """The command that looks at keys of database 0, and puts off deadlines that are near."""
+    numbers = (metadata_db, offset_ms, LONGEST_NUMBER, BOUND_MS, PIN_BELOW_MS)
+    return b"EVAL", _LOOK, b"%d" % len(keys), *keys, *(b"%d" % number for number in numbers)
+
+
+def looked(reply: Sequence[Any]) -> tuple[int, list[Found]]:
+    """The server's TIME in milliseconds, and what it has found of each key."""
+    now, *rows = reply
+    return int(now), [
+        Found(kind, text, int(at) if int(at) >= 0 else None, owner, bucket)
+        for kind, text, at, owner, bucket in rows
+    ]
+
+
+class Gone(Enum):
+    """What becomes of the deadline of a key that a command, of which only the server knows what it did, has emptied."""
+
+    ENDS = "it is gone, too"
+    STAYS = "it is kept, without data"
+    IS_OVER = "the key may have been dropped: somebody has to tell"
+
+
+class Move(NamedTuple):
+    """What becomes of a key's deadline at the end of a commit. at: None for none. bucket: where the index has it.
+    is_new: whether it is another one than before, or was over. gone: only the server knows it, and `at` is what
+    counts if it has come to hold nothing; None: `at` is known.
+    """
+
+    key: bytes
+    at: int | None
+    owner: bytes
+    bucket: bytes
+    was_pinned: bool
+    was_orphan: bool
+    is_new: bool
+    gone: Gone | None = None
+
+
+def finish(
+    moves: Iterable[Move], metadata_db: int, offset_ms: int, *, pins: bool = False
+) -> tuple[bytes, ...]:
+    """The command that sets these deadlines; what is near is put off once more if it `pins`. It answers what each of
+    the keys has come to: nothing if it is not there, else x and its deadline, if it has one.
+    """
+    keys: list[bytes] = []
+    words: list[bytes] = []
+    for key, at, owner, bucket, was_pinned, was_orphan, _, gone in moves:
+        keys.append(key)
+        marks = b"p" * was_pinned + b"o" * was_orphan + b"d" * (gone is Gone.IS_OVER)
+        marks += b"k" * pins
+        is_found = b"" if gone is None else b"r"
+        words += (is_found + (b"" if at is None else b"%d" % at), owner, bucket, marks)
+    numbers = b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % PIN_BELOW_MS
+    return b"EVAL", _FINISH, b"%d" % len(keys), *keys, *numbers, *words
+
+
+class Due(NamedTuple):
+    """A key that the server has dropped. second: the bucket of its deadline."""
+
+    key: bytes
+    owner: bytes
+    second: bytes
+
+
+def find_due(metadata_db: int, offset_ms: int, grace_ms: int) -> tuple[bytes, ...]:
+    """The command that looks for what the server has dropped: of others' deadlines behind the grace."""
+    numbers = (metadata_db, offset_ms, MOST_DUE, grace_ms)
+    return b"EVAL", _FIND, b"0", *(b"%d" % number for number in numbers), MINE
+
+
+def found_due(reply: Sequence[Any]) -> tuple[int, list[Due]]:
+    """The server's TIME in milliseconds, and what it has found."""
+    now, *rows = reply
+    return int(now), [Due(*row) for row in rows]
+
+
+def advance(metadata_db: int, offset_ms: int, by_ms: int) -> tuple[bytes, ...]:
+    """The command that moves all deadlines in the server, as the clock moves."""
+    return b"EVAL", _ADVANCE, b"0", b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % by_ms
+
+
+def unpinning(
+    pinned: Mapping[bytes, bytes], metadata_db: int, offset_ms: int
+) -> list[tuple[bytes | int, ...]]:
+    """The commands, from database 0 and back, that set deadlines again which were put off for a commit that was not."""
+    again = [(b"PEXPIREAT", key, int(at) - offset_ms) for key, at in pinned.items()]
+    return [*again, (b"SELECT", metadata_db), (b"DEL", PINNED), (b"SELECT", 0)]

@@ -1,0 +1,123 @@
+"""A deadline that was extended in time keeps the contents, although some region has removed them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypeAlias
+
+from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.deadlines.atoms import seen
+from crdtcast.adapters.redis.effects import (
+    Event,
+    Expire,
+    Inc,
+    One,
+    RedisType,
+    Reg,
+    Until,
+)
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.unstable import Atoms, Register
+from crdtcast.adapters.redis.worth import Worth, increased
+from crdtcast.messages import Delivery
+
+
+def moved_ahead(
+    keyspace: Keyspace, key: bytes, deliveries: Iterable[tuple[Delivery, Event]]
+) -> bool:
+    """Whether one of these messages, which were just applied, has moved the deadline of a key ahead that the server has
+    dropped.
+    """
+    return keyspace.dates.at(key) > keyspace.dates.now and any(
+        isinstance(effect, Until) and effect.key == key
+        for _, event in deliveries
+        for effect in event.effects
+    )
+
+
+def extended(keyspace: Keyspace, event: Event) -> list[bytes]:
+    """Keys that this message tells to have expired, although this member has set a deadline that may still count."""
+    me = keyspace.dates.me
+    return [
+        effect.key
+        for effect in event.effects
+        if isinstance(effect, Expire)
+        and any(each.dot.origin == me for each in keyspace.log.deadlines.of(effect.key))
+    ]
+
+
+class Held(NamedTuple):
+    """What a slot shows. since: the time stamp of its register, 0 where that is forgotten."""
+
+    worth: Worth
+    since: int
+
+
+HeldKey: TypeAlias = dict[RedisType, dict[bytes, Held]]
+
+
+def hold(keyspace: Keyspace, key: bytes, contents: Contents) -> HeldKey:
+    """What a key shows, as of now."""
+    held: HeldKey = {}
+    for type_, content in contents.items():
+        atoms = keyspace.log.of(key, type_).held
+        held[type_] = {slot: Held(w, _stamp(atoms.get(slot, ()))) for slot, w in content.items()}
+    return held
+
+
+def _stamp(atoms: Atoms) -> int:
+    return max((each.timestamp for each in atoms if isinstance(each, Register)), default=0)
+
+
+def reassert(
+    batch: LocalBatch, key: bytes, before: HeldKey, delivery: Delivery, event: Event
+) -> None:
+    """Send again what this message, which has just been applied, has taken of a key, if it had not seen a deadline that
+    this member has set, and that is not over. before: what the key showed.
+
+    That is all that shows something else now, not only what is empty: a loser that the message had not seen may have
+    come out, and a number may have kept increments. A register keeps its time stamp, so it yields to a later one. The
+    deadline goes along: who has seen it, but not the contents, may have begun the key anew.
+    """
+    dates = batch.keyspace.dates
+    if dates.at(key) <= dates.now or not _has_extended(batch.keyspace, key, delivery):
+        return
+    sent = False
+    for type_ in sorted(before):
+        log = batch.unstable(key, type_)
+        for slot, held in _wanted(before[type_], key, type_, event).items():
+            if log.worth(slot) == held.worth:
+                continue
+            sent = True
+            if TYPES[type_].valued:
+                batch.write(key, type_, (slot, held.worth), held.since, begins=False)
+            else:
+                batch.add(key, type_, (slot,), begins=False)
+    if sent:
+        batch.until(key, dates.at(key))
+
+
+def _has_extended(keyspace: Keyspace, key: bytes, delivery: Delivery) -> bool:
+    me, atoms = keyspace.dates.me, keyspace.log.deadlines.of(key)
+    return any(each.dot.origin == me and not seen(each, delivery.tag) for each in atoms)
+
+
+def _wanted(
+    before: Mapping[bytes, Held], key: bytes, type_: RedisType, event: Event
+) -> dict[bytes, Held]:
+    """What is to show again: not what the message itself has written, and its increments count on top."""
+    wanted = dict(before)
+    for effect in event.effects:
+        match effect:
+            case One(other, of, slots) if (other, of) == (key, type_):
+                for slot in slots:
+                    wanted.pop(slot, None)
+            case Reg(other, of, words) if (other, of) == (key, type_):
+                for slot in words[::2]:
+                    wanted.pop(slot, None)
+            case Inc(other, of, slot, delta) if (other, of) == (key, type_) and slot in wanted:
+                worth, since = wanted[slot]
+                wanted[slot] = Held(increased(worth, delta), since)
+    return wanted

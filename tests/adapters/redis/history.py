@@ -1,0 +1,133 @@
+"""What a key is worth by definition: a function of the messages that a replica has delivered, which forgets nothing.
+
+Written apart from the gateway's rules: it knows no log, no stability, no server. Whether a deadline is over is for the
+reader to judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from crdtcast.adapters.redis.effects import (
+    NEVER,
+    Effect,
+    Expire,
+    Inc,
+    KillData,
+    KillKey,
+    KillSlots,
+    One,
+    Only,
+    RedisType,
+    Reg,
+    Replace,
+    Until,
+    pairs_of,
+)
+from crdtcast.tags import Tag
+
+
+@dataclass(eq=False)
+class Told:
+    """One message, with its true past."""
+
+    tag: Tag
+    timestamp: int
+    effects: list[Effect]
+
+
+class _Placed(NamedTuple):
+    told: Told
+    place: int
+
+    def is_before(self, other: _Placed) -> bool:
+        if self.told is other.told:
+            return self.place < other.place
+        return self.told.tag < other.told.tag
+
+
+Slot: TypeAlias = tuple[RedisType, bytes]
+
+
+@dataclass
+class Past:
+    """values: by type and slot. at: the deadline. setter: the incarnation that has set it."""
+
+    values: dict[RedisType, dict[bytes, bytes]] = field(default_factory=dict)
+    at: int = NEVER
+    setter: str = ""
+
+
+def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
+    """The key as these messages make it."""
+    about = [
+        (_Placed(told, place), effect)
+        for told in delivered
+        for place, effect in enumerate(told.effects)
+        if effect.key == key
+    ]
+    past = Past()
+    ones: set[Slot] = set()
+    registers: dict[Slot, list[tuple[int, str, int, bytes]]] = {}
+    deltas: dict[Slot, int] = {}
+    deadlines: list[tuple[int, tuple[int, str, int], Only]] = []
+    for where, effect in about:
+        stamp = where.told.timestamp, where.told.tag.dot.origin, where.place
+        match effect:
+            case One(_, type_, slots):
+                ones |= {(type_, s) for s in slots if not _is_killed(where, (type_, s), about)}
+            case Reg(_, type_, words, since):
+                written = (where.told.timestamp if since is None else since), *stamp[1:]
+                for slot, value in pairs_of(words).items():
+                    if not _is_killed(where, (type_, slot), about):
+                        registers.setdefault((type_, slot), []).append((*written, value))
+            case Inc(_, type_, slot, delta):
+                if not _is_killed(where, (type_, slot), about):
+                    deltas[type_, slot] = deltas.get((type_, slot), 0) + delta
+            case Until(_, at, only):
+                if not _is_killed(where, None, about):
+                    deadlines.append((at, stamp, only))
+            case Replace(_, at):
+                if not _is_killed(where, None, about):
+                    deadlines.append((at, stamp, Only.ALWAYS))
+    for type_, slot in ones:
+        past.values.setdefault(type_, {})[slot] = b""
+    for type_, slot in registers.keys() | deltas.keys():
+        ranked = registers.get((type_, slot))
+        value = max(ranked)[-1] if ranked else b"0"
+        delta = deltas.get((type_, slot))
+        if delta is not None and _is_number(value):
+            value = b"%d" % (int(value) + delta)
+        past.values.setdefault(type_, {})[slot] = value
+    if deadlines:
+        is_least = all(only is Only.LESS for *_, only in deadlines)
+        at, (_, origin, _), _ = min(deadlines) if is_least else max(deadlines)
+        past.at, past.setter = at, origin
+    return past
+
+
+def _is_number(value: bytes) -> bool:
+    digits = value.removeprefix(b"-")
+    return digits.isdigit() and (digits == b"0" == value or not digits.startswith(b"0"))
+
+
+def _is_killed(where: _Placed, slot: Slot | None, about: list[tuple[_Placed, Effect]]) -> bool:
+    """slot: None for the deadline."""
+    return any(where.is_before(other) and _kills(effect, slot) for other, effect in about)
+
+
+def _kills(effect: Effect, slot: Slot | None) -> bool:
+    match effect:
+        case KillKey() | Replace() | Expire(_, True):
+            return True
+        case Expire() | KillData():
+            return slot is not None
+        case Until():
+            return slot is None
+        case KillSlots(_, type_, slots) | One(_, type_, slots):
+            return slot is not None and slot[0] == type_ and slot[1] in slots
+        case Reg(_, type_, words):
+            return slot is not None and slot[0] == type_ and slot[1] in words[::2]
+    return False
