@@ -351,23 +351,23 @@ def test_another_gateway_takes_the_server_and_the_first_one_writes_nothing_after
         client.call("SADD", "s", *map(str, range(100)))
         until(lambda: not first.gateway.committer.working)
         go_on, is_held = threading.Event(), threading.Event()
-        seen: list[bytes] = []
+        seen: list[Pair] = []
 
         def hold() -> None:
             is_held.set()
             assert go_on.wait(30)
 
-        def sending(_: Pair, data: bytes) -> bytes:
+        def sending(pair: Pair, data: bytes) -> bytes:
             if b"EVAL" in data:
-                seen.append(b"EVAL")
+                seen.append(pair)
                 if held == "the request":
                     hold()
-            elif seen and held == "the next request" and not is_held.is_set():
+            elif seen == [pair] and held == "the next request" and not is_held.is_set():
                 hold()
             return data
 
-        def receiving(_: Pair, data: bytes) -> bytes:
-            if seen and held == "the answer" and not is_held.is_set():
+        def receiving(pair: Pair, data: bytes) -> bytes:
+            if seen == [pair] and held == "the answer" and not is_held.is_set():
                 hold()
             return data
 
