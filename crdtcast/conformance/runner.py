@@ -6,14 +6,20 @@ between; and no step waits for a clock: time is moved by `CRDTCAST ADVANCE`.
 
 import enum
 import itertools
+import json
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crdtcast.adapters.redis.cluster import CommandRefusedError, LocalCluster
+from crdtcast.adapters.redis.cluster import (
+    SHORTEST_PAUSE,
+    CommandRefusedError,
+    LocalCluster,
+    OpenCluster,
+)
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, Reply
 from crdtcast.conformance.matchers import comparable, matches, show
@@ -82,14 +88,15 @@ def run_scenario(scenario: Scenario, servers: Servers, directory: Path, timeout:
     """
     began = time.monotonic()
     outcome, detail = Outcome.PASSED, ""
-    taken = dict(zip(scenario.replicas, servers.take(len(scenario.replicas)), strict=True))
-    cluster = LocalCluster(
-        directory, scenario.replicas, group="conformance", cut=True, servers=taken
-    )
+    names = (*scenario.replicas, *dict.fromkeys(scenario.joining))
+    taken = dict(zip(names, servers.take(len(names)), strict=True))
+    kind = OpenCluster if scenario.changes_members else LocalCluster
+    cluster = kind(directory, scenario.replicas, group="conformance", cut=True, servers=taken)
     try:
         with cluster:
             play = Play(cluster, timeout)
             try:
+                play.begin()
                 play.run(scenario)
             except (ServerError, DifferenceError) as difference:
                 raise DifferenceError("; ".join([str(difference), *cluster.obituaries()])) from None
@@ -113,6 +120,13 @@ class Play:
     latencies: dict[str, list[float]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     sides: tuple[tuple[str, ...], ...] = ()
+
+    def begin(self) -> None:
+        """Have every link cut: members who join need theirs first."""
+        if isinstance(self.cluster, OpenCluster):
+            pairs = list(itertools.combinations(self.cluster.names, 2))
+            self.wait_together(self.cluster.names)
+            self.cut(pairs)
 
     def run(self, scenario: Scenario) -> None:
         """All steps, then all expectations. Raises NotSupportedError or DifferenceError."""
@@ -162,6 +176,10 @@ class Play:
                 self.launch(step.at)
             case "wipe":
                 self.wipe(step.at)
+            case "forget":
+                self.forget(step.at)
+            case "add":
+                self.add(step.at)
             case _:
                 raise NotSupportedError(f"{where}: {step.kind} {step.at or step.text}")
 
@@ -234,10 +252,58 @@ class Play:
             self.cluster.heal(one, other)
         for part in connected(self.cluster.names, pairs):
             # Only a whole group can acknowledge; a part of it is done when it has the same.
-            quiet = len(part) == len(self.cluster.names)
-            self.cluster.wait_equal(part, quiet=quiet, timeout=self.timeout)
+            self.wait_together(part, quiet=len(part) == len(self.cluster.names))
+        self.cut(pairs)
+
+    def cut(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Cut these links."""
         for one, other in pairs:
             self.cluster.cut(one, other)
+
+    # Members that come and go
+
+    def wait_together(self, names: Sequence[str], *, quiet: bool = True) -> None:
+        """Return when all of them are members everywhere, have the same, and with `quiet` it is stable."""
+        if isinstance(self.cluster, OpenCluster):
+            self.wait_members(names, lambda members: set(names) <= members)
+        self.cluster.wait_equal(names, quiet=quiet, timeout=self.timeout)
+
+    def wait_members(self, names: Iterable[str], hold: Callable[[set[str]], bool]) -> None:
+        """Return when `hold` is true of the members that each of `names` tells."""
+        waiting, deadline = list(names), time.monotonic() + self.timeout
+        while waiting:
+            try:
+                told = json.loads(self.cluster[waiting[0]].command("MEMBERS"))
+            except CommandRefusedError:  # it is coming back
+                told = []
+            if hold({member["name"] for member in told}):
+                waiting.pop(0)
+            elif time.monotonic() > deadline:
+                raise DifferenceError(f"at {waiting[0]} the members are still {told}")
+            else:
+                time.sleep(SHORTEST_PAUSE)
+
+    def forget(self, name: str) -> None:
+        """Evict a replica, which does not hear of it before the next exchange with another one."""
+        rest = [other for other in self.live() if other != name]
+        pairs = list(itertools.combinations(rest, 2))
+        for one, other in pairs:
+            self.cluster.heal(one, other)
+        force = [] if 2 * len(rest) > len(self.cluster.names) else ["FORCE"]
+        self.cluster[rest[0]].command("EVICT", name, *force)
+        self.wait_members(rest, lambda members: name not in members)
+        self.cluster.wait_equal(rest, quiet=True, timeout=self.timeout)
+        self.cut(pairs)
+
+    def add(self, name: str) -> None:
+        """Have one more replica join; all links of the others are open meanwhile."""
+        assert isinstance(self.cluster, OpenCluster)
+        pairs = list(itertools.combinations(self.live(), 2))
+        for one, other in pairs:
+            self.cluster.heal(one, other)
+        self.cluster.add(name)
+        self.wait_together(self.live())
+        self.cut(itertools.combinations(self.live(), 2))
 
     def move_clock(self, name: str, word: str, seconds: float) -> None:
         """Move one replica's clock: word says whether deadlines come nearer with it."""

@@ -55,6 +55,18 @@ class Scenario:
     steps: tuple[Step, ...]
     expect: Mapping[str, tuple[Expectation, ...]] = field(default_factory=dict)
     why: str = ""
+    rules: tuple[str, ...] = ()
+    """House rules (docs/redis-rules.md) that it executes."""
+
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Replicas that are there later."""
+        return tuple(step.at for step in self.steps if step.kind == "add")
+
+    @property
+    def changes_members(self) -> bool:
+        """Whether its group has to be one whose members come and go."""
+        return any(step.kind in ("add", "forget") for step in self.steps)
 
 
 class Yaml12(yaml.SafeLoader):
@@ -139,6 +151,7 @@ def parse_scenario(entry: Any) -> Scenario:
         steps=tuple(parse_step(step, known) for step in entry["steps"]),
         expect=expect,
         why=str(entry.get("why", "")),
+        rules=tuple(str(rule) for rule in entry.get("rules", ())),
     )
 
 

@@ -16,9 +16,33 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from redis.commands.core import ManagementCommands, ScanCommands, SetCommands
+from redis.commands.core import (
+    HashCommands,
+    ManagementCommands,
+    PubSubCommands,
+    ScanCommands,
+    SetCommands,
+)
 
 COUNTERS = {"incr", "incrby", "decr", "decrby", "incrbyfloat"}
+STRINGS = {
+    *(
+        "append",
+        "get",
+        "getdel",
+        "getex",
+        "getrange",
+        "getset",
+        "lcs",
+        "mget",
+        "mset",
+        "msetex",
+        "msetnx",
+    ),
+    *("psetex", "set", "setex", "setnx", "setrange", "strlen", "substr", "delex", "digest"),
+}
+HASHES = {name for name in vars(HashCommands) if not name.startswith("_")}
+MESSAGES = {name for name in vars(PubSubCommands) if not name.startswith("_")}
 KEYS = {
     *("copy", "delete", "dump", "exists", "expire", "expireat", "expiretime", "persist", "pexpire"),
     *("pexpireat", "pexpiretime", "pttl", "keys", "move", "object", "randomkey", "rename"),
@@ -33,7 +57,7 @@ CONNECTIONS = {
         ("client_", "command", "config_get", "info", "ping", "echo", "select", "time")
     )
 }
-CHOSEN = COUNTERS | KEYS | SETS | SCANS | CONNECTIONS
+CHOSEN = COUNTERS | STRINGS | HASHES | KEYS | SETS | SCANS | MESSAGES | CONNECTIONS
 
 _tearing_down = False
 _url = ""

@@ -29,6 +29,7 @@ WHOLE = (
     *("tests/test_asyncio/test_pipeline.py", "tests/test_asyncio/test_encoding.py"),
     *("tests/test_connection.py", "tests/test_connection_pool.py", "tests/test_commands.py"),
     *("tests/test_multiprocessing.py", "tests/test_asyncio/test_connection.py"),
+    *("tests/test_pubsub.py", "tests/test_asyncio/test_pubsub.py"),
     *("tests/test_asyncio/test_connection_pool.py", "tests/test_asyncio/test_commands.py"),
 )
 """What a run with more effort tries."""

@@ -140,7 +140,16 @@ KNOWN = frozenset(_TEXTS) - {"CLIENT", "CONFIG"}
 
 def refusal(name: str, *, writes: bool) -> str:
     """The error text for a refused command; `name` in capitals, a subcommand behind a blank."""
-    template, hint = _TEXTS.get(name.partition(" ")[0]) or (
+    template, hint = _text_of(name, writes)
+    return template.format(name=name, hint=hint)
+
+
+def instead(name: str, *, writes: bool) -> str:
+    """What to use in the place of a refused command, or why it is refused."""
+    return _text_of(name, writes)[1]
+
+
+def _text_of(name: str, writes: bool) -> tuple[str, str]:
+    return _TEXTS.get(name.partition(" ")[0]) or (
         (_WRITE, _TODAY) if writes else (_OTHER, _ADMINISTRATION)
     )
-    return template.format(name=name, hint=hint)
