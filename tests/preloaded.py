@@ -105,6 +105,7 @@ class Nursery:
 
 
 _nursery: Nursery | None = None
+_one_nursery = threading.Lock()
 _start_child = cluster.start_child
 
 
@@ -118,8 +119,9 @@ def start_child(words: Sequence[str], **options: Any) -> Any:
 def _fork(words: Sequence[str], stderr: int, environment: Mapping[str, str] = os.environ) -> Forked:
     global _nursery
     sys.audit(AUDIT_EVENT)
-    if _nursery is None:
-        _nursery = Nursery()
+    with _one_nursery:
+        if _nursery is None:
+            _nursery = Nursery()
     return _nursery.fork(words, stderr, environment)
 
 

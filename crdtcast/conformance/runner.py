@@ -27,6 +27,8 @@ from crdtcast.conformance.probes import UnknownProbeError, read_probe
 from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Step
 from crdtcast.exceptions import ServerError
 
+CLOCK_TICK = 1_000_000
+"""Nanoseconds of what the gateways' clocks tell apart."""
 REFUSED = re.compile(r"ERR crdtcast: command '.*' is not replicated")
 
 
@@ -120,6 +122,8 @@ class Play:
     latencies: dict[str, list[float]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     sides: tuple[tuple[str, ...], ...] = ()
+    spoke: int = 0
+    """The tick of the wall clock at the last command."""
 
     def begin(self) -> None:
         """Have every link cut: members who join need theirs first."""
@@ -194,8 +198,11 @@ class Play:
         return self.clients[name]
 
     def call(self, name: str, words: tuple[bytes, ...]) -> Reply:
-        """One command at one replica, timed."""
+        """One command at one replica, timed; by the wall clock later than the one before, as the format promises."""
         client = self.client(name)
+        while time.time_ns() // CLOCK_TICK == self.spoke:
+            time.sleep(SHORTEST_PAUSE / 10)
+        self.spoke = time.time_ns() // CLOCK_TICK
         began = time.monotonic()
         reply = client.call(*words)
         self.latencies.setdefault(name, []).append(time.monotonic() - began)

@@ -31,6 +31,7 @@ def playing(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Result]]]:
     """The results to come of the scenarios that were selected."""
+    played = tmp_path_factory.mktemp("played")
     spare: Queue[Servers] = Queue()
     for _ in range(AT_ONCE):
         spare.put(Servers(tmp_path_factory.mktemp("servers"), "everysec"))
@@ -38,7 +39,7 @@ def playing(
     def play(scenario: Scenario) -> Result:
         servers = spare.get()
         try:
-            return run_scenario(scenario, servers, tmp_path_factory.mktemp("played"), 60.0)
+            return run_scenario(scenario, servers, played / scenario.id, 60.0)
         finally:
             spare.put(servers)
 
