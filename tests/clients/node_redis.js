@@ -24,7 +24,10 @@ async function main() {
   told.watched = await here.multi().set("nr:n", "0").exec().catch((error) => error instanceof WatchError);
   const subscriber = here.duplicate();
   await subscriber.connect();
-  const message = new Promise((resolve) => subscriber.subscribe("nr:news", (text, channel) => resolve([channel, text])).then(() => here.publish("nr:news", "hello")));
+  let heard;
+  const message = new Promise((resolve) => (heard = resolve));
+  await subscriber.subscribe("nr:news", (text, channel) => heard([channel, text]));
+  await here.publish("nr:news", "hello");
   told.message = await message;
   subscriber.destroy();
 }
