@@ -1331,7 +1331,7 @@ class Committer:
         assert engine is not None
         again, record = segments.answered(replies)
         self._requests.extendleft(reversed(again))
-        for key, place in segments.written:
+        for key, place in segments.written() if self._watches.has_any else ():
             self._watches.written(key, place)
         self.recorded.answered(engine, self.keyspace, record)
         self.keyspace.unsettled.update(dict.fromkeys(segments.unsettled))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.effects import NEVER, Effect, Event, KillKey, KillSlots, Replace, Until
@@ -16,11 +17,21 @@ def derived(record: Record) -> Event:
 
     Raises ConfigurationError for a command that this program does not know.
     """
-    found = [effect for entry in record.entries for effect in effects_of(entry)]
-    for effect in found:
+    return event_of(record, derived_by_entry(record))
+
+
+def derived_by_entry(record: Record) -> list[list[Effect]]:
+    """The effects of each entry, in order."""
+    found = [list(effects_of(entry)) for entry in record.entries]
+    for effect in chain.from_iterable(found) if record.offset_ms else ():
         if isinstance(effect, Replace | Until) and effect.at != NEVER:
             effect.at += record.offset_ms
-    return Event(record.timestamp, found)
+    return found
+
+
+def event_of(record: Record, found: Iterable[Iterable[Effect]]) -> Event:
+    """The message that these effects, by entry, make."""
+    return Event(record.timestamp, list(chain.from_iterable(found)))
 
 
 def effects_of(entry: Entry) -> Iterator[Effect]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import msgpack
 
@@ -24,12 +24,16 @@ from crdtcast.adapters.redis.contents import (
 from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
+    Expire,
     Inc,
+    KillData,
     KillKey,
     KillSlots,
     One,
     RedisType,
     Reg,
+    Replace,
+    Until,
     pairs_of,
 )
 from crdtcast.adapters.redis.types import TYPES
@@ -133,16 +137,17 @@ def _apply(
         case One(key, type_, slots):
             log.one(key, type_, slots, tag, place)
             contents.setdefault(type_, {}).update(dict.fromkeys(slots, PRESENT))
-        case Reg(key, type_, words):
+        case Reg(key, type_, words, since):
             pairs = pairs_of(words)
-            told = log.write(key, type_, pairs, tag, timestamp, place)
+            written = timestamp if since is None else since
+            told = log.write(key, type_, pairs, tag, written, place)
             contents.setdefault(type_, {}).update((s, told.worth(s) or b"") for s in pairs)
         case Inc(key, type_, slot, delta):
             log.increment(key, type_, slot, delta, tag, place)
             content = contents.setdefault(type_, {})
             content[slot] = increased(content.get(slot, b"0"), delta)
-        case KillKey(key):
-            left = log.kill_key(key, tag)
+        case KillKey(key) | KillData(key) | Replace(key) | Expire(key):
+            left = log.kill_data(key, tag)
             contents.clear()
             contents.update((type_, each.survivors()) for type_, each in left.items())
         case KillSlots(key, type_, slots):
@@ -151,6 +156,10 @@ def _apply(
                 content.pop(slot, None)
             left_of = log.of(key, type_)
             content.update((s, w) for s in slots if (w := left_of.worth(s)) is not None)
+        case Until():
+            pass
+        case _:
+            assert_never(effect)
 
 
 def read_state(

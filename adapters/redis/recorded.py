@@ -12,7 +12,7 @@ from typing import NamedTuple
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import takes_away
 from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.deriving import derived, effects_of
+from crdtcast.adapters.redis.deriving import derived, derived_by_entry, effects_of, event_of
 from crdtcast.adapters.redis.effects import (
     Effect,
     Event,
@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.effects import (
 )
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Expect, Plan
-from crdtcast.adapters.redis.record import Entry, Record
+from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.worth import PRESENT
 from crdtcast.engine import Engine, GroupEngine, ParkedOperation
@@ -100,11 +100,14 @@ class RecordedWork:
         self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
     ) -> None:
         """The server has carried out what a message is reserved for. record: None if nothing was written."""
-        event = Event(0, []) if record is None else derived(record)
-        if record is None or not event.effects:
+        if record is None:
             engine.give_back()
-            if record is not None:
-                self.pending = Derived(record, None, b"", event)
+            return
+        by_entry = derived_by_entry(record)
+        event = event_of(record, by_entry)
+        if not event.effects:
+            engine.give_back()
+            self.pending = Derived(record, None, b"", event)
             return
         payload = effects.encode(*event)
         if isinstance(engine, GroupEngine) and not engine.standing.can_send:
@@ -114,8 +117,11 @@ class RecordedWork:
         tag = engine.use(payload)
         for place, effect in enumerate(event.effects):
             keyspace.log.apply(effect, tag, event.timestamp, place)
-        for entry in record.entries:
-            _learn(entry, keyspace)
+        for entry, found in zip(record.entries, by_entry, strict=True):
+            for effect in found:
+                keyspace.executed(effect)
+                if type(effect) is Inc:
+                    keyspace.counted(effect, entry.reply)
         self.pending = Derived(record, tag, payload, event)
 
     @property
@@ -127,13 +133,6 @@ class RecordedWork:
         """The next commit begins: it is to store what is pending."""
         pending, self.pending = self.pending, None
         return pending
-
-
-def _learn(entry: Entry, keyspace: Keyspace) -> None:
-    for effect in effects_of(entry):
-        keyspace.executed(effect)
-        if isinstance(effect, Inc):
-            keyspace.counted(effect, entry.reply)
 
 
 def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:

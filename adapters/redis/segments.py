@@ -56,8 +56,8 @@ class Segments:
         self.record = record
         self.requests: list[Request] = []
         """Whose commands are in it, in order; not their reads."""
-        self.written: list[tuple[bytes, int]] = []
-        """Keys that have other values now, and the place in the plan that did it; once it is answered."""
+        self._done: list[tuple[int, list[Entry]]] = []
+        """What was recorded, by the place of the script in the plan."""
         self._plan = plan
         self._keyspace = keyspace
         self._whole = whole
@@ -199,10 +199,17 @@ class Segments:
                 asked = self._asked[first : first + count]
                 done = [Entry.decode(a, r) for a, r in zip(asked, found, strict=True) if r]
                 entries += done
-                self.written += [(key, place) for entry in done for key in _written(entry)]
+                self._done.append((place, done))
         values = [r if isinstance(r, ReplyError) else r and Entry.reply_of(r) for r in results]
         again = self._answer(values, {k for k, r in enumerate(results) if r == b""})
         return again, self.record.with_entries(entries) if entries else None
+
+    def written(self) -> Iterator[tuple[bytes, int]]:
+        """Keys that have other values now, and the place in the plan that did it; once it is answered."""
+        for place, done in self._done:
+            for entry in done:
+                for key in _written(entry):
+                    yield key, place
 
     def answered_by(self, record: Record | None) -> list[Request]:
         """The same by what was found at the server, after its answer was lost. What is not in the record has written

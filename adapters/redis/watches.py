@@ -136,6 +136,11 @@ class Watches:
                 self._by_key.setdefault(key, set()).add(watch)
         plan.answer_with(request, OK)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any key is watched."""
+        return bool(self._by_key)
+
     def forget(self, watch: Watch) -> None:
         """It has ended."""
         for key in watch.keys:

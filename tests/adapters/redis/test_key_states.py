@@ -13,14 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.effects import (
+    NEVER,
     WHOLE,
     Effect,
+    Expire,
     Inc,
+    KillData,
     KillKey,
     KillSlots,
     One,
     RedisType,
     Reg,
+    Replace,
 )
 from crdtcast.adapters.redis.key_states import (
     KeyState,
@@ -194,6 +198,17 @@ def seeds_of_states() -> list[int]:
 def test_anything_else_is_no_state(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         decode_states(raw)
+
+
+@pytest.mark.parametrize(
+    "effect", [KillKey(KEY), KillData(KEY), Replace(KEY, NEVER), Expire(KEY, whole=False)], ids=repr
+)
+def test_what_ends_a_key_ends_all_that_it_had_seen(effect: Effect) -> None:
+    state = KeyState(KEY, worth(7, MEMBERS), "", False, {})
+    tag = Tag(Dot("a", 2), (), {"a": 1})
+    later = [Later(effect, tag, 5, 0)]
+    assert state.at({"a": 1}, later) == Value({})
+    assert state.at({"a": 2}, later) == worth(7, MEMBERS), "it is in the state already"
 
 
 def test_state_with_a_log_travels_as_it_is() -> None:

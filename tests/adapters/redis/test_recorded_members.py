@@ -157,9 +157,9 @@ def test_operators_wait_for_what_is_recorded(tmp_path: Path) -> None:
         town.running["c"].stop()
         for _ in range(5):
             assert town.call("b", "CRDTCAST", "EVICT", "c") == b"OK"
-            until(lambda: town.members("b") == ["a", "b"])
+            until(lambda: town.members("a") == town.members("b") == ["a", "b"])
             town.start("c", "b")
-            until(lambda: town.members("a") == ["a", "b", "c"])
+            until(lambda: town.members("a") == town.members("b") == ["a", "b", "c"])
             town.running["c"].stop()
         town.start("c", "b")
         assert town.call("b", "CRDTCAST", "LEAVE") == b"OK"
