@@ -152,7 +152,7 @@ class Arriving(Joining):
     """One attempt after another.
 
     told: called with the keys that are here, and of how many; those that change meanwhile come more than once.
-    leave_out: names of types (and `deadlines`) that the copy need not have; None leaves out whatever it must, for a
+    leave_out: names of types that the copy need not have; None leaves out whatever it must, for a
     member that comes back. ask_first: a contact that refused an earlier start for what it leaves out, or "".
     """
 

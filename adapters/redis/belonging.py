@@ -60,7 +60,7 @@ class GroupOptions:
     level: the format level that a group begins with which this gateway founds; None: the highest that it reads.
     replaces: names or incarnations that the operator declares lost: they are evicted with this gateway's first join.
     advertise: where the others reach this gateway, if it listens on a wildcard.
-    leave_out: types of keys, and `deadlines`, that the copy of its first join need not have.
+    leave_out: types of keys that the copy of its first join need not have.
     leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
     """
 

@@ -1,7 +1,7 @@
 """What a server holds that is not replicated, by type.
 
-Counted are keys of types that no command of the gateway writes, and keys with a deadline, whatever their type: both
-can only have come past the gateway. Written out for people by `described`.
+Counted are keys of types that no command of the gateway writes: they can only have come past it. Written out for people
+by `described`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from crdtcast.adapters.redis.types import BY_NAME
 
-DEADLINES = "deadlines"
-KINDS = ("list", "zset", "stream", DEADLINES)
+KINDS = ("list", "zset", "stream")
 """What every server may hold. Those of modules have names of their own, of nine letters, which no list can have."""
 _AT_ONCE = 1000
 
@@ -29,53 +28,28 @@ def is_replicated(kind: object) -> bool:
 
 
 async def take_census(ask: Ask) -> dict[str, int]:
-    """Numbers of keys by name of type, and of `DEADLINES`, which a join would leave out; empty if there are none."""
+    """Numbers of keys by name of type, which a join would leave out; empty if there are none."""
     found: dict[str, int] = {}
-    with_deadlines = await _has_deadlines(ask)
     cursor = b"0"
     while True:
         (answer,) = await ask([[b"SCAN", cursor, b"COUNT", b"%d" % _AT_ONCE]])
         assert isinstance(answer, list)
         cursor, names = answer
         reads = [[b"TYPE", name] for name in names]
-        if with_deadlines:
-            reads += [[b"PTTL", name] for name in names]
-        replies = await ask(reads) if reads else []
-        for reply in replies:
+        for reply in await ask(reads) if reads else []:
             if isinstance(reply, bytes) and not is_replicated(reply):
                 kind = reply.decode(errors="replace")
-            elif isinstance(reply, int) and reply >= 0:
-                kind = DEADLINES
-            else:
-                continue
-            found[kind] = found.get(kind, 0) + 1
+                found[kind] = found.get(kind, 0) + 1
         if cursor == b"0":
             return found
 
 
-async def _has_deadlines(ask: Ask) -> bool:
-    (info,) = await ask([[b"INFO", b"keyspace"]])
-    return has_deadlines(info)
-
-
-def has_deadlines(info: object) -> bool:
-    """Whether any key of database 0 has one, from INFO keyspace."""
-    for line in info.splitlines() if isinstance(info, bytes) else ():
-        if line.startswith(b"db0:"):
-            return b",expires=0," not in line
-    return False
-
-
 def described(found: Mapping[str, int]) -> str:
-    """For a sentence: `2 keys of type list, 1 key with a deadline`."""
+    """For a sentence: `2 keys of type list, 1 key of type zset`."""
     return ", ".join(
-        f"{number} {'key' if number == 1 else 'keys'} {_in_words(kind)}"
+        f"{number} {'key' if number == 1 else 'keys'} of type {kind}"
         for kind, number in sorted(found.items())
     )
-
-
-def _in_words(kind: str) -> str:
-    return "with a deadline" if kind == DEADLINES else f"of type {kind}"
 
 
 def not_a_kind(name: str) -> str | None:

@@ -136,13 +136,12 @@ class CompareRounds:
     async def _round(self) -> None:
         self.current, self._told = Round(), 0
         cursor = b"0"
-        deadlines = await self._comparison.has_deadlines()
         pace = self._period * PAGE_KEYS / BASIS_KEYS
         due = trio.current_time()
         while True:
             cursor, names = await self._comparison.scan(cursor)
             for some in portions(names):
-                looks = await self._comparison.looks(some, deadlines=deadlines)
+                looks = await self._comparison.looks(some)
                 self.current.keys += len(looks)
                 self.current.not_replicated.note(looks)
                 await self._compare(looks)
@@ -405,7 +404,6 @@ class CompareRounds:
 
         foreign: takes what each member has that is not replicated, by type.
         """
-        deadlines = await self._comparison.has_deadlines()
         own = NotReplicated()
         foreign[self._name] = own.kinds
         for peer in peers:
@@ -413,7 +411,7 @@ class CompareRounds:
             while True:
                 cursor, names = await self._comparison.scan(cursor)
                 for some in portions(names):
-                    looks = await self._comparison.looks(some, deadlines=deadlines)
+                    looks = await self._comparison.looks(some)
                     candidates = await self._comparison.page(peer, looks)
                     if peer == peers[0]:
                         own.note(looks)

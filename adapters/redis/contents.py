@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
-from crdtcast.adapters.redis.effects import RedisType, pairs_of
+from crdtcast.adapters.redis.deadlines.index import ORPHANS, commands_until, unpinned
+from crdtcast.adapters.redis.effects import NEVER, WHOLE, RedisType, pairs_of
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content
@@ -17,7 +18,10 @@ from crdtcast.adapters.redis.worth import PRESENT
 from crdtcast.exceptions import ServerError
 
 Contents: TypeAlias = Mapping[RedisType, Content]
-"""By type, of one key; of several the first in their order is visible. No content is empty."""
+"""By type, of one key; of several the first in their order is visible. No content is empty. Its deadline, if it has
+one, stands beside them, in milliseconds since the epoch.
+"""
+_DEADLINE = RedisType.DEADLINE
 _SLOTS_AT_ONCE = 5_000
 ROWS = 1 << 14
 """Lists and maps that an answer may have beside those that its length allows: of keys that hold next to nothing."""
@@ -27,6 +31,7 @@ def reads_of(
     key: bytes, hidden: Collection[RedisType], metadata_db: int
 ) -> Iterator[Sequence[bytes]]:
     """The commands that read all of a key on a connection to database 0, and leave it there."""
+    yield b"PEXPIRETIME", key
     yield from (native.reading(key) for native in TYPES.values())
     if hidden:
         yield b"SELECT", b"%d" % metadata_db
@@ -36,14 +41,31 @@ def reads_of(
 
 def contents_of(replies: Sequence[object], hidden: Collection[RedisType]) -> Contents:
     """From the replies to `reads_of`, in their order. What is visible is left out if it is of no type of ours."""
+    at, *replies = replies
     visible, behind = replies[: len(TYPES)], replies[len(TYPES) + 1 : -1]
     pairs = chain(zip(TYPES, visible, strict=True), zip(sorted(hidden), behind, strict=True))
-    return {type_: content for type_, reply in pairs if (content := TYPES[type_].content(reply))}
+    found = {type_: content for type_, reply in pairs if (content := TYPES[type_].content(reply))}
+    return with_deadline(found, unpinned(at)) if isinstance(at, int) and at >= 0 else found
+
+
+def with_deadline(contents: Contents, at: int) -> Contents:
+    """The same with a deadline."""
+    return {**contents, _DEADLINE: {WHOLE: b"%d" % at}}
+
+
+def deadline_of(contents: Contents) -> int:
+    """In milliseconds since the epoch; `NEVER` if there is none."""
+    return int(contents[_DEADLINE][WHOLE]) if _DEADLINE in contents else NEVER
+
+
+def types_of(contents: Contents) -> list[RedisType]:
+    """Those that it holds something of, the visible one first."""
+    return sorted(type_ for type_ in contents if type_ is not _DEADLINE)
 
 
 def is_read(replies: Sequence[object]) -> bool:
     """Whether the replies to `reads_of` tell what a key holds: all have come, and it is of a type of ours, or gone."""
-    visible = replies[: len(TYPES)]
+    visible = replies[1 : 1 + len(TYPES)]
     return not any(isinstance(reply, ServerError) for reply in replies) and any(
         native.content(reply) is not None
         for native, reply in zip(TYPES.values(), visible, strict=True)
@@ -53,17 +75,24 @@ def is_read(replies: Sequence[object]) -> bool:
 def commands_for(
     key: bytes, contents: Contents, hiding: Collection[RedisType], metadata_db: int
 ) -> Iterator[Sequence[bytes]]:
-    """What makes a server hold this, whatever it holds; from database 0, and back. hiding: types hidden so far."""
+    """What makes a server hold this, whatever it holds; from database 0, and back. hiding: types hidden so far, and
+    `DEADLINE` if it has one without data.
+    """
     yield b"DEL", key
-    types = sorted(contents)
+    types = types_of(contents)
     if types:
         yield from _filled(key, types[0], contents[types[0]])
     if hiding or len(types) > 1:
         yield b"SELECT", b"%d" % metadata_db
-        yield b"DEL", *(hidden_key(type_, key) for type_ in sorted({*hiding, *types[1:]}))
+        if _DEADLINE in hiding:
+            yield b"HDEL", ORPHANS, key
+        if stale := sorted({*hiding, *types[1:]} - {_DEADLINE}):
+            yield b"DEL", *(hidden_key(type_, key) for type_ in stale)
         for type_ in types[1:]:
             yield from _filled(hidden_key(type_, key), type_, contents[type_])
         yield b"SELECT", b"0"
+    if _DEADLINE in contents:
+        yield from commands_until(key, deadline_of(contents), metadata_db, is_there=bool(types))
 
 
 def _filled(key: bytes, type_: RedisType, content: Content) -> Iterator[Sequence[bytes]]:
@@ -83,7 +112,7 @@ def packed(contents: Contents) -> dict[int, list[bytes]]:
     """As it travels: slots by type, each with its value if it has one."""
     return {
         int(type_): list(chain.from_iterable(content.items()))
-        if TYPES[type_].valued
+        if _is_valued(type_)
         else list(content)
         for type_, content in contents.items()
     }
@@ -94,8 +123,15 @@ def unpacked(raw: Any) -> Contents:
     contents: dict[RedisType, Content] = {}
     for number, words in raw.items():
         type_ = RedisType(number)
-        if type_ not in TYPES or not words or not all(type(word) is bytes for word in words):
+        is_known = type_ in TYPES or type_ is _DEADLINE
+        if not is_known or not words or not all(type(word) is bytes for word in words):
             raise ValueError(f"slots of type {number!r:.40} that no gateway has")
-        valued = TYPES[type_].valued
+        valued = _is_valued(type_)
         contents[type_] = pairs_of(tuple(words)) if valued else dict.fromkeys(words, PRESENT)
+    if not 0 <= deadline_of(contents) <= NEVER:
+        raise ValueError("a deadline beyond all time")
     return contents
+
+
+def _is_valued(type_: RedisType) -> bool:
+    return type_ is _DEADLINE or TYPES[type_].valued

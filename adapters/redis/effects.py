@@ -34,6 +34,8 @@ class RedisType(enum.IntEnum):
     SET = 5
     LIST = 6
     STREAM = 7
+    DEADLINE = 8
+    """No type: until when a key is there, where that is told beside what it holds."""
 
 
 class Opcode(enum.IntEnum):

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.census import take_census
+from crdtcast.adapters.redis.contents import Contents, with_deadline
 from crdtcast.adapters.redis.effects import WHOLE
 from crdtcast.adapters.redis.own_reads import Pending, read_together, replies_to
 from crdtcast.adapters.redis.sizes import Weight, weights_of
@@ -136,6 +137,7 @@ class Giver(Hosting[_Guest]):
             (total,) = await self._ask([[b"DBSIZE"]])
             guest.total = int(str(total))
             guest.left_out = await take_census(self._ask)
+            guest.dirty |= self._gateway.committer.keyspace.dates.orphans.keys()
         rows = await self._rows(guest)
         slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
         guest.place += 1
@@ -150,8 +152,7 @@ class Giver(Hosting[_Guest]):
             return await self._page(guest, *guest.page)
         rows: list[Row] = []
         gateway = self._gateway
-        hidden = gateway.committer.keyspace.hidden
-        reads = reads_of(names, hidden, gateway.options.metadata_db, rows.append)
+        reads = reads_of(names, gateway.committer.keyspace, rows.append)
         await read_together(gateway.ask, reads)
         return rows
 
@@ -189,12 +190,15 @@ class Giver(Hosting[_Guest]):
 
     async def _page(self, guest: _Guest, key: bytes, at: int) -> list[Row]:
         end = at + _SLICE_BYTES - 1
-        command = [b"GETRANGE", key, b"%d" % at, b"%d" % end]
-        (text,) = await replies_to(self._gateway.ask, [command])
+        commands = [[b"GETRANGE", key, b"%d" % at, b"%d" % end], [b"PEXPIRETIME", key]]
+        text, until = await replies_to(self._gateway.ask, commands)
         is_whole = not isinstance(text, bytes) or len(text) < _SLICE_BYTES
         guest.page = None if is_whole else (key, at + _SLICE_BYTES)
         if isinstance(text, bytes) and text:
-            return [Row(key, {String.type: {WHOLE: text}}, at)]
+            contents: Contents = {String.type: {WHOLE: text}}
+            if not at and isinstance(until, int) and until >= 0:
+                contents = with_deadline(contents, until)
+            return [Row(key, contents, at)]
         return []  # it was written meanwhile, and is read again
 
     @staticmethod
@@ -249,10 +253,9 @@ class Giver(Hosting[_Guest]):
             Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
         )
         rows: list[Row] = []
-        db = self._gateway.options.metadata_db
         keys = sorted(guest.dirty | guest.admitted_with | _touched(commit))
         guest.dirty, guest.admitted_with, guest.offered_on = set(), set(keys), None
-        pending = Pending(reads_of(keys, committer.keyspace.hidden, db, rows.append))
+        pending = Pending(reads_of(keys, committer.keyspace, rows.append))
         commit.after += pending.reads
         clock = self._gateway.hlc.latest
 

@@ -20,7 +20,7 @@ from crdtcast.adapters.redis.server_monitor import parse_sections
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.messages import Message
 
-_OLDEST = (6, 2)
+_OLDEST = (7, 0)
 _WAITAOF_SINCE = (7, 2)
 _FULL_AT = 0.95
 """Share of maxmemory at which writes are refused: the rest is for what other regions send."""
@@ -169,7 +169,7 @@ def refuse_unusable(info: dict[str, str]) -> None:
     """Raises ConfigurationError, with the way out, for a server that a gateway must not use."""
     if _version(info.get("redis_version", "0")) < _OLDEST:
         raise ConfigurationError(
-            f"the server's version is {info.get('redis_version')}: crdtcast needs Redis 6.2 or "
+            f"the server's version is {info.get('redis_version')}: crdtcast needs Redis 7.0 or "
             "later, or Valkey"
         )
     if info.get("redis_mode") == "cluster" or info.get("cluster_enabled") == "1":

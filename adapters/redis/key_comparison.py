@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgpack
 import trio
 
-from crdtcast.adapters.redis.census import has_deadlines
 from crdtcast.adapters.redis.contents import ROWS, reads_of
+from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.key_digests import (
     DIGEST_BYTES,
@@ -182,7 +182,7 @@ class KeyComparison:
         return {key: frozenset(hidden.get(key, ())) for key in keys}
 
     def _reads_of(self, key: bytes, hidden: Collection[RedisType]) -> list[Sequence[bytes]]:
-        return [(b"TYPE", key), (b"PTTL", key), *reads_of(key, hidden, self._db)]
+        return [(b"TYPE", key), *reads_of(key, hidden, self._db)]
 
     def _taken(
         self,
@@ -195,13 +195,12 @@ class KeyComparison:
         start = 0
         for key in keys:
             end = start + len(self._reads_of(key, hidden[key]))
-            kind, ttl, *rest = replies[start:end]
+            kind, *rest = replies[start:end]
             start = end
             if key in keyspace.damaged:
                 state = KeyState(key, None, "a key that was overwritten past the gateway")
             else:
-                log, known = keyspace.log.key(key), keyspace.known(key)
-                state = read_state(key, kind, ttl, rest, hidden[key], log, known)
+                state = read_state(key, kind, rest, hidden[key], keyspace)
             states.append(state)
         return states
 
@@ -222,7 +221,7 @@ class KeyComparison:
                 return _pack([None if own == digest else own])
             case "list", [bytes(cursor)] if cursor.isdigit():
                 cursor, names = await self.scan(cursor)
-                looks = await self.looks(names, deadlines=await self.has_deadlines())
+                looks = await self.looks(names)
                 kinds = Counter(kind for look in looks for kind in look.not_replicated)
                 return _pack([cursor, names, b"".join(look.digest for look in looks), dict(kinds)])
             case "look", [[*keys]] if _are_keys(keys):
@@ -250,7 +249,7 @@ class KeyComparison:
         except ServerError as error:
             raise NotReadyError(str(error)) from error
 
-    async def looks(self, keys: Sequence[bytes], *, deadlines: bool = False) -> list[Look]:
+    async def looks(self, keys: Sequence[bytes]) -> list[Look]:
         """Digests of own keys, in their order, not all of one instant. Raises NotReadyError."""
         keyspace = self._committer.keyspace
         special = [key for key in keys if key in keyspace.hidden or key in keyspace.damaged]
@@ -259,14 +258,9 @@ class KeyComparison:
             found = {state.key: look_at(state) for state in (await self.states(special))[1]}
         rest = [key for key in keys if key not in found]
         if rest:
-            looks = await look_at_keys(rest, self._replies, deadlines=deadlines)
+            looks = await look_at_keys(rest, self._replies)
             found.update((look.key, look) for look in looks)
         return [found[key] for key in keys]
-
-    async def has_deadlines(self) -> bool:
-        """Whether any own key has one. Raises NotReadyError."""
-        (info,) = await self._replies([[b"INFO", b"keyspace"]])
-        return has_deadlines(info)
 
     async def page(self, peer: str, looks: Sequence[Look]) -> list[bytes]:
         """Which of these own keys may be worth something else at a peer. Raises NotReadyError."""
@@ -406,8 +400,8 @@ class KeyComparison:
         votes = {name: value for name, value in values.items() if value is not None}
         complete = len(values) >= self._members()
         damaged = key in keyspace.damaged
-        if source is None and not damaged and _is_passing(own, heard, key, values):
-            return Found(key, Finding.NOT_REPLICATED, shown), None
+        if source is None and not damaged and self._is_passing(votes.values()):
+            return Found(key, Finding.EQUAL, shown), None
         settle: Work | None = None
         if key in keyspace.disputed:
             settle = partial(_settle, key)
@@ -451,6 +445,11 @@ class KeyComparison:
         await self._done(works)
         return keys
 
+    def _is_passing(self, values: Iterable[Value]) -> bool:
+        """Whether a deadline is over, or nearly, by some clock: a server may have dropped the key, and another not."""
+        near = self._committer.keyspace.dates.now + MARGIN_MS
+        return any(value.at <= near for value in values)
+
     async def _done(self, works: Iterable[trio.Event]) -> None:
         with trio.move_on_after(COVER_SECONDS) as patience:
             for event in works:
@@ -468,23 +467,6 @@ class KeyComparison:
 
         self._committer.inside(key, begin)
         return done
-
-
-def _is_passing(
-    own: KeyState, heard: Mapping[str, _Heard], key: bytes, values: Mapping[str, Value | None]
-) -> bool:
-    """Whether every member that holds anything holds it with a deadline, which was set past its gateway, and another
-    one holds nothing: taken over there, it would stay for good.
-    """
-    states = [own, *(told.states[key] for told in heard.values() if key in told.states)]
-    empty = [value is not None and value.is_nothing for value in values.values()]
-    return (
-        any(empty)
-        and not all(empty)
-        and all(
-            state.deadline for state, is_empty in zip(states, empty, strict=True) if not is_empty
-        )
-    )
 
 
 def _settle(key: bytes, batch: LocalBatch) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from crdtcast.adapters.redis.census import DEADLINES, is_replicated
-from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.effects import WHOLE
+from crdtcast.adapters.redis.census import is_replicated
+from crdtcast.adapters.redis.contents import Contents, deadline_of, types_of
+from crdtcast.adapters.redis.effects import NEVER, WHOLE
 from crdtcast.adapters.redis.key_states import KeyState
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content, NativeType
@@ -33,7 +33,7 @@ Read = Callable[[Sequence[Sequence[bytes]]], Awaitable[Sequence[object]]]
 
 
 class Look(NamedTuple):
-    """One key. foreign: what it holds that no gateway has written, in words. deadline: its server will drop it.
+    """One key. foreign: what it holds that no gateway has written, in words.
 
     type_: the name of its type, if that is not replicated.
     """
@@ -41,24 +41,26 @@ class Look(NamedTuple):
     key: bytes
     digest: bytes
     foreign: str = ""
-    deadline: bool = False
     type_: str = ""
 
     @property
     def not_replicated(self) -> list[str]:
         """What to count it as, see `census`."""
-        return [kind for kind in (self.type_, DEADLINES if self.deadline else "") if kind]
+        return [self.type_] if self.type_ else []
 
 
 def value_digest(key: bytes, contents: Contents) -> bytes:
     """Equal for equal values, in whatever order the slots come."""
-    if not contents:
+    types = types_of(contents)
+    if not types:
         return NOTHING
     parts = _begun(key)
-    for type_ in sorted(contents):
+    for type_ in types:
         parts.append(b"type %d" % type_)
         parts += _content_parts(contents[type_])
-    return _digest(parts)
+    digest = _digest(parts)
+    at = deadline_of(contents)
+    return digest if at == NEVER else digest_until(digest, at)
 
 
 def _content_parts(content: Content) -> list[bytes]:
@@ -95,11 +97,11 @@ def look_at(state: KeyState) -> Look:
     value = state.value
     foreign = foreign_digest(state.key, state.foreign)
     digest = foreign if value is None else value_digest(state.key, value.contents)
-    return Look(state.key, digest, state.foreign, state.deadline)
+    return Look(state.key, digest, state.foreign)
 
 
-async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) -> list[Look]:
-    """Look at keys that hide nothing. deadlines: look for these, too."""
+async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[Look]:
+    """Look at keys that hide nothing."""
     lengths = await _read_all(read, String.size, keys)
     sizes = {k: size for k, size in zip(keys, lengths, strict=True) if isinstance(size, int)}
     digests = await _digests_of_texts(sizes, read)
@@ -111,9 +113,9 @@ async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) ->
             digests |= await _digests_of(
                 [k for k in others if kinds[k] == native.name], native, read
             )
-    ttls = await _read_all(read, b"PTTL", keys) if deadlines else [-1] * len(keys)
+    until = await _read_all(read, b"PEXPIRETIME", keys)
     looks: list[Look] = []
-    for key, ttl in zip(keys, ttls, strict=True):
+    for key, at in zip(keys, until, strict=True):
         foreign = type_ = ""
         digest = digests.get(key)
         if digest is None:
@@ -123,8 +125,15 @@ async def look_at_keys(keys: Sequence[bytes], read: Read, *, deadlines: bool) ->
             if not is_replicated(kind):  # otherwise it became something else meanwhile
                 type_ = name
             digest = foreign_digest(key, foreign)
-        looks.append(Look(key, digest, foreign, isinstance(ttl, int) and ttl >= 0, type_))
+        if isinstance(at, int) and at >= 0:
+            digest = digest_until(digest, at)
+        looks.append(Look(key, digest, foreign, type_))
     return looks
+
+
+def digest_until(digest: bytes, at: int) -> bytes:
+    """That of a key which has this deadline, too."""
+    return _digest([digest, b"%d" % at])
 
 
 async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[bytes, bytes]:

@@ -18,10 +18,14 @@ from crdtcast.adapters.redis.contents import (
     ROWS,
     Contents,
     contents_of,
+    deadline_of,
     packed,
+    types_of,
     unpacked,
 )
+from crdtcast.adapters.redis.deadlines.atoms import Deadline, Deadlines, winner
 from crdtcast.adapters.redis.effects import (
+    NEVER,
     WHOLE,
     Effect,
     Expire,
@@ -30,12 +34,14 @@ from crdtcast.adapters.redis.effects import (
     KillKey,
     KillSlots,
     One,
+    Only,
     RedisType,
     Reg,
     Replace,
     Until,
     pairs_of,
 )
+from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Holds
 from crdtcast.adapters.redis.types.strings import String
@@ -82,7 +88,7 @@ class Value:
 
     @property
     def is_nothing(self) -> bool:
-        return not self.contents
+        return not types_of(self.contents)
 
     def __str__(self) -> str:
         words = [
@@ -90,23 +96,29 @@ class Value:
             if type_ is String.type
             else f"a {TYPES[type_].name.decode()} of {len(content)}"
             for type_, content in sorted(self.contents.items())
+            if type_ in TYPES
         ]
+        if (at := deadline_of(self.contents)) != NEVER:
+            words.append(f"a deadline ({at} ms)")
         return " and ".join(words) or "nothing"
+
+    @property
+    def at(self) -> int:
+        """Its deadline."""
+        return deadline_of(self.contents)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """One key as its giver has it. value: None if it holds what no gateway has written, `foreign` says what.
-
-    deadline: whether its server is going to drop it.
-    """
+    """One key as its giver has it. value: None if it holds what no gateway has written, `foreign` says what."""
 
     key: bytes
     value: Value | None
     foreign: str = ""
-    deadline: bool = False
     log: KeyLog = field(default_factory=dict)
     """What is not stable there, of the value."""
+    deadlines: Deadlines = ()
+    """What is not stable of its deadline."""
 
     def at(self, vector: Vector, later: Iterable[Later]) -> Value | None:
         """What the key is worth behind effects that the giver has not delivered. vector: of the giver's instant.
@@ -118,6 +130,7 @@ class KeyState:
         contents = {type_: dict(content) for type_, content in self.value.contents.items()}
         log = UnstableLog()
         log.take(self.key, self.log)
+        log.deadlines.take(self.key, self.deadlines)
         for effect, tag, timestamp, place in later:
             if not covers(vector, tag.dot):
                 _apply(log, contents, effect, tag, timestamp, place)
@@ -146,48 +159,70 @@ def _apply(
             log.increment(key, type_, slot, delta, tag, place)
             content = contents.setdefault(type_, {})
             content[slot] = increased(content.get(slot, b"0"), delta)
-        case KillKey(key) | KillData(key) | Replace(key) | Expire(key):
-            left = log.kill_data(key, tag)
-            contents.clear()
-            contents.update((type_, each.survivors()) for type_, each in left.items())
+        case KillKey(key) | Expire(key, True):
+            _hold_only(contents, log.kill_key(key, tag))
+            _set_deadline(contents, log, key)
+        case KillData(key) | Expire(key):
+            at = contents.pop(RedisType.DEADLINE, None)
+            _hold_only(contents, log.kill_data(key, tag))
+            if at is not None:
+                contents[RedisType.DEADLINE] = at
+        case Replace(key, at):
+            _hold_only(contents, log.kill_key(key, tag))
+            log.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, place)
+            _set_deadline(contents, log, key)
+        case Until(key, at, only):
+            log.deadlines.set(key, at, only, tag, timestamp, place)
+            _set_deadline(contents, log, key)
         case KillSlots(key, type_, slots):
             content = contents.get(type_, {})
             for slot in log.kill_slots(key, type_, slots, tag):
                 content.pop(slot, None)
             left_of = log.of(key, type_)
             content.update((s, w) for s in slots if (w := left_of.worth(s)) is not None)
-        case Until():
-            pass
         case _:
             assert_never(effect)
+
+
+def _hold_only(contents: dict[RedisType, dict[bytes, Worth]], left: KeyLog) -> None:
+    contents.clear()
+    contents.update((type_, each.survivors()) for type_, each in left.items())
+
+
+def _set_deadline(
+    contents: dict[RedisType, dict[bytes, Worth]], log: UnstableLog, key: bytes
+) -> None:
+    last = winner(log.deadlines.of(key))
+    contents.pop(RedisType.DEADLINE, None)
+    if last is not None and last.at != NEVER:
+        contents[RedisType.DEADLINE] = {WHOLE: b"%d" % last.at}
 
 
 def read_state(
     key: bytes,
     kind: object,
-    ttl: object,
     replies: Sequence[object],
     hidden: Collection[RedisType],
-    log: KeyLog,
-    known: int | Holds | None = None,
+    keyspace: Keyspace,
 ) -> KeyState:
-    """From the server's answers to TYPE and PTTL, and to `contents.reads_of`. known: what its gateway knows of it."""
-    deadline = isinstance(ttl, int) and ttl >= 0
+    """From the server's answers to TYPE, and to `contents.reads_of`. keyspace: what its gateway knows of it."""
+    log, known = keyspace.log.key(key), keyspace.known(key)
+    deadlines = keyspace.log.deadlines.of(key)
     if not is_replicated(kind):
         name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
-        return KeyState(key, None, f"a key of type {name}", deadline, log)
-    contents = contents_of(replies, hidden)
-    if contents and known is not None and not _may_be(contents, known):
-        visible = TYPES[min(contents)].name.decode()
-        return KeyState(
-            key, None, f"a {visible} where its gateway has written something else", deadline, log
-        )
-    return KeyState(key, Value(contents), "", deadline and kind != b"none", log)
+        return KeyState(key, None, f"a key of type {name}", log, deadlines)
+    contents = keyspace.with_orphan(key, contents_of(replies, hidden))
+    types = types_of(contents)
+    if types and known is not None and not _may_be(contents, known):
+        visible = TYPES[types[0]].name.decode()
+        foreign = f"a {visible} where its gateway has written something else"
+        return KeyState(key, None, foreign, log, deadlines)
+    return KeyState(key, Value(contents), "", log, deadlines)
 
 
 def _may_be(contents: Contents, known: int | Holds) -> bool:
     """Whether what is visible is of the kind that is known."""
-    visible = min(contents)
+    visible = types_of(contents)[0]
     if isinstance(known, int):
         return visible is String.type and integer_of(contents[visible][WHOLE]) is not None
     return known.type is None or known.type is visible
@@ -204,7 +239,10 @@ def encode_states(vector: Vector, states: Iterable[KeyState]) -> bytes:
 def _row(state: KeyState) -> list[object]:
     contents = None if state.value is None else packed(state.value.contents)
     log = {int(type_): _log_row(each) for type_, each in state.log.items()}
-    return [state.key, contents, state.foreign, state.deadline, log]
+    deadlines = [
+        [*each.dot, each.place, each.timestamp, each.at, each.only] for each in state.deadlines
+    ]
+    return [state.key, contents, state.foreign, log, deadlines]
 
 
 def _log_row(log: SlotLog) -> list[object]:
@@ -231,12 +269,21 @@ def decode_states(raw: bytes) -> tuple[Vector, list[KeyState]]:
         raise RemoteProtocolError(f"no states of a gateway's keys: {error}") from error
 
 
-def _state(key: Any, contents: Any, foreign: Any, deadline: Any, log: Any) -> KeyState:
+def _state(key: Any, contents: Any, foreign: Any, log: Any, deadlines: Any) -> KeyState:
     if type(key) is not bytes:
         raise ValueError("a key is bytes")
     value = None if contents is None else Value(unpacked(contents))
     logs = {RedisType(number): _log(*rows) for number, rows in log.items()}
-    return KeyState(key, value, str(foreign), deadline is True, logs)
+    return KeyState(key, value, str(foreign), logs, tuple(_deadline(*row) for row in deadlines))
+
+
+def _deadline(
+    origin: Any, counter: Any, place: Any, timestamp: Any, at: Any, only: Any
+) -> Deadline:
+    if not 0 <= int(at) <= NEVER:
+        raise ValueError("a deadline beyond all time")
+    dot = Dot(str(origin), int(counter))
+    return Deadline(int(at), int(timestamp), dot, int(place), Only(only))
 
 
 def _log(deltas: Any, held: Any) -> SlotLog:

@@ -12,7 +12,13 @@ import hiredis
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.aside import Aside
-from crdtcast.adapters.redis.contents import Contents, portions
+from crdtcast.adapters.redis.contents import (
+    Contents,
+    deadline_of,
+    portions,
+    types_of,
+    with_deadline,
+)
 from crdtcast.adapters.redis.deadlines.atoms import winner
 from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.deadlines.index import ORPHANS, Found, Gone, Move, advance
@@ -676,6 +682,11 @@ class Keyspace:
         left = {t: log for t, log in self.log.key(key).items() if t not in hidden}
         self._put_survivors(key, left, plan)
 
+    def with_orphan(self, key: bytes, contents: Contents) -> Contents:
+        """What is read of a key, with the deadline that it has without data."""
+        orphan = self.dates.orphans.get(key)
+        return contents if contents or orphan is None else with_deadline(contents, orphan.at)
+
     def put(self, key: bytes, contents: Contents, plan: Plan) -> None:
         """The key becomes worth this, whatever its server holds, which is kept aside. It is in order from here on.
 
@@ -687,9 +698,10 @@ class Keyspace:
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         self._drop_numbers(key)
-        for type_ in sorted(contents):
+        for type_ in types_of(contents):
             for some in portions(contents[type_]):
                 self._fill(key, type_, some, plan)
+        self.dates.put(key, deadline_of(contents))
         self.rewritten.add(key)
         self.in_order(key, plan)
 

@@ -48,8 +48,8 @@ local function look(words)
   local kind = redis.call('TYPE', words[2]).ok
   if kind == 'none' then return false end
   if not reads[kind] then return {err = 'ERR crdtcast: a key of type ' .. kind .. ' is not replicated'} end
-  local at = redis.pcall('PEXPIRETIME', words[2])
-  return {kind, redis.call(reads[kind], words[2]), type(at) == 'number' and string.format('%%.0f', at) or '-1'}
+  local at = redis.call('PEXPIRETIME', words[2])
+  return {kind, redis.call(reads[kind], words[2]), string.format('%%.0f', at)}
 end
 local function too_large(keys)
   local slots, text = 0, 0

@@ -9,14 +9,22 @@ operations, so it must mean the same digest. So the memory of vectors may be cut
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.contents import Contents, contents_of, is_read, reads_of
+from crdtcast.adapters.redis.contents import (
+    Contents,
+    contents_of,
+    deadline_of,
+    is_read,
+    reads_of,
+    types_of,
+)
+from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import WHOLE, Effect
+from crdtcast.adapters.redis.effects import WHOLE, Effect, RedisType
 from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.types import TYPES
@@ -242,9 +250,16 @@ class Recorder:
         def tell(reply: object) -> None:
             replies.append(reply)
             if len(replies) == len(commands) and is_read(replies):
-                self.tell(key, contents_of(replies, hidden))
+                contents = contents_of(replies, hidden)
+                if self._may_tell(contents, hidden):
+                    self.tell(key, contents)
 
         return [(list(command), tell) for command in commands]
+
+    def _may_tell(self, contents: Contents, hidden: Collection[RedisType]) -> bool:
+        """Whether no server can have dropped the key at its deadline, by a clock that differs from others."""
+        is_near = deadline_of(contents) <= self.keyspace.dates.now + MARGIN_MS
+        return not is_near and not (hidden and hidden == set(types_of(contents)))
 
     def tell(self, key: bytes, contents: Contents) -> None:
         """Write a STATE line for a key's value at this instant."""

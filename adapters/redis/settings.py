@@ -90,8 +90,8 @@ class GatewaySettings(MemberSettings):
     )
     leave_out: tuple[str, ...] = option(
         Kind.NAMES,
-        "What the copy of a join need not have: types that are not replicated (list, hash, zset, stream) or "
-        "deadlines. Without it such a join is refused.",
+        "What the copy of a join need not have: types that are not replicated (list, zset, stream). Without it such a "
+        "join is refused.",
         (),
     )
     admin_commands: bool = option(

@@ -6,7 +6,7 @@ is written meanwhile is read again, like any key that changes while it is copied
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import msgpack
 from crdtcast.adapters.redis import contents
 from crdtcast.adapters.redis.contents import ROWS, Contents, packed, unpacked
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
+from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.server import Words
 from crdtcast.exceptions import RemoteProtocolError
@@ -113,8 +114,7 @@ def _row(key: Any, contents: Any, at: Any = 0) -> Row:
 
 def reads_of(
     keys: Iterable[bytes],
-    hidden: Mapping[bytes, Collection[RedisType]],
-    metadata_db: int,
+    keyspace: Keyspace,
     take: Callable[[Row], None],
 ) -> Iterator[Read]:
     """The reads for these keys, all at one instant on a connection to database 0; `take` gets each row.
@@ -122,19 +122,18 @@ def reads_of(
     Nothing is taken of a key whose read fails with the connection.
     """
     for key in keys:
-        yield from _reads_of_one(key, frozenset(hidden.get(key, ())), metadata_db, take)
+        yield from _reads_of_one(key, keyspace, take)
 
 
-def _reads_of_one(
-    key: bytes, hidden: Collection[RedisType], metadata_db: int, take: Callable[[Row], None]
-) -> Iterator[Read]:
-    commands = list(contents.reads_of(key, hidden, metadata_db))
+def _reads_of_one(key: bytes, keyspace: Keyspace, take: Callable[[Row], None]) -> Iterator[Read]:
+    hidden = frozenset(keyspace.hidden.get(key, ()))
+    commands = list(contents.reads_of(key, hidden, keyspace.metadata_db))
     replies: list[object] = []
 
     def note(reply: object) -> None:
         replies.append(reply)
         if len(replies) == len(commands):
-            take(Row(key, contents.contents_of(replies, hidden)))
+            take(Row(key, keyspace.with_orphan(key, contents.contents_of(replies, hidden))))
 
     for command in commands:
         yield list(command), note
@@ -152,5 +151,7 @@ def commands_for(
             yield b"SETRANGE", key, b"%d" % at, worth[RedisType.STRING][WHOLE]
             continue
         yield from contents.commands_for(key, worth, hiding.pop(key, ()), metadata_db)
-        if hidden := set(sorted(worth)[1:]):
-            hiding[key] = hidden
+        types = contents.types_of(worth)
+        beside = set(types[1:]) if types else set(worth)
+        if beside:
+            hiding[key] = beside

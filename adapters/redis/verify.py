@@ -10,7 +10,9 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from crdtcast.adapters.redis.census import DEADLINES, has_deadlines, is_replicated
+from crdtcast.adapters.redis.census import is_replicated
+from crdtcast.adapters.redis.contents import Contents, with_deadline
+from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
 from crdtcast.adapters.redis.own_reads import replies_to
 from crdtcast.adapters.redis.sizes import portions, weight_of
@@ -22,29 +24,30 @@ if TYPE_CHECKING:
 _SLICE = 500
 _BYTES = 1 << 20
 _MODULUS = 1 << 128
+_MINUTE_MS = 60_000
 
 
 async def digest_everything(gateway: Gateway) -> dict[str, Any]:
-    """`{"keys": n, "digest": hex, "vector": {…}, "not_replicated": {type: n}}`.
+    """`{"keys": n, "digest": hex, "vector": {…}, "with_deadlines": {"keys": n, "digest": hex, "until": ms},
+    "not_replicated": {type: n}}`.
 
-    The vector is the one before the first slice. Keys of types that are not replicated count by their presence, and
-    deadlines not at all, in the digest.
+    The vector is the one before the first slice. Keys of types that are not replicated count by their presence in the
+    digest. Keys with a deadline count apart, and only if that is behind `until`, so that two digests of one `until` are
+    of the same keys, although clocks differ.
     """
     recorder = gateway.recorder
     read = partial(replies_to, gateway.ask)
     vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
     total = keys = 0
     foreign: Counter[str] = Counter()
-    (info,) = await read([[b"INFO", b"keyspace"]])
-    with_deadlines = has_deadlines(info)
+    horizon = _horizon(gateway.committer.keyspace.dates.now)
+    lasting, lasting_keys = 0, 0
     cursor = b"0"
     while True:
         ((cursor, names),) = await read([[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
         types = await read([[b"TYPE", name] for name in names])
-        if with_deadlines:
-            ttls = await read([[b"PTTL", name] for name in names])
-            if lasting := sum(isinstance(ttl, int) and ttl >= 0 for ttl in ttls):
-                foreign[DEADLINES] += lasting
+        deadlines = await read([[b"PEXPIRETIME", name] for name in names])
+        until = dict(zip(names, deadlines, strict=True))
         for name, kind in zip(names, types, strict=True):
             if isinstance(kind, bytes) and not is_replicated(kind):
                 foreign[kind.decode(errors="replace")] += 1
@@ -65,10 +68,17 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
                 if name in hidden or not content:
                     recorder.touch_again(name)  # told when it has been read with what it hides
                     continue
-                contents = {native.type: content}
-                recorder.tell(name, contents)
-                total += int(key_digest(name, contents), 16)
-                keys += 1
+                contents: Contents = {native.type: content}
+                if (at := until[name]) < 0:
+                    recorder.tell(name, contents)
+                    total += int(key_digest(name, contents), 16)
+                    keys += 1
+                elif at > horizon - _MINUTE_MS:  # what is nearer may be gone elsewhere
+                    contents = with_deadline(contents, at)
+                    recorder.tell(name, contents)
+                    if at > horizon:
+                        lasting += int(key_digest(name, contents), 16)
+                        lasting_keys += 1
         if recorder.log is not None:
             recorder.log.flush()
         if cursor == b"0":
@@ -77,5 +87,15 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
         "keys": keys,
         "digest": f"{total % _MODULUS:032x}",
         "vector": vector,
+        "with_deadlines": {
+            "keys": lasting_keys,
+            "digest": f"{lasting % _MODULUS:032x}",
+            "until": horizon,
+        },
         "not_replicated": dict(foreign),
     }
+
+
+def _horizon(now: int) -> int:
+    """The next full minute but what is near: who is asked within the same one has the same."""
+    return ((now + MARGIN_MS) // _MINUTE_MS + 1) * _MINUTE_MS

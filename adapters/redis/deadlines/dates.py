@@ -145,6 +145,14 @@ class Dates:
         dated.at = at
         dated.is_mine = deadline is not None and deadline.dot.origin == self.me
 
+    def put(self, key: bytes, at: int) -> None:
+        """The key was taken over from another member, with this deadline."""
+        if key in self.touched or at != NEVER:
+            dated = self.touched.setdefault(key, Dated(NEVER, is_mine=False))
+            dated.is_new |= dated.at != at
+            dated.at, dated.is_mine, dated.is_dropped = at, False, False
+            self.in_use = True
+
     def moves(self, found: Mapping[bytes, Gone]) -> Iterator[list[Move]]:
         """What the server is to be told, some keys at a time. found: keys of which only it knows the deadline."""
         known = chain(

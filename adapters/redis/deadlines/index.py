@@ -15,7 +15,7 @@ the server cannot drop the key in between, and the write sets the deadline again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ DUE, ORPHANS, PINNED = b"due", b"orphans", b"pinned"
 BUCKET_PREFIX = b"due:"
 BOUND_MS = 500
 """How far a clock in service may be from the true time."""
+MARGIN_MS = 3 * BOUND_MS
+"""What is over so soon is not compared: the clocks' bounds, and some time on the way."""
 PIN_BELOW_MS, PIN_MS = 20_000, 1 << 45
 """A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
 years.
@@ -41,11 +43,8 @@ local function ms()
 end
 local function text(number) return string.format('%.0f', number) end
 local function ends(key)
-  local at = redis.pcall('PEXPIRETIME', key)
-  if type(at) == 'number' then return at < 0 and at or at + offset end
-  local left = redis.call('PTTL', key)
-  if left < 0 then return left end
-  return ms() + left
+  local at = redis.call('PEXPIRETIME', key)
+  return at < 0 and at or at + offset
 end
 local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
 local pin = PIN_MS
@@ -233,6 +232,22 @@ class Found(NamedTuple):
 def unpinned(at: int) -> int:
     """A native deadline, which may be put off, as it was set."""
     return at - PIN_MS if at >= PIN_MS else at
+
+
+def commands_until(
+    key: bytes, at: int, metadata_db: int, *, is_there: bool
+) -> Iterator[tuple[bytes, ...]]:
+    """What gives a key that was copied its deadline, from database 0 and back. is_there: whether it holds something."""
+    second = b"%d" % (at // 1000)
+    if is_there:
+        yield b"PEXPIREAT", key, b"%d" % at
+    yield b"SELECT", b"%d" % metadata_db
+    if is_there:
+        yield b"HSET", BUCKET_PREFIX + second, key, OTHER
+        yield b"ZADD", DUE, second, second
+    else:
+        yield b"HSET", ORPHANS, key, b"%d%b" % (at, OTHER)
+    yield b"SELECT", b"0"
 
 
 def look(keys: Sequence[bytes], metadata_db: int, offset_ms: int) -> tuple[bytes, ...]:

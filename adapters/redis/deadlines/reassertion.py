@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.batch import LocalBatch
-from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.contents import Contents, types_of
 from crdtcast.adapters.redis.deadlines.atoms import seen
 from crdtcast.adapters.redis.effects import (
     Event,
@@ -61,8 +61,8 @@ HeldKey: TypeAlias = dict[RedisType, dict[bytes, Held]]
 def hold(keyspace: Keyspace, key: bytes, contents: Contents) -> HeldKey:
     """What a key shows, as of now."""
     held: HeldKey = {}
-    for type_, content in contents.items():
-        atoms = keyspace.log.of(key, type_).held
+    for type_ in types_of(contents):
+        atoms, content = keyspace.log.of(key, type_).held, contents[type_]
         held[type_] = {slot: Held(w, _stamp(atoms.get(slot, ()))) for slot, w in content.items()}
     return held
 

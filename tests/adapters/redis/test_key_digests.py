@@ -46,7 +46,7 @@ class Reading:
         return replies
 
     def looks(self, *keys: bytes) -> list[Look]:
-        reading = look_at_keys(keys, self, deadlines=False)
+        reading = look_at_keys(keys, self)
         try:
             reading.send(None)
         except StopIteration as ended:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
@@ -22,6 +23,7 @@ from crdtcast.adapters.redis.effects import (
     KillKey,
     KillSlots,
     One,
+    Only,
     RedisType,
     Reg,
     Replace,
@@ -221,7 +223,8 @@ def test_state_with_a_log_travels_as_it_is() -> None:
             RedisType.SET: SlotLog(None, {b"x": (atom,)}),
         },
     )
-    foreign = KeyState(b"l", None, "a key of type list", deadline=True)
+    deadline = Deadline(7_000, 77, Dot("a.1", 2), 0, Only.LESS)
+    foreign = KeyState(b"l", None, "a key of type list", deadlines=(deadline,))
     assert decode_states(encode_states({"a.1": 3}, [state, foreign])) == (
         {"a.1": 3},
         [state, foreign],

@@ -30,11 +30,11 @@ class Told:
 @pytest.mark.parametrize(
     ("replies", "told"),
     [
-        ([WRONG_TYPE, WRONG_TYPE, [b"x"]], {RedisType.SET: {b"x": b""}}),
-        ([None, [], []], {}),
-        ([ServerError("it broke off")] * 3, None),
-        ([WRONG_TYPE, WRONG_TYPE, ServerError("it broke off")], None),
-        ([WRONG_TYPE, WRONG_TYPE, WRONG_TYPE], None),
+        ([-1, WRONG_TYPE, WRONG_TYPE, [b"x"]], {RedisType.SET: {b"x": b""}}),
+        ([-2, None, [], []], {}),
+        ([ServerError("it broke off")] * 4, None),
+        ([-1, WRONG_TYPE, WRONG_TYPE, ServerError("it broke off")], None),
+        ([-1, WRONG_TYPE, WRONG_TYPE, WRONG_TYPE], None),
     ],
 )
 def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: Any) -> None:
@@ -46,7 +46,8 @@ def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: 
     (size,) = recorder.reads()
     size[1](1)
     reads = recorder.reads()
-    assert [command[0] for command, _ in reads] == [b"GET", b"HGETALL", b"SMEMBERS"]
+    names = [command[0] for command, _ in reads]
+    assert names == [b"PEXPIRETIME", b"GET", b"HGETALL", b"SMEMBERS"]
     for (_, take), reply in zip(reads, replies, strict=True):
         take(reply)
     assert log.states == ([] if told is None else [(b"s", key_digest(b"s", told))])

@@ -167,7 +167,7 @@ def unknown_at(admin: RawClient, name: str) -> bool:
     return name == "waitaof" and admin.call("COMMAND", "INFO", name) == [None]
 
 
-LATER = ("pexpiretime", "waitaof")
+LATER = ("waitaof",)
 
 
 def needed() -> list[str]:
