@@ -1305,7 +1305,7 @@ class Committer:
             self._take_record(commit.segments, replies)
             for key, _ in plan.settling:
                 self.keyspace.forget(key)  # it may have been written since
-        self._watches.committed(plan, replies)
+        self._watches.committed(plan, replies, self.keyspace.dates.now)
         if plan.dated or self.keyspace.dates.touched:
             self._note_deadlines(plan, replies)
         self._commit = None

@@ -4,6 +4,9 @@ A key counts as watched from the place that WATCH has in its commit, so what was
 writes among it, is before it; it is answered when that commit is, so all that the client reads afterwards is at least
 as new. What a commit has changed its replies tell: `SADD` of a present member changes nothing and marks no one.
 
+A server drops a key at its deadline and tells no one. So WATCH asks for the deadline; a later one is a write. EXEC
+counts a key as written as soon as it may be gone: half a second before, by the gateway's idea of the server's clock.
+
 EXEC must know all marks when it is prepared. Behind commands of its own commit whose effect is not known yet it waits
 for the next commit, where it comes first. So no command that may write its keys unseen ever stands before it.
 """
@@ -14,6 +17,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.client import NO_REPLY, Request
+from crdtcast.adapters.redis.deadlines.index import BOUND_MS, unpinned
+from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.adapters.redis.resp import OK, ReplyError
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ _TOO_MUCH = ReplyError(
 )
 _KEY_BYTES = 256
 """What a key counts beside its bytes: about its share of the tables."""
+_LIVES_ON = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%b\r\n"
 ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HDEL"))
 """Commands that have changed nothing if they reply 0."""
 
@@ -40,7 +46,7 @@ ZERO_IS_NOTHING = frozenset((b"SADD", b"SREM", b"SMOVE", b"DEL", b"UNLINK", b"HD
 class Watch:
     """What one client watches. `marked`: whether EXEC will answer null. It takes its share of what may be queued."""
 
-    __slots__ = ("_client", "ended", "keys", "marked", "registered", "size")
+    __slots__ = ("_client", "ended", "keys", "marked", "registered", "size", "until")
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -48,6 +54,8 @@ class Watch:
         """Round and place in its plan from which on a write of the key marks; `_NOT_YET` while WATCH is on its way."""
         self.size = 0
         self.marked = self.ended = False
+        self.until = NEVER
+        """The first deadline of these keys."""
         self.registered: Watches | None = None
 
     def end(self) -> None:
@@ -123,6 +131,8 @@ class Watches:
     def __init__(self) -> None:
         self._by_key: dict[bytes, set[Watch]] = {}
         self._round = 0
+        self._asked: list[tuple[Watch, int]] = []
+        """Places of this commit that tell how long a key of a client lives on."""
 
     def begin(self, batch: LocalBatch, request: WatchRequest) -> None:
         """Watch from this place of the commit on, and answer with it."""
@@ -132,6 +142,8 @@ class Watches:
             watch.registered = self
             since = self._round, len(plan.pieces)
             for key in request.new:
+                if batch.keyspace.dates.in_use:
+                    self._asked.append((watch, plan.look(key, _LIVES_ON % (len(key), key))))
                 watch.keys[key] = since
                 self._by_key.setdefault(key, set()).add(watch)
         plan.answer_with(request, OK)
@@ -156,6 +168,8 @@ class Watches:
             return Verdict.MARKED
         if not watch.keys:
             return Verdict.GO
+        if watch.until - batch.keyspace.dates.now < BOUND_MS:
+            return Verdict.MARKED
         batch.increments.show(watch.keys)
         plan = batch.plan
         verdict = Verdict.GO
@@ -168,8 +182,13 @@ class Watches:
             verdict = Verdict.UNSURE
         return verdict
 
-    def committed(self, plan: Plan, replies: Replies) -> None:
-        """Mark whatever this commit has written, as its replies tell."""
+    def committed(self, plan: Plan, replies: Replies, now: int) -> None:
+        """Mark whatever this commit has written, as its replies tell. now: the server's clock."""
+        asked, self._asked = self._asked, []
+        for watch, place in asked:
+            left = replies[place]
+            if type(left) is int and left >= 0:
+                watch.until = min(watch.until, unpinned(now + left))
         if self._by_key:
             for place, key in plan.may_write(self._by_key.keys()):
                 if _has_changed(_name_of(plan.pieces[place]), replies[place]):
@@ -187,6 +206,7 @@ class Watches:
         for watching in self._by_key.values():
             for watch in watching:
                 watch.marked = True
+        self._asked = []
         self._round += 1
 
 

@@ -18,7 +18,6 @@ SCENARIOS = load_scenarios(OWN)
 
 
 FAULTS = {
-    "ttl-watch-sees-expiry": "EXEC at b: expected None, got ['OK']",
     "ttl-evicted-renewal": "TTL l at a: expected -1",
 }
 """Scenarios that fail, and how: to be mended. One that passes is to be taken off."""

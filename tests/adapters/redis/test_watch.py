@@ -363,6 +363,39 @@ def test_what_a_removal_takes_aside_is_no_write(tmp_path: Path) -> None:
                 assert watcher.pipeline(run)[-1] == executed, write
 
 
+@pytest.mark.parametrize(
+    ("watched", "elsewhere", "reply"),
+    [
+        (("short",), ("PING",), None),
+        (("short", "long"), ("PING",), None),
+        (("long", "plain", "absent"), ("PING",), [b"OK"]),
+        (("over",), ("PING",), [b"OK"]),
+        (("long",), ("EXPIRE", "long", "5"), None),
+        (("plain",), ("EXPIRE", "plain", "5"), None),
+        (("long",), ("PERSIST", "long"), None),
+        (("long",), ("PERSIST", "plain"), [b"OK"]),
+    ],
+)
+def test_a_watched_key_that_expires_aborts_exec(
+    running: Running, watched: tuple[str, ...], elsewhere: tuple[str, ...], reply: object
+) -> None:
+    with Client(running.port) as client, Client(running.port) as other:
+        other.call("DEL", "short", "long", "plain", "over", "absent", "k")
+        other.pipeline([("SET", "over", "v", "EX", "5"), ("CRDTCAST", "ADVANCE", "6000")])
+        other.pipeline(
+            [
+                ("SET", "short", "v", "EX", "5"),
+                ("SET", "long", "v", "EX", "500"),
+                ("SET", "plain", "v"),
+            ]
+        )
+        assert client.call("WATCH", *watched) == b"OK"
+        other.call(*elsewhere)
+        other.call("CRDTCAST", "ADVANCE", "6000")
+        client.pipeline([("MULTI",), ("SET", "k", "w")])
+        assert client.call("EXEC") == reply
+
+
 def test_a_write_of_another_region_aborts_exec(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, ("a", "b"), group="w") as cluster:
         with (
