@@ -22,6 +22,7 @@ from crdtcast.adapters.redis.effects import (
     KillSlots,
     Replace,
 )
+from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.record import Record
@@ -39,6 +40,8 @@ class Derived(NamedTuple):
     tag: Tag | None
     payload: bytes
     event: Event
+    hidden: tuple[bytes, ...] = ()
+    """Where the values are that it has ended, hidden under its keys: nobody counts on them any more."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -122,7 +125,13 @@ class RecordedWork:
                 keyspace.executed(effect)
                 if type(effect) is Inc:
                     keyspace.counted(effect, entry.reply)
-        self.pending = Derived(record, tag, payload, event)
+        hidden = [
+            hidden_key(type_, effect.key)
+            for effect in event.effects
+            if isinstance(effect, KillKey | KillData | Replace)
+            for type_ in keyspace.hidden.pop(effect.key, ())
+        ]
+        self.pending = Derived(record, tag, payload, event, tuple(hidden))
 
     @property
     def count(self) -> int:
@@ -138,11 +147,11 @@ class RecordedWork:
 def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
     """What a commit does first for a record: it takes its place, and ends what the record has ended."""
     plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
+    if pending.hidden:
+        plan.metadata(Expect.INTEGER, b"DEL", *pending.hidden)
     for effect in pending.event.effects:
-        if isinstance(effect, KillKey | KillData | Replace):
-            keyspace.drop_hidden(effect.key, plan)
-            if not isinstance(effect, KillData):
-                keyspace.ended(effect.key)
+        if isinstance(effect, KillKey | Replace):
+            keyspace.ended(effect.key)
     aside = keyspace.aside
     if aside is None or pending.tag is None:
         return

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 from crdtcast.adapters.redis.deriving import derived
 from crdtcast.adapters.redis.effects import KillKey, KillSlots, One, RedisType, decode
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
-from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Record
+from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Entry, Record
+from crdtcast.adapters.redis.recorded import RecordedWork, store
+from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 from crdtcast.tags import Dot
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
 from tests.adapters.redis.test_transactions import BINARIES, Both, both, conversation
+from tests.engine.group import Group
 
 pytestmark = pytest.mark.process
 
@@ -294,6 +299,19 @@ def test_a_damaged_or_later_record_is_refused_in_one_line() -> None:
     assert unknown is not None
     with pytest.raises(ConfigurationError, match="NOSUCH, which this gateway's program does not"):
         derived(unknown)
+
+
+def test_what_a_command_has_ended_is_hidden_no_more_before_it_is_removed() -> None:
+    """A look in between would take what is there still for what other regions count on."""
+    engine, keyspace, work = Group("ab")["a"], Keyspace(DB), RecordedWork()
+    keyspace.hidden[b"k"] = {RedisType.HASH}
+    entry = Entry(0, [b"GETDEL", b"k"], [], None, b"text")
+    work.answered(engine, keyspace, Record(engine.reserve(), (), 7, (entry,)))
+    assert not keyspace.hidden and keyspace.known(b"k") is NOTHING
+    pending, plan = work.take(), Plan(DB)
+    assert pending is not None
+    store(pending, keyspace, plan)
+    assert any(b"hidden:hash:k" in piece for piece in plan.pieces)
 
 
 # A connection that breaks
