@@ -104,6 +104,8 @@ def test_regions_that_write_at_once_are_equal_in_the_end(tmp_path: Path, seed: i
                 case "heal":
                     heal(town, one, *others)
                 case _:
+                    for name in NAMES:  # so that they hear of its new address
+                        heal(town, name, *(other for other in NAMES if other != name))
                     town.running[one].stop()
                     town.start(one, others[0])
         for writer in writers:
