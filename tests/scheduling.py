@@ -6,6 +6,7 @@ LONGEST = (
     *("integrations/test_spark_audit.py", "integrations/test_spark_command.py"),
     *("integrations/test_spark_demo.py", "integrations/test_spark_not_judged.py"),
     *("adapters/redis/test_server_faults.py", "adapters/redis/test_changed_past.py"),
+    *("conformance/test_own.py", "conformance/test_bank.py"),
     *("adapters/redis/test_server_kinds.py", "adapters/redis/test_crashes.py"),
     *("adapters/redis/test_format_level.py", "redispy/test_redispy.py"),
     *("adapters/redis/test_members.py", "chaos/test_chaos.py", "adapters/redis/test_gateway.py"),

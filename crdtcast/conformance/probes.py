@@ -5,8 +5,8 @@ supported yet.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import redis
 
@@ -16,19 +16,25 @@ from crdtcast.adapters.redis.rawclient import RawClient, Reply
 METADATA_DATABASE = 15
 
 
+class Seen(NamedTuple):
+    """Of a region in the scenario. latencies: the seconds that each command took there. apart: whom it is partitioned
+    from; the links with all others count as up, also while the runner holds them back.
+    """
+
+    latencies: Sequence[float]
+    apart: Collection[str]
+
+
 class UnknownProbeError(LookupError):
     """Nothing that runs can answer this probe."""
 
 
-def read_probe(name: str, region: Region, latencies: Sequence[float]) -> Reply:
-    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError.
-
-    `latencies` are the seconds that each command of the scenario took at this region.
-    """
+def read_probe(name: str, region: Region, seen: Seen) -> Reply:
+    """The value of the probe `name` at a region, as a reply. Raises UnknownProbeError."""
     for pattern, read in PROBES.items():
         found = re.fullmatch(pattern, name)
         if found:
-            return read(region, latencies, *found.groups())
+            return read(region, seen, *found.groups())
     status = region.status()
     if name not in status:
         raise UnknownProbeError(name)
@@ -47,7 +53,7 @@ def as_reply(value: Any) -> Reply:
     return str(value).encode()
 
 
-def metadata_entries(region: Region, latencies: Sequence[float], key: str) -> Reply:
+def metadata_entries(region: Region, seen: Seen, key: str) -> Reply:
     """How many entries of ours the server holds that may concern `key`: unstable messages, hidden
     values.
     """
@@ -59,24 +65,29 @@ def metadata_entries(region: Region, latencies: Sequence[float], key: str) -> Re
     return unstable + len(hidden)
 
 
-def p99_latency(region: Region, latencies: Sequence[float]) -> Reply:
+def p99_latency(region: Region, seen: Seen) -> Reply:
     """Milliseconds that 99 of 100 commands stayed under, rounded up."""
-    if not latencies:
+    if not seen.latencies:
         return 0
-    return int(sorted(latencies)[(len(latencies) * 99 - 1) // 100] * 1000) + 1
+    return int(sorted(seen.latencies)[(len(seen.latencies) * 99 - 1) // 100] * 1000) + 1
 
 
-def replication_state(region: Region, latencies: Sequence[float]) -> Reply:
-    """Whether everything this region has is known to be everywhere."""
-    return b"in-sync" if region.status()["quiet"] else b"behind"
+def replication_state(region: Region, seen: Seen) -> Reply:
+    """Whether everything this region has is known to be everywhere, and it hears all whom the scenario lets it hear."""
+    status = region.status()
+    if any(
+        status["links"][name]["state"] != "up" for name in seen.apart if name in status["links"]
+    ):
+        return b"cut-off"
+    return b"in-sync" if status["quiet"] else b"behind"
 
 
-def type_conflicts(region: Region, latencies: Sequence[float]) -> Reply:
+def type_conflicts(region: Region, seen: Seen) -> Reply:
     """How many keys hold values of more than one type, one of them visible."""
     return int(region.status()["type_conflicts"])
 
 
-def not_yet_acknowledged(region: Region, latencies: Sequence[float], peer: str) -> Reply:
+def not_yet_acknowledged(region: Region, seen: Seen, peer: str) -> Reply:
     """How many writes of this region the only other one is not known to have.
 
     Stability is known of all members together, so with more than two this cannot be told apart.
@@ -88,7 +99,7 @@ def not_yet_acknowledged(region: Region, latencies: Sequence[float], peer: str) 
     return int(status["vector"].get(me, 0)) - int(status["stable"].get(me, 0))
 
 
-def in_every_database(region: Region, latencies: Sequence[float], key: str) -> Reply:
+def in_every_database(region: Region, seen: Seen, key: str) -> Reply:
     """Where `key` is a string at the server itself: numbers of databases, each with the value."""
     found: list[Reply] = []
     with RawClient(region.server.port) as client:

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.cluster import (
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, Reply
 from crdtcast.conformance.matchers import comparable, matches, show
-from crdtcast.conformance.probes import UnknownProbeError, read_probe
+from crdtcast.conformance.probes import Seen, UnknownProbeError, read_probe
 from crdtcast.conformance.scenario import UNSET, Expectation, Scenario, Step
 from crdtcast.exceptions import ServerError
 
@@ -229,9 +229,9 @@ class Play:
         what = expectation.probe or spell(expectation.command)
         for name in replicas:
             if expectation.probe:
-                region, latencies = self.cluster[name], self.latencies.get(name, [])
+                seen = Seen(self.latencies.get(name, []), self.apart(name))
                 try:
-                    replies[name] = read_probe(expectation.probe, region, latencies)
+                    replies[name] = read_probe(expectation.probe, self.cluster[name], seen)
                 except UnknownProbeError as unknown:
                     raise NotSupportedError(f"probe {unknown}") from unknown
             else:
@@ -245,11 +245,18 @@ class Play:
 
     # Links, processes, clocks
 
+    def apart(self, name: str) -> set[str]:
+        """Those from whom a replica is partitioned."""
+        if not self.sides:
+            return set()
+        return set(self.live()) - {name}.union(*(side for side in self.sides if name in side))
+
     def open_pairs(self, group: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
         """The links that are up for this exchange."""
         for one, other in itertools.combinations(self.live(), 2):
-            together = not self.sides or any(one in side and other in side for side in self.sides)
-            if together and (group is None or (one in group and other in group)):
+            if other not in self.apart(one) and (
+                group is None or (one in group and other in group)
+            ):
                 yield one, other
 
     def sync(self, group: tuple[str, ...] | None) -> None:

@@ -13,8 +13,6 @@ from click.testing import CliRunner
 from crdtcast.conformance.cli import conformance
 from tests.preloaded import crdtcast
 
-BANK = Path(__file__).parents[1] / "data" / "scenarios" / "scenarios.yaml"
-
 pytestmark = pytest.mark.process
 
 SCENARIOS = """
@@ -144,20 +142,6 @@ def test_all_kinds_of_outcomes(tmp_path: Path) -> None:
     assert "shows the difference and this line" in lines[1]
     assert "LPUSH k v at a" in next(line for line in lines if "refused" in line)
     assert "probe colour" in shown
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("ctr-partitioned-load", "set-causal-relay"),
-        pytest.param(("ctr-sum-three", "set-third-party-add"), marks=pytest.mark.slow),
-    ],
-    ids="+".join,
-)
-def test_the_bank_on_sets_and_counters_passes(names: tuple[str, ...]) -> None:
-    only = [word for name in names for word in ("--only", name)]
-    code, lines, totals = run(BANK, *only)
-    assert (code, totals) == (0, {"passed": 2, "failed": 0, "unsupported": 0}), "\n".join(lines)
 
 
 def test_a_file_that_cannot_be_used_is_exit_code_2(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Scenarios of a file of tests, some at the same time, each when it is asked for."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+
+from crdtcast.conformance.runner import Outcome, Result, Servers, run_scenario
+from crdtcast.conformance.scenario import Scenario
+
+AT_ONCE = 3
+"""Scenarios that are played at the same time: each waits for its exchanges most of the time."""
+PATIENCE = 60.0
+
+
+@contextmanager
+def playing(scenarios: Iterable[Scenario], directory: Path) -> Iterator[dict[str, Future[Result]]]:
+    """The results to come, by the scenario's id."""
+    spare: Queue[Servers] = Queue()
+    for number in range(AT_ONCE):
+        spare.put(Servers(directory / f"servers-{number}", "everysec"))
+
+    def play(scenario: Scenario) -> Result:
+        servers = spare.get()
+        try:
+            return run_scenario(scenario, servers, directory / scenario.id, PATIENCE)
+        finally:
+            spare.put(servers)
+
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            yield {scenario.id: threads.submit(play, scenario) for scenario in scenarios}
+    finally:
+        while not spare.empty():
+            spare.get().stop()
+
+
+def check(result: Result, faults: dict[str, str], not_yet: dict[str, str]) -> None:
+    """That a scenario passes, or else ends as a list of those that do not says: a text that its difference has."""
+    name = result.scenario.id
+    expected = Outcome.PASSED
+    if name in faults or name in not_yet:
+        expected = Outcome.FAILED if name in faults else Outcome.UNSUPPORTED
+        assert (faults.get(name) or not_yet[name]) in result.detail, result.detail
+    assert result.outcome is expected, result.detail or f"{name} passes: take it off the list"
