@@ -36,6 +36,7 @@ from crdtcast.adapters.redis.open_increments import OpenIncrements
 from crdtcast.adapters.redis.plan import Plan
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.unstable import SlotLog
+from crdtcast.adapters.redis.worth import Number
 from crdtcast.tags import Dot, Tag, Vector, make_tuple
 
 MAX_OPERATIONS = 4096
@@ -148,7 +149,7 @@ class LocalBatch:
         self._effects += Replace(key, at), Reg(key, RedisType.STRING, (WHOLE, value))
         self.keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
 
-    def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int) -> None:
+    def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
         """Add to the number in a slot, of which it is known what it holds."""
         if self.bounded:
             self._count(1, len(key) + len(slot) + 8)

@@ -7,12 +7,14 @@ hybrid time stamp and a list of effects, numbered by position. See docs/redis.md
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from crdtcast.adapters.redis.many_slots import PIECE, ManySlots, Unfolding
+from crdtcast.adapters.redis.worth import Number, number_of, text_of
 from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Message
@@ -51,6 +53,7 @@ class Opcode(enum.IntEnum):
     EXPIRE = 8
     REG_AGAIN = 9
     KILL_DATA = 10
+    INC_EXACT = 11
 
 
 class Only(enum.IntEnum):
@@ -94,12 +97,12 @@ class Reg:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Inc:
-    """The number in a slot grows by `delta`: exact, of any size."""
+    """The number in a slot grows by `delta`: an integer of any size, or any other decimal."""
 
     key: bytes
     type: RedisType
     slot: bytes
-    delta: int
+    delta: Number
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -190,6 +193,8 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.KILL_DATA, None): 2,
     (Opcode.REG_AGAIN, RedisType.STRING): 2,
     (Opcode.REG_AGAIN, RedisType.HASH): 2,
+    (Opcode.INC_EXACT, RedisType.STRING): 2,
+    (Opcode.INC_EXACT, RedisType.HASH): 2,
 }
 """Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
 
@@ -228,7 +233,8 @@ def _encode(effect: Effect) -> list[Any]:
             return [Opcode.REG_AGAIN, key, type_, _encoded(words), since]
         case Inc(key, type_, slot, delta):
             # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
-            return [Opcode.INC, key, type_, slot, str(delta)]
+            opcode = Opcode.INC if type(delta) is int else Opcode.INC_EXACT
+            return [opcode, key, type_, slot, text_of(delta).decode()]
         case KillKey(key):
             return [Opcode.KILL_KEY, key, None]
         case KillSlots(key, type_, slots):
@@ -340,9 +346,18 @@ def _decode(row: list[object]) -> Effect:
             opcode = Opcode(code)
             return _WITH_SLOTS[opcode](key, RedisType(kind), _decoded(slots, opcode))
         case [int(code), bytes(key), int(kind), bytes(slot), str(delta)] if (code, kind) in LEVELS:
-            return Inc(key, RedisType(kind), slot, int(delta))
+            return Inc(key, RedisType(kind), slot, _delta(delta, Opcode(code)))
         case _:
             raise ValueError(f"unknown effect {row!r:.80}")
+
+
+def _delta(text: str, opcode: Opcode) -> Number:
+    if opcode is Opcode.INC:
+        return int(text)
+    delta = number_of(raw := text.encode())
+    if opcode is not Opcode.INC_EXACT or type(delta) is not Fraction or text_of(delta) != raw:
+        raise ValueError(f"invalid increment {text!r:.80}")
+    return delta
 
 
 def _deadline(at: object) -> int:

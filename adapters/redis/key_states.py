@@ -46,7 +46,16 @@ from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Holds
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Atom, KeyLog, Register, SlotLog, UnstableLog
-from crdtcast.adapters.redis.worth import PRESENT, Worth, increased, integer_of
+from crdtcast.adapters.redis.worth import (
+    PRESENT,
+    Figures,
+    Number,
+    Worth,
+    figures,
+    increased,
+    number_of,
+    text_of,
+)
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked as within_limits
 from crdtcast.tags import Dot, Tag, Vector, covers
@@ -220,11 +229,11 @@ def read_state(
     return KeyState(key, Value(contents), "", log, deadlines)
 
 
-def _may_be(contents: Contents, known: int | Holds) -> bool:
+def _may_be(contents: Contents, known: int | Figures | Holds) -> bool:
     """Whether what is visible is of the kind that is known."""
     visible = types_of(contents)[0]
-    if isinstance(known, int):
-        return visible is String.type and integer_of(contents[visible][WHOLE]) is not None
+    if not isinstance(known, Holds):
+        return visible is String.type and figures(contents[visible][WHOLE]) is not None
     return known.type is None or known.type is visible
 
 
@@ -247,7 +256,7 @@ def _row(state: KeyState) -> list[object]:
 
 def _log_row(log: SlotLog) -> list[object]:
     deltas = [
-        [slot, [[*_atom_row(atom), b"%d" % delta] for atom, delta in each.items()]]
+        [slot, [[*_atom_row(atom), text_of(delta)] for atom, delta in each.items()]]
         for slot, each in log.increments.items()
     ]
     held = [[slot, [_atom_row(atom) for atom in atoms]] for slot, atoms in log.held.items()]
@@ -287,13 +296,20 @@ def _deadline(
 
 
 def _log(deltas: Any, held: Any) -> SlotLog:
-    increments: dict[bytes, dict[Atom, int]] = {
-        slot: {_presence(*where): int(delta) for *where, delta in each} for slot, each in deltas
+    increments: dict[bytes, dict[Atom, Number]] = {
+        slot: {_presence(*where): _delta(delta) for *where, delta in each} for slot, each in deltas
     }
     atoms = {slot: tuple(_atom(*row) for row in rows) for slot, rows in held}
     if not all(type(slot) is bytes for slot in (*increments, *atoms)):
         raise ValueError("a slot is bytes")
     return SlotLog(increments, atoms)
+
+
+def _delta(raw: bytes) -> Number:
+    delta = number_of(raw)
+    if delta is None:
+        raise ValueError("an increment is a number")
+    return delta
 
 
 def _atom(origin: Any, counter: Any, place: Any, *written: Any) -> Atom | Register:

@@ -47,7 +47,7 @@ from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, Home, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
-from crdtcast.adapters.redis.worth import Worth, integer_of
+from crdtcast.adapters.redis.worth import Figures, Number, Worth, exact, figures, text_of
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.tags import Tag, Vector
 
@@ -58,8 +58,8 @@ _KEEP_FOREIGN_SECONDS = 7 * 86_400
 _TEXT, _STRING = String.here, String.type
 _INTEGER = Expect.INTEGER
 
-Known = int | Holds
-"""What a key, or a slot, holds natively; of a number the number itself."""
+Known = int | Figures | Holds
+"""What a key, or a slot, holds natively; of an integer the integer itself."""
 
 
 class Keyspace:
@@ -134,7 +134,7 @@ class Keyspace:
             return known
         if type_ not in self.hidden.get(key, ()):
             holds = self.types.get(key)
-            if isinstance(holds, int) or (holds is not None and holds.type is not type_):
+            if holds is not None and (not isinstance(holds, Holds) or holds.type is not type_):
                 return 0
         return None
 
@@ -378,7 +378,7 @@ class Keyspace:
         key: bytes,
         type_: RedisType,
         slot: bytes,
-        delta: int,
+        delta: Number,
         tag: Tag,
         index: int,
         plan: Plan,
@@ -388,27 +388,36 @@ class Keyspace:
         if type_ is not _STRING:
             self._increase(key, type_, slot, delta, plan)
             return
-        base = self.count(key, delta, plan)
+        base = self.count(key, delta if isinstance(delta, int) else 0, plan)
         if base is not None:
+            if not isinstance(delta, int):
+                self.types[key] = _counted(exact(base + delta))
             self.show_number(key, base, plan)
 
-    def _increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int, plan: Plan) -> None:
+    def _increase(
+        self, key: bytes, type_: RedisType, slot: bytes, delta: Number, plan: Plan
+    ) -> None:
         """Have the server count in a slot of which it is known what it holds; a text hides the increments beside it."""
-        base = self.number(key, type_, slot)
-        if base is None:
+        known = self.number(key, type_, slot)
+        if known is None:
             raise LocalProtocolError(f"nobody has looked what slot {slot!r} of key {key!r} holds")
-        if not isinstance(base, int):
+        base = known.number if isinstance(known, Figures) else known
+        if base is None or isinstance(base, Holds):
             return
-        native, number = TYPES[type_], base + delta
+        native, number = TYPES[type_], exact(base + delta)
         home = self._home(key, type_, native.here, plan)
-        self._learn_number(key, type_, slot, number)
-        if native.increase is not None and _fits(base, number, delta):
+        self._learn_number(key, type_, slot, _counted(number))
+        if (
+            native.increase is not None
+            and type(base) is type(number) is type(delta) is int
+            and _fits(base, number, delta)
+        ):
             words = native.increase, home.key, slot, b"%d" % delta
             plan.at(home, command_of(words[0], words[1], words[2:]), number)
         else:
-            _write(native, home, {slot: b"%d" % number}, plan)
+            _write(native, home, {slot: text_of(number)}, plan)
 
-    def count(self, key: bytes, delta: int, plan: Plan) -> int | None:
+    def count(self, key: bytes, delta: int, plan: Plan) -> Number | None:
         """A number is known to grow; the server has to be sent what it grows by. Another type that stands there is
         hidden.
 
@@ -418,6 +427,11 @@ class Keyspace:
         if isinstance(known, int):
             self.types[key] = known + delta
             return known
+        if isinstance(known, Figures):
+            base = known.number
+            if base is not None:
+                self.types[key] = _counted(exact(base + delta))
+            return base
         if known is _TEXT or known is OTHER:
             return None
         if known.type is not None:
@@ -425,20 +439,16 @@ class Keyspace:
         self.types[key] = delta
         return 0
 
-    def show_number(self, key: bytes, base: int, plan: Plan) -> None:
-        """Bring the native number from `base` to what it is known to be."""
+    def show_number(self, key: bytes, base: Number, plan: Plan) -> None:
+        """Bring the native number from `base` to what it is known to be. The server counts with integers of 64 bits;
+        all else it keeps as a text.
+        """
         known = self.types[key]
-        assert isinstance(known, int)
-        self.set_number(key, base, known, plan)
-
-    def set_number(self, key: bytes, base: int, value: int, plan: Plan) -> None:
-        """Bring the native number from `base` to `value`; beyond 64 bits the server keeps it as text."""
-        delta = value - base
-        if _fits(base, value, delta):
-            plan.native(key, value, b"INCRBY", key, b"%d" % delta)
+        if type(known) is int and type(base) is int and _fits(base, known, known - base):
+            plan.native(key, known, b"INCRBY", key, b"%d" % (known - base))
         else:
-            plan.native(key, SAYS_OK, b"SET", key, b"%d" % value)
-        self.types[key] = value
+            assert not isinstance(known, Holds)
+            plan.native(key, SAYS_OK, b"SET", key, _text(known))
 
     def kill_key(
         self,
@@ -562,15 +572,18 @@ class Keyspace:
     def counted(self, effect: Inc, reply: object) -> None:
         """The same of an increment, which was answered with what has come of it."""
         key, type_ = effect.key, effect.type
-        if not isinstance(reply, int):
+        known: Known = _known(reply) if isinstance(reply, bytes) else _TEXT
+        if isinstance(reply, int):
+            known = reply
+        if isinstance(known, Holds):
             self.forget(key)
         elif type_ is _STRING:
-            self.types[key] = reply
+            self.types[key] = known
         else:
             self.types[key] = TYPES[type_].here
             numbers = self._numbers.get((key, type_))
             if numbers is not None:
-                numbers[effect.slot] = reply
+                numbers[effect.slot] = known
 
     # What is hidden
 
@@ -666,8 +679,8 @@ class Keyspace:
         aside, and the key counts as `damaged` until another region has told what it is worth.
         """
         known = self.types.get(key)
-        if isinstance(known, int):
-            plan.native(key, SAYS_OK, b"SET", key, b"%d" % known)
+        if known is not None and not isinstance(known, Holds):
+            plan.native(key, SAYS_OK, b"SET", key, _text(known))
             return
         self.damaged.add(key)
         self.refused.add(key)
@@ -730,11 +743,19 @@ class Keyspace:
 
 
 def _known(value: bytes) -> Known:
-    number = integer_of(value)
+    number = figures(value)
     return _TEXT if number is None else number
 
 
-def _fits(*numbers: int) -> bool:
+def _counted(number: Number) -> Known:
+    return number if isinstance(number, int) else Figures(text_of(number))
+
+
+def _text(known: int | Figures) -> bytes:
+    return b"%d" % known if isinstance(known, int) else known.text
+
+
+def _fits(*numbers: Number) -> bool:
     """Whether a server counts with them."""
     return min(numbers) >= INT64_MIN and max(numbers) <= INT64_MAX
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.worth import Number
 
 
 class _Increment:
@@ -22,7 +23,7 @@ class _Increment:
     def __init__(self, index: int) -> None:
         self.index = index
         self.total = 0
-        self.base: int | None = None
+        self.base: Number | None = None
 
 
 class OpenIncrements:

@@ -12,7 +12,7 @@ from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Register
-from crdtcast.adapters.redis.worth import Worth, increased
+from crdtcast.adapters.redis.worth import Number, Worth, increased
 from crdtcast.tags import covers
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ class Performing:
         until = self._deadlines.get(key)
         return until is not None and until.at <= self._batch.keyspace.dates.now
 
-    def _increase(self, key: bytes, type_: RedisType, slot: bytes, delta: int) -> None:
-        if type_ is String.type:
+    def _increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
+        if type_ is String.type and isinstance(delta, int):
             self._batch.increment(key, delta)
         else:
             self._batch.increase(key, type_, slot, delta)

@@ -33,7 +33,15 @@ from crdtcast.adapters.redis.effects import (
     pairs_of,
 )
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.worth import PRESENT, Worth, increased, integer_of
+from crdtcast.adapters.redis.worth import (
+    PRESENT,
+    Number,
+    Worth,
+    exact,
+    increased,
+    number_of,
+    text_of,
+)
 from crdtcast.exceptions import UnusableInputError
 from crdtcast.tags import Vector
 
@@ -154,7 +162,7 @@ def _row(part: Part) -> list[object]:
         case One(key, type_, slots):
             return ["one", key, type_, list(slots)]
         case Inc(key, type_, slot, delta):
-            return ["inc", key, type_, slot, str(delta)]
+            return ["inc", key, type_, slot, text_of(delta)]
         case Until(key, at, only):
             return ["until", key, None, at, only]
         case Write(key, type_, values, taken):
@@ -180,7 +188,9 @@ def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
         case "one", (slots,) if type_ is not None:
             return One(key, type_, tuple(slots))
         case "inc", (slot, delta) if type_ is not None:
-            return Inc(key, type_, slot, int(delta))
+            if (added := number_of(delta)) is None:
+                raise ValueError(f"an increment of {delta!r:.40}")
+            return Inc(key, type_, slot, added)
         case "write", (values, taken) if type_ is not None:
             return Write(key, type_, values, taken)
     raise ValueError(f"a part {what!r:.40}")
@@ -290,7 +300,7 @@ class _State:
         self,
         left: Worth | None = None,
         base: Worth | None = None,
-        total: int = 0,
+        total: Number = 0,
         *,
         is_written: bool = False,
     ) -> None:
@@ -306,10 +316,10 @@ class _State:
     def base_below(self, found: Worth | None) -> Worth | None:
         """What others had there. found: what was there when mine came."""
         if not self.is_written:
-            number = None if found is None else integer_of(found)
+            number = None if found is None else number_of(found)
             if number is None or not self.sum:
                 return found
-            return b"%d" % (number - self.sum) if number != self.sum else None
+            return text_of(exact(number - self.sum)) if number != self.sum else None
         expected = self.left
         if self.sum:
             expected = increased(b"0" if expected is None else expected, self.sum)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from crdtcast.adapters.redis.exact_sums import LUA
 from crdtcast.adapters.redis.resp import ReplyError, Status
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 from crdtcast.tags import Dot
@@ -32,7 +33,7 @@ _pack_for_script: Callable[[object], bytes] = partial(msgpack.packb, use_bin_typ
 """A server's scripts know nothing of the type that others have for bytes."""
 
 # No line behind the first write can fail: what a command answers is caught, and all sizes are bounded before.
-SCRIPT = b"""
+_SCRIPT = b"""
 local db, header, always, most = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 local results, kept, wrote, used, stopped = {0}, {}, always, 0, false
 local sizes = {string = 'STRLEN', set = 'SCARD', hash = 'HLEN'}
@@ -88,7 +89,7 @@ for i = 5, #ARGV do
   else
     if not reply then
       for j = 1, #begins do there = there .. redis.call('EXISTS', words[begins[j]]) end
-      reply = redis.pcall(unpack(words))
+      reply = counted(words)
     end
     local kind = 0
     if type(reply) == 'table' then
@@ -118,6 +119,7 @@ if wrote and #kept > 0 then
 end
 return results
 """ % {b"slots": MOST_SLOTS}
+SCRIPT = LUA + _SCRIPT
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 
 

@@ -30,6 +30,7 @@ from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.worth import Figures
 from crdtcast.eventlog import EventLog
 from crdtcast.grouplog import GroupLog
 from crdtcast.messages import Message
@@ -231,6 +232,8 @@ class Recorder:
             return self._all_of(key)
         if isinstance(known, int):
             self.tell(key, {String.type: {WHOLE: b"%d" % known}})
+        elif isinstance(known, Figures):
+            self.tell(key, {String.type: {WHOLE: known.text}})
         elif known is NOTHING:
             self.tell(key, {})
         elif known is not None and known.type is not None:

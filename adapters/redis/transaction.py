@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.parsing import Args
 from crdtcast.adapters.redis.resp import Raw, ReplyError, encode
-from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.exceptions import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -344,9 +344,9 @@ def _takes(keyspace: Keyspace, key: bytes, command: Command) -> bool:
     if not command.looks:
         return True
     known = keyspace.known(key)
-    if isinstance(known, int):
-        return command.type is RedisType.STRING
-    return known is NOTHING or (known is not None and known.type is command.type)
+    if known is None or isinstance(known, Holds):
+        return known is NOTHING or (known is not None and known.type is command.type)
+    return command.type is RedisType.STRING
 
 
 def _types_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
@@ -359,7 +359,7 @@ def _types_are_certain(transaction: Transaction, keyspace: Keyspace) -> bool:
             continue
         known = keyspace.known(call.args[1])
         if known is None or (
-            not isinstance(known, int) and not known.is_sure and known.type is not call.command.type
+            isinstance(known, Holds) and not known.is_sure and known.type is not call.command.type
         ):
             unsure.add(call.args[1])
     for key in unsure:

@@ -29,7 +29,7 @@ from crdtcast.adapters.redis.effects import (
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.worth import Worth, worth_of
+from crdtcast.adapters.redis.worth import Number, Worth, worth_of
 from crdtcast.tags import Dot, Tag, make_tuple
 
 
@@ -79,10 +79,10 @@ class SlotLog:
 
     def __init__(
         self,
-        increments: dict[bytes, dict[Atom, int]] | None = None,
+        increments: dict[bytes, dict[Atom, Number]] | None = None,
         held: dict[bytes, Atoms] | None = None,
     ) -> None:
-        self.increments: dict[bytes, dict[Atom, int]] = increments or {}
+        self.increments: dict[bytes, dict[Atom, Number]] = increments or {}
         self._held: dict[bytes, Atoms] = held or {}
         """By slot, all but those in `_large`."""
         self._large: list[_Large] = []
@@ -189,7 +189,7 @@ class SlotLog:
         for slot, register in registers.items():
             held[slot] = (*held.get(slot, ()), register)
 
-    def increase(self, slot: bytes, delta: int, atom: Atom) -> bool:
+    def increase(self, slot: bytes, delta: Number, atom: Atom) -> bool:
         """One more delta of a slot; deltas of one effect add up (nothing came between them). Whether it is new."""
         deltas = self.increments.setdefault(slot, {})
         is_new = atom not in deltas
@@ -458,7 +458,7 @@ class UnstableLog:
         self.deadlines.drop(key)
 
     def increment(
-        self, key: bytes, type_: RedisType, slot: bytes, delta: int, tag: Tag, index: int
+        self, key: bytes, type_: RedisType, slot: bytes, delta: Number, tag: Tag, index: int
     ) -> None:
         """One more delta of the slot."""
         atom: Atom = make_tuple(Atom, (tag.dot, index))

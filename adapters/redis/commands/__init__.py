@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from crdtcast.adapters.redis.commands import counters, deadlines, hashes, keys, sets, strings
+from crdtcast.adapters.redis.commands import (
+    counters,
+    deadlines,
+    decimals,
+    hashes,
+    keys,
+    sets,
+    strings,
+)
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 
 WRITES: dict[str, WriteCommand] = {}
@@ -20,6 +28,7 @@ def register(*rows: WriteCommand) -> None:
 register(
     *strings.COMMANDS,
     *counters.COMMANDS,
+    *decimals.COMMANDS,
     *hashes.COMMANDS,
     *sets.COMMANDS,
     *keys.COMMANDS,

@@ -16,8 +16,9 @@ from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
 from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, Opcode
 from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.record import Look
-from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.worth import Figures
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -30,10 +31,10 @@ def _increment(batch: LocalBatch, request: Request, delta: int) -> bool:
     if known is NOTHING:
         known = 0
     if not isinstance(known, int):
-        if known is not None and not known.is_sure:
+        if isinstance(known, Holds) and not known.is_sure:
             return False  # ask the server whether it is empty, and come again
-        wrong = NOT_AN_INTEGER if known is String.here else WRONG_TYPE
-        batch.plan.answer_with(request, wrong)
+        is_text = known is String.here or isinstance(known, Figures)
+        batch.plan.answer_with(request, NOT_AN_INTEGER if is_text else WRONG_TYPE)
     elif not INT64_MIN <= known + delta <= INT64_MAX:
         # Beyond 64 bits, which it can get by merging alone, or as a text, a server finds no number.
         beyond = not INT64_MIN <= known <= INT64_MAX

@@ -163,7 +163,7 @@ def getex(batch: LocalBatch, request: Request) -> bool:
         return False
     elif known is NOTHING:
         plan.answer_with(request, None)
-    elif not isinstance(known, int) and known is not String.here:
+    elif isinstance(known, Holds) and known is not String.here:
         plan.answer_with(request, WRONG_TYPE)
     else:
         batch.increments.show((key,))

@@ -27,6 +27,11 @@ _FAMILIES = (
         "all increments count, exactly, also those that had not seen each other; the reply is this region's number, so "
         "two regions may get the same",
     ),
+    (
+        "INCRBYFLOAT HINCRBYFLOAT",
+        "exact decimals, one number with INCR, where the server rounds to 64 binary digits and 17 places; refused: "
+        "hexadecimal, inf and nan, more than 40 digits, exponents beyond 400, also as what is counted on",
+    ),
     # hashes
     (
         "HSET HMSET HDEL",

@@ -20,20 +20,12 @@ _WRITE_FAMILIES = (
         "use GET, then DEL instead",
     ),
     (
-        "INCRBYFLOAT",
-        "use INCRBY in a smaller unit (cents, microseconds) instead",
-    ),
-    (
         "SETBIT BITOP BITFIELD",
         "use SADD with the numbers of the bits that are set instead",
     ),
     (
         "HGETDEL",
         "use HGET, then HDEL instead",
-    ),
-    (
-        "HINCRBYFLOAT",
-        "use HINCRBY in a smaller unit (cents, microseconds) instead",
     ),
     (
         "HGETEX HSETEX HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST",

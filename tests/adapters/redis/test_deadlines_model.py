@@ -238,6 +238,8 @@ class Schedule:
                     *(word for slot in some for word in (slot, rng.choice((b"7", b"v")))),
                 ),
                 (b"HINCRBY", key, some[0], b"3"),
+                (b"INCRBYFLOAT", key, rng.choice((b"0.1", b"-2", b"1.9"))),
+                (b"HINCRBYFLOAT", key, some[0], rng.choice((b"0.1", b"-2", b"1.9"))),
                 (b"HDEL", key, *some),
                 (b"EXPIRE", key, ttl),
                 (b"EXPIRE", key, ttl, rng.choice(self.conditions)),
@@ -245,7 +247,7 @@ class Schedule:
                 (b"GETEX", key, b"EX", ttl),
                 self.recorded(key, ttl, some),
             ),
-            weights=(6, 3, 4, 3, 3, 2, 4, 3, 3, 8, 6, 2, 1, self.records),
+            weights=(6, 3, 4, 3, 3, 2, 4, 3, 2, 2, 3, 8, 6, 2, 1, self.records),
         )[0]
 
     def recorded(self, key: bytes, ttl: bytes, some: list[bytes]) -> tuple[bytes, ...]:

@@ -39,7 +39,8 @@ pytestmark = pytest.mark.process
 
 KEYS = (b"k", b"l")
 MEMBERS = (b"x", b"y", b"z")
-VALUES = (b"1", b"2", b"three")
+VALUES = (b"1", b"2", b"three", b"4.50", b"-.5")
+DECIMALS = (b"0.1", b"-0.1", b"0.9", b"1e-30", b"2.0e2", b"-7", b"123456789012345678901234567890.5")
 METADATA_DB = 15
 COMMANDS: dict[str, Command] = {}
 
@@ -224,15 +225,21 @@ def random_command(rng: Random) -> tuple[bytes, ...]:
             (b"INCRBY", key, b"%d" % rng.choice((1, 2, 2**62, -(2**62), 2**63 - 1))),
             (b"DECR", key),
             (b"DEL", *KEYS) if rng.random() < 0.2 else (b"DEL", key),
-            (b"SET", key, rng.choice((b"text", b"7", b"-1", b"007", b""))),
+            (
+                b"SET",
+                key,
+                rng.choice((b"text", b"7", b"-1", b"007", b"", b"3.0", b"5.0e3", b"0.25")),
+            ),
             (b"HSET", key, *(word for slot in some for word in (slot, rng.choice(VALUES)))),
             (b"HDEL", key, *some),
             (b"HINCRBY", key, some[0], b"%d" % rng.choice((1, -2, 2**62, 2**63 - 1))),
+            (b"INCRBYFLOAT", key, rng.choice(DECIMALS)),
+            (b"HINCRBYFLOAT", key, some[0], rng.choice(DECIMALS)),
             (b"BAGADD", key, some[0], b"%d" % rng.choice((1, -2, 2**40))),
             (b"BAGREM", key, *some),
             (b"MSET", *(word for each in KEYS for word in (each, rng.choice(VALUES)))),
         ],
-        weights=(4, 3, 3, 1, 2, 2, 4, 3, 4, 3, 2, 1),
+        weights=(4, 3, 3, 1, 2, 2, 4, 3, 4, 3, 3, 3, 2, 1),
     )[0]
 
 
