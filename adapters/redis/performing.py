@@ -82,6 +82,8 @@ class Performing:
                 left[slot] = value
         if going:
             self._batch.write(key, type_, going)
+        elif type_ is String.type:
+            self._deadlines.pop(key, None)  # it was the value's: what is there now would end by it
         return replace(part, values=left) if left else None
 
     def _is_later(self, key: bytes, type_: RedisType, slot: bytes) -> bool:
