@@ -122,6 +122,8 @@ class Play:
     latencies: dict[str, list[float]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     sides: tuple[tuple[str, ...], ...] = ()
+    missed: dict[str, float] = field(default_factory=dict)
+    """Seconds that have gone by while a replica was down."""
     spoke: int = 0
     """The tick of the wall clock at the last command."""
 
@@ -166,6 +168,8 @@ class Play:
             case "heal":
                 self.sides = ()
             case "advance":
+                for name in self.down:
+                    self.missed[name] = self.missed.get(name, 0.0) + step.seconds
                 for name in self.live():
                     self.move_clock(name, "ADVANCE", step.seconds)
             case "clock":
@@ -347,9 +351,11 @@ class Play:
         self.down.add(name)
 
     def start(self, name: str) -> None:
-        """Start server and gateway again, with what is on disk."""
+        """Start server and gateway again, with what is on disk; time has gone by there, too."""
         self.cluster[name].server.restart()
         self.launch(name)
+        if name in self.missed:
+            self.move_clock(name, "ADVANCE", self.missed.pop(name))
         self.down.discard(name)
 
     def wipe(self, name: str) -> None:
