@@ -920,9 +920,8 @@ class Committer:
 
     def _expire(self, batch: LocalBatch, due: Sequence[Due]) -> None:
         """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
-        dates = self.keyspace.dates
         for each in due:
-            dates.learn_due(each)
+            self.keyspace.learn_due(each)
             if not self._is_silent and each.key not in self.keyspace.refused:
                 batch.expire(each.key)
         batch.close()

@@ -21,7 +21,7 @@ from crdtcast.adapters.redis.contents import (
 )
 from crdtcast.adapters.redis.deadlines.atoms import winner
 from crdtcast.adapters.redis.deadlines.dates import Dates
-from crdtcast.adapters.redis.deadlines.index import ORPHANS, Found, Gone, Move, advance
+from crdtcast.adapters.redis.deadlines.index import ORPHANS, Due, Found, Gone, Move, advance
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
@@ -244,9 +244,16 @@ class Keyspace:
         """The key has expired: what `tag` has seen of its contents goes. whole: its deadline, too."""
         if whole:
             self.kill_key(key, tag, plan)
-        else:
-            self.dates.is_known_again(key)
-            self._hold_only(key, self.log.kill_data(key, tag), plan)
+            return
+        self.dates.is_known_again(key)
+        left = self.log.kill_data(key, tag)
+        if left or self.types.get(key) is not NOTHING or key in self.hidden:
+            self._hold_only(key, left, plan)
+
+    def learn_due(self, due: Due) -> None:
+        """The server has dropped this key."""
+        self.types[due.key] = NOTHING
+        self.dates.learn_due(due)
 
     def add(
         self,
@@ -649,8 +656,9 @@ class Keyspace:
     def deadlines_set(self, moves: Sequence[Move], reply: Any, delivered: Vector) -> None:
         """Take in the server's answer: what these keys have come to. delivered: all that is by now."""
         if isinstance(reply, list):
+            until = dict(delivered)
             for move, found in zip(moves, reply, strict=True):
-                if self.dates.moved(move, found, delivered):
+                if self.dates.moved(move, found, until):
                     self.forget(move.key)
 
     def forget_dated(self) -> None:

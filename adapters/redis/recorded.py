@@ -98,6 +98,9 @@ class RecordedWork:
         if record is not None:
             engine.reserve(record.context)
             self.answered(engine, keyspace, record)
+        applied: list[Effect] = [] if self.pending is None else self.pending.event.effects
+        for effect in applied:
+            keyspace.forget(effect.key)  # its server may have dropped it since
 
     def answered(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None

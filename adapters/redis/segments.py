@@ -33,7 +33,6 @@ from crdtcast.adapters.redis.record import (
     Record,
 )
 from crdtcast.adapters.redis.resp import ReplyError
-from crdtcast.adapters.redis.types.native import NOTHING
 from crdtcast.adapters.redis.watches import ZERO_IS_NOTHING
 
 if TYPE_CHECKING:
@@ -130,18 +129,15 @@ class Segments:
     def dated(self) -> dict[bytes, Gone]:
         """Keys of which only the server knows the deadline when it is done."""
         found: dict[bytes, Gone] = {}
-        known = self._keyspace.types
         for request in self.requests if self._keyspace.dates.in_use else ():
             row = request.command.write
             assert row is not None
+            gone = Gone.STAYS if row.empties else Gone.ENDS
             for key in request.command.keys_of(request.args):
-                if found.get(key) is Gone.IS_OVER:
-                    continue
-                found[key] = Gone.STAYS if row.empties else Gone.ENDS
-                if row.timed is not None and (
-                    NEW_KEY in row.sends or known.get(key) is not NOTHING
-                ):
-                    found[key] = Gone.IS_OVER
+                if (
+                    found.get(key) is not Gone.STAYS
+                ):  # what another command has ended the next commit knows
+                    found[key] = gone
         return found
 
     def _may_begin(self, row: WriteCommand, args: Sequence[bytes]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from crdtcast.adapters.redis.commands.write_command import (
     Plain,
     WriteCommand,
 )
+from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
     Effect,
@@ -181,13 +182,13 @@ def _timed_getex(args: Args, now: int) -> Sequence[bytes] | ReplyError:
         return at
     if at is None or at == NEVER:
         return list(args)
-    return [args[0], args[1], b"PXAT", b"%d" % at]
+    return [args[0], args[1], b"PXAT", b"%d" % pinned(at, now)]
 
 
 def _got(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
     if reply is None or len(args) == 2:
         return ()
-    return (Until(args[1], NEVER if len(args) == 3 else int(args[3])),)
+    return (Until(args[1], NEVER if len(args) == 3 else unpinned(int(args[3]))),)
 
 
 _EXPIRES = (DEADLINE, WHOLE_KEY)

@@ -16,6 +16,7 @@ from crdtcast.adapters.redis.commands.timing import (
     positive_deadline_of,
 )
 from crdtcast.adapters.redis.commands.write_command import NEW_KEY, WHOLE_KEY, Plain, WriteCommand
+from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
@@ -129,7 +130,7 @@ def _timed_set(args: Args, now: int) -> Sequence[bytes] | ReplyError:
     if isinstance(at, ReplyError):
         return at
     place = next(k for k, word in enumerate(args) if k > 2 and word.upper() == options.until[0])
-    return [*args[:place], b"PXAT", b"%d" % at, *args[place + 2 :]]
+    return [*args[:place], b"PXAT", b"%d" % pinned(at, now), *args[place + 2 :]]
 
 
 def _timed_setting(unit: int) -> Timed:
@@ -137,7 +138,7 @@ def _timed_setting(unit: int) -> Timed:
         at = positive_deadline_of(args[2], unit, now, args[0].decode(errors="replace"))
         if isinstance(at, ReplyError):
             return at
-        return [b"SET", args[1], args[3], b"PXAT", b"%d" % at]
+        return [b"SET", args[1], args[3], b"PXAT", b"%d" % pinned(at, now)]
 
     return timed
 
@@ -152,7 +153,7 @@ def _set(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
         return ()
     if b"KEEPTTL" in options.flags:
         return KillData(args[1]), Reg(args[1], String.type, (WHOLE, args[2]))
-    at = int(options.until[1]) if options.until else NEVER
+    at = unpinned(int(options.until[1])) if options.until else NEVER
     return _assigned(args[1], args[2], at)
 
 

@@ -21,6 +21,7 @@ from crdtcast.tags import Vector
 
 _MOVED_AT_ONCE = 500
 """Keys of one script."""
+_FORGOTTEN_AT_ONCE = 2_000
 
 
 class Dated:
@@ -70,8 +71,9 @@ class Dates:
     ) -> None:
         """Go on from what the server holds. delivered: all that is."""
         self.me, self.in_use = me, in_use
+        until = dict(delivered)
         for key, raw in orphans.items():
-            self.orphans[key] = Orphan(int(raw[:-1]), dict(delivered), is_mine=raw[-1:] == MINE)
+            self.orphans[key] = Orphan(int(raw[:-1]), until, is_mine=raw[-1:] == MINE)
 
     @property
     def now(self) -> int:
@@ -180,23 +182,26 @@ class Dates:
             self.set(key, deadline)
 
     def moved(self, move: Move, found: bytes, delivered: Vector) -> bool:
-        """The server has been told, and has answered this. delivered: all that is by now. Returns whether it has to be
-        asked before the key is used again.
+        """The server has been told, and has answered this. delivered: all that is by now; it is kept. Returns whether
+        the server has to be asked before the key is used again.
         """
-        if not found and move.at is not None:
-            is_mine = move.owner == MINE
-            self.orphans[move.key] = Orphan(move.at, dict(delivered), is_mine=is_mine)
-            return True
         self.orphans.pop(move.key, None)
+        if not found and move.at is not None:  # the last one is the newest
+            self.orphans[move.key] = Orphan(move.at, delivered, is_mine=move.owner == MINE)
+            return True
         return len(found) > 1 or (not found and move.gone is not None)
 
     def unneeded(self, stable: Vector) -> list[bytes]:
         """Orphans of which all effects are stable; they are forgotten by this. stable: of those who have not ended."""
-        gone = [
-            key
-            for key, orphan in self.orphans.items()
-            if all(stable.get(origin, c) >= c for origin, c in orphan.until.items())
-        ]
+        gone: list[bytes] = []
+        until: Vector | None = None
+        for key, orphan in islice(self.orphans.items(), _FORGOTTEN_AT_ONCE):
+            if orphan.until is not until and not all(
+                stable.get(origin, c) >= c for origin, c in orphan.until.items()
+            ):
+                break
+            until = orphan.until
+            gone.append(key)
         for key in gone:
             del self.orphans[key]
         return gone
@@ -210,7 +215,7 @@ def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
     dated = dated or Dated(NEVER, is_mine=False)
     return Move(
         key,
-        None if dated.at == NEVER or gone in (Gone.ENDS, Gone.IS_OVER) else dated.at,
+        None if dated.at == NEVER or gone is Gone.ENDS else dated.at,
         MINE if dated.is_mine else OTHER,
         dated.bucket,
         dated.was_pinned,

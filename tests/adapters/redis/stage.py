@@ -19,7 +19,7 @@ from crdtcast.adapters.redis.client import Request
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.committer import Committer
-from crdtcast.adapters.redis.deadlines.index import DUE, ORPHANS
+from crdtcast.adapters.redis.deadlines.index import DUE, ORPHANS, PINNED, unpinning
 from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.hiding import hidden_of
 from crdtcast.adapters.redis.keyspace import Keyspace
@@ -60,6 +60,11 @@ class DirectServer:
         """The server carries out what was sent first, and its answer arrives."""
         payload, count, callback, reader = self.waiting.popleft()
         callback(self.exchange(payload, count, reader))
+
+    def step_unheard(self) -> None:
+        """The server carries out what was sent first, and its answer is lost."""
+        payload, count, _, reader = self.waiting.popleft()
+        self.exchange(payload, count, reader)
 
     def exchange(self, payload: bytes, count: int, reader: Any = None) -> list[Any]:
         reader = reader or hiredis.Reader(notEnoughData=_NOT_YET)
@@ -200,16 +205,24 @@ class Site:
         self.server.ask(b"SELECT", b"%d" % METADATA_DB)
         self.server.ask(b"WATCH", metadata.FENCE)
         self.server.ask(b"SELECT", b"0")
+        if record is not None:
+            self.committer.recorded.resume(engine, keyspace, record)
         self.committer.resume(self.server, engine, keyspace, state, b"1", record)  # type: ignore[arg-type]
 
     def restart(self) -> None:
-        """The process ends between two commits, and another one goes on from what the server has."""
+        """The process ends, and another one goes on from what the server has."""
+        self.server.waiting.clear()
         ask = self.server.ask_metadata
         offset = self.committer.keyspace.dates.offset_ms
         raw = ask(b"GET", metadata.STATE)
         if raw is None:
             return  # nothing has been stored yet
         state = StoredState.decode(raw)
+        pinned = ask(b"HGETALL", PINNED)
+        if pinned:
+            put_off = dict(zip(pinned[::2], pinned[1::2], strict=True))
+            for words in unpinning(put_off, METADATA_DB, offset):
+                self.server.ask(*(b"%d" % w if isinstance(w, int) else w for w in words))
         store = ask(b"HGETALL", metadata.STORE)
         unstable = metadata.decode_store(dict(zip(store[::2], store[1::2], strict=True)))
         engine = Engine(
@@ -233,6 +246,8 @@ class Site:
         names = ask(b"KEYS", metadata.HIDDEN_PREFIX + b"*")
         keyspace.hidden = hidden_of(names)
         orphans = ask(b"HGETALL", ORPHANS)
+        told = {message.dot for message in self.sent}
+        self.sent += [m for m in unstable if m.dot.origin == engine.me and m.dot not in told]
         record = Record.decode(ask(b"LRANGE", metadata.RECORD, b"0", b"-1"))
         keyspace.dates.offset_ms = offset
         keyspace.dates.told(self.now())
@@ -289,6 +304,21 @@ class Site:
             self.committer.submit(request)
         self.run()
         return [request.value for request in requests]
+
+    def crash(self, commands: Iterable[tuple[bytes, ...]], steps: int, *, unheard: bool) -> None:
+        """The process ends while it carries these out: after so many answers of its server, and perhaps one that it has
+        not heard.
+        """
+        for words in commands:
+            client: Any = FakeClient()
+            self.committer.submit(Request(client, list(words), TABLE.get(words[0].decode())))
+        self.begin()
+        for _ in range(steps):
+            if self.server.waiting:
+                self.server.step()
+                self._do_later()
+        if unheard and self.server.waiting:
+            self.server.step_unheard()
 
     def now(self) -> int:
         """The time that deadlines are judged by, in milliseconds."""

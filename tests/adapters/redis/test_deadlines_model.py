@@ -175,8 +175,8 @@ class Schedule:
     def act(self, site: Site) -> None:
         rng, stage = self.rng, self.stage
         match rng.choices(
-            ("client", "arrive", "time", "expire", "tick", "cut", "restart"),
-            weights=(30, 40, 8, 8, 20, 3, 2),
+            ("client", "arrive", "time", "expire", "tick", "cut", "restart", "crash"),
+            weights=(30, 40, 8, 8, 20, 3, 2, 3),
         )[0]:
             case "client":
                 self.client(site)
@@ -195,6 +195,10 @@ class Schedule:
             case "cut":
                 stage.cut = {rng.choice(list(stage.sites))} if not stage.cut else set()
             case "restart":
+                stage.restart(site.name)
+            case "crash" if self.focus == ANY:
+                commands = [self.command() for _ in range(rng.choice((1, 2)))]
+                site.crash(commands, rng.choice((0, 1, 1, 2)), unheard=rng.random() < 0.5)
                 stage.restart(site.name)
 
     def client(self, site: Site) -> None:
