@@ -1,6 +1,6 @@
 """Throughput and CPU of a gateway beside the plain server, in turn in one run, every reply and the end state checked.
 
-    python benchmarks/gateway.py [--seconds 1.5] [--rounds 3] [--members 3] [--appendfsync everysec] [--json]
+    python benchmarks/gateway.py [--seconds 1.5] [--rounds 3] [--members 3] [--commands 'sadd;set ex'] [--json]
 
 Three regions run on this machine with event logs on; load goes to one of them. Rows: command, pipeline, connections;
 columns: operations a second of the plain server and through the gateway, their ratio (median of the rounds), CPU
@@ -16,6 +16,7 @@ import socket
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +25,100 @@ from crdtcast.adapters.redis.embedded import start_server
 
 PIPELINES = (1, 16, 64)
 CONNECTIONS = (1, 50)
-COMMANDS = ("sadd", "incr", "get")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def encode(*words: bytes) -> bytes:
     return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
+
+
+def text(word: bytes) -> bytes:
+    """A reply that is a string."""
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Commands of one connection, by number from 0, and what is known of their replies beforehand. question, answer: of
+    the end state, behind so many commands. Keys are the label's.
+    """
+
+    words: Callable[[bytes, int], Sequence[bytes]]
+    reply: Callable[[int], bytes]
+    question: Callable[[bytes], Sequence[bytes]]
+    answer: Callable[[int], bytes]
+    before: Sequence[bytes] = ()
+
+
+def _number(n: int) -> bytes:
+    return b":%d\r\n" % n
+
+
+def _ok(n: int) -> bytes:
+    return b"+OK\r\n"
+
+
+def _last(n: int) -> bytes:
+    return text(b"%d" % (n - 1))
+
+
+def _get(label: bytes) -> Sequence[bytes]:
+    return b"GET", label
+
+
+LOADS = {
+    "sadd": Load(
+        lambda label, n: (b"SADD", label, b"member:%d" % n),
+        lambda n: _number(1),
+        lambda label: (b"SCARD", label),
+        _number,
+    ),
+    "incr": Load(
+        lambda label, n: (b"INCR", label),
+        lambda n: _number(n + 1),
+        _get,
+        lambda n: text(b"%d" % n),
+    ),
+    "get": Load(
+        lambda label, n: (b"GET", label),
+        lambda n: text(b"7"),
+        _get,
+        lambda n: text(b"7"),
+        (b"INCRBY", b"7"),
+    ),
+    "set": Load(lambda label, n: (b"SET", label, b"%d" % n), _ok, _get, _last),
+    "set ex": Load(lambda label, n: (b"SET", label, b"%d" % n, b"EX", b"1000"), _ok, _get, _last),
+    "set nx": Load(
+        lambda label, n: (b"SET", label, b"v", b"NX"),
+        lambda n: b"$-1\r\n" if n else _ok(n),
+        _get,
+        lambda n: text(b"v"),
+    ),
+    "hset": Load(
+        lambda label, n: (b"HSET", label, b"field:%d" % (n % 50), b"%d" % n),
+        lambda n: _number(int(n < 50)),
+        lambda label: (b"HLEN", label),
+        lambda n: _number(min(n, 50)),
+    ),
+    "hincrby": Load(
+        lambda label, n: (b"HINCRBY", label, b"f", b"1"),
+        lambda n: _number(n + 1),
+        lambda label: (b"HGET", label, b"f"),
+        lambda n: text(b"%d" % n),
+    ),
+    "sadd, spop": Load(
+        lambda label, n: (b"SPOP", label) if n % 2 else (b"SADD", label, b"x"),
+        lambda n: text(b"x") if n % 2 else _number(1),
+        lambda label: (b"SCARD", label),
+        lambda n: _number(n % 2),
+    ),
+    "incr, get": Load(
+        lambda label, n: (b"GET", label) if n % 2 else (b"INCR", label),
+        lambda n: text(b"%d" % (n // 2 + 1)) if n % 2 else _number(n // 2 + 1),
+        _get,
+        lambda n: text(b"%d" % ((n + 1) // 2)),
+    ),
+}
 
 
 class Connection:
@@ -38,29 +127,22 @@ class Connection:
     def __init__(self, port: int, command: str, label: bytes, pipeline: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.command, self.label, self.pipeline = command, label, pipeline
+        self.load, self.pipeline = LOADS[command], pipeline
+        self.label = b"%b:%b" % (command.encode(), label)
         self.count = 0
         self.expected = b""
         self.received = bytearray()
         self.sent_at = 0.0
-        if command == "get":
-            self.socket.sendall(encode(b"INCRBY", b"read:" + label, b"7"))
-            assert self.socket.recv(100) == b":7\r\n"
+        if self.load.before:
+            name, *rest = self.load.before
+            self.socket.sendall(encode(name, self.label, *rest))
+            assert not self.socket.recv(100).startswith(b"-")
 
     def send(self) -> None:
-        first, last = self.count, self.count + self.pipeline
-        self.count = last
-        if self.command == "sadd":
-            request = b"".join(
-                encode(b"SADD", b"set:" + self.label, b"member:%d" % n) for n in range(first, last)
-            )
-            self.expected = b":1\r\n" * self.pipeline
-        elif self.command == "incr":
-            request = encode(b"INCR", b"n:" + self.label) * self.pipeline
-            self.expected = b"".join(b":%d\r\n" % n for n in range(first + 1, last + 1))
-        else:
-            request = encode(b"GET", b"read:" + self.label) * self.pipeline
-            self.expected = b"$1\r\n7\r\n" * self.pipeline
+        load, numbers = self.load, range(self.count, self.count + self.pipeline)
+        self.count += self.pipeline
+        request = b"".join(encode(*load.words(self.label, n)) for n in numbers)
+        self.expected = b"".join(map(load.reply, numbers))
         self.sent_at = time.perf_counter()
         self.socket.sendall(request)
 
@@ -75,16 +157,8 @@ class Connection:
 
     def end_state(self) -> None:
         """What the key holds must be what was acknowledged."""
-        if self.command == "sadd":
-            question, answer = encode(b"SCARD", b"set:" + self.label), b":%d\r\n" % self.count
-        elif self.command == "incr":
-            text = b"%d" % self.count
-            question = encode(b"GET", b"n:" + self.label)
-            answer = b"$%d\r\n%b\r\n" % (len(text), text)
-        else:
-            question, answer = encode(b"GET", b"read:" + self.label), b"$1\r\n7\r\n"
-        self.socket.sendall(question)
-        got = self.socket.recv(1000)
+        self.socket.sendall(encode(*self.load.question(self.label)))
+        got, answer = self.socket.recv(1000), self.load.answer(self.count)
         assert got == answer, (got, answer)
 
 
@@ -160,6 +234,9 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=3, choices=range(1, 6))
     parser.add_argument("--appendfsync", default="everysec", choices=("always", "everysec", "no"))
     parser.add_argument("--no-log", action="store_true", help="without event logs")
+    parser.add_argument(
+        "--commands", default="sadd;incr;get", help=f"joined by ;, of: {'; '.join(LOADS)}"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = "abcde"[: options.members]
@@ -180,7 +257,7 @@ def main() -> None:
             region = cluster["a"]
             process = region.gateway.process
             assert process is not None
-            for command in COMMANDS:
+            for command in options.commands.split(";"):
                 for pipeline in PIPELINES:
                     for connections in CONNECTIONS:
                         pairs = []
@@ -223,7 +300,7 @@ def summary(
 
 def line(row: dict[str, object]) -> str:
     return (
-        "{command:5} pipeline {pipeline:2} connections {connections:2}: plain {plain:8.0f}/s, "
+        "{command:10} pipeline {pipeline:2} connections {connections:2}: plain {plain:8.0f}/s, "
         "gateway {gateway:8.0f}/s, ratio {ratio:.2f}; CPU us/op gateway {gateway_us:5.1f}, server "
         "{server_us:4.1f}; p50 {plain_p50_ms:.2f} -> {p50_ms:.2f} ms"
     ).format(**row)

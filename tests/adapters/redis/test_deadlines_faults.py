@@ -110,16 +110,16 @@ def ports() -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("fault", "focus", "first"),
     [
-        (no_kill_in_front, ANY, 0),
-        (forgets_none, ANY, 0),
-        (drops_orphans_early, ANY, 0),
-        (no_x_where_moved, ANY, 0),
-        (x_behind_the_extension, ON_SESSION, 0),
-        (never_reasserts, ON_SESSION, 0),
-        (expires_the_deadline, ON_LIMITER, 0),
-        (writes_to_the_dropped, ANY, 0),
-        (drops_without_x, ANY, 0),
-        (latest_of_lt, ANY, 0),
+        (no_kill_in_front, ANY, 2),
+        (forgets_none, ANY, 3),
+        (drops_orphans_early, ANY, 1),
+        (no_x_where_moved, ANY, 16),
+        (x_behind_the_extension, ON_SESSION, 19),
+        (never_reasserts, ON_SESSION, 9),
+        (expires_the_deadline, ON_LIMITER, 109),
+        (writes_to_the_dropped, ANY, 50),
+        (drops_without_x, ANY, 1),
+        (latest_of_lt, ANY, 72),
     ],
 )
 def test_fault_is_found(
