@@ -1,0 +1,172 @@
+"""Deadlines in real regions: what a model with time of its own does not show."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis.cluster import OpenCluster, Region
+from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.logcheck import check_logs
+from tests import servers
+from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.stage import Stage
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
+    directory = tmp_path_factory.mktemp("deadlines")
+    logs = directory / "logs"
+    with OpenCluster(
+        directory, "ab", group="deadlines", appendfsync="always", log_directory=logs
+    ) as running:
+        yield running
+    checked = check_logs([logs])
+    assert not checked.violations
+    assert checked.counts["values"] > 0
+
+
+def call(region: Region, *words: object) -> Any:
+    with RawClient(region.gateway.port, PATIENCE) as client:
+        return client.call(*map(str, words))
+
+
+def natively(region: Region, *words: object) -> Any:
+    with RawClient(region.server.port, PATIENCE) as client:
+        return client.call(*map(str, words))
+
+
+def in_metadata(region: Region, *words: object) -> Any:
+    with RawClient(region.server.port, PATIENCE) as client:
+        client.call("SELECT", "15")
+        return client.call(*map(str, words))
+
+
+def settled(cluster: OpenCluster) -> None:
+    cluster.wait_equal(cluster.names, quiet=True, timeout=PATIENCE)
+
+
+def verified(cluster: OpenCluster) -> dict[str, Any]:
+    """What all regions answer, but for their vectors, once they were asked within one minute."""
+    while True:
+        told = [json.loads(call(region, "CRDTCAST", "VERIFY")) for region in cluster]
+        if len({each["with_deadlines"]["until"] for each in told}) == 1:
+            break
+    for each in told:
+        del each["vector"]
+    assert all(each == told[0] for each in told), told
+    found = told[0]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_all_regions_have_one_deadline_and_lose_the_key_at_it(cluster: OpenCluster) -> None:
+    assert call(cluster["a"], "SADD", "gone", "x") == 1
+    assert call(cluster["a"], "PEXPIRE", "gone", "900") == 1
+    cluster.wait_equal(cluster.names, quiet=False, timeout=PATIENCE)
+    assert len({natively(region, "PEXPIRETIME", "gone") for region in cluster}) == 1
+    until(lambda: all(call(region, "EXISTS", "gone") == 0 for region in cluster))
+    # One region has told the others, so what is written next is the whole of it everywhere.
+    assert call(cluster["b"], "SADD", "gone", "y") == 1
+    settled(cluster)
+    for region in cluster:
+        assert call(region, "SMEMBERS", "gone") == [b"y"]
+        assert call(region, "TTL", "gone") == -1
+
+
+def test_a_deadline_that_was_extended_in_time_keeps_the_contents(cluster: OpenCluster) -> None:
+    call(cluster["a"], "HSET", "session", "user", "u", "visits", "1")
+    call(cluster["a"], "PEXPIRE", "session", "1500")
+    settled(cluster)
+    cluster.isolate("b")
+    assert call(cluster["b"], "EXPIRE", "session", "100") == 1
+    assert call(cluster["b"], "HINCRBY", "session", "visits", "1") == 2
+    until(lambda: call(cluster["a"], "EXISTS", "session") == 0)
+    until(lambda: json.loads(call(cluster["a"], "CRDTCAST", "STATUS"))["unstable"] > 0)
+    cluster.rejoin("b")
+    settled(cluster)
+    for region in cluster:
+        words = call(region, "HGETALL", "session")
+        assert dict(zip(words[::2], words[1::2], strict=True)) == {b"user": b"u", b"visits": b"2"}
+        assert 90 < call(region, "TTL", "session") <= 100
+
+
+def test_what_only_the_server_decides_has_the_same_deadline_everywhere(
+    cluster: OpenCluster,
+) -> None:
+    a = cluster["a"]
+    assert call(a, "SET", "one", "1", "NX", "EX", "500") == b"OK"
+    assert call(a, "RENAME", "one", "two") == b"OK"
+    assert call(a, "COPY", "two", "three") == 1
+    assert call(a, "SET", "two", "2", "XX", "KEEPTTL") == b"OK"
+    assert call(a, "GETSET", "three", "3") == b"1"
+    with RawClient(a.gateway.port, PATIENCE) as client:
+        client.call("MULTI")
+        for words in (("SETEX", "four", "400", "4"), ("TTL", "four"), ("PERSIST", "four")):
+            assert client.call(*words) == b"QUEUED"
+        client.call("EXPIRE", "four", "300")
+        assert client.call("EXEC") == [b"OK", 400, 1, 1]
+    settled(cluster)
+    for region in cluster:
+        ttls = [call(region, "TTL", key) for key in ("one", "two", "three", "four")]
+        assert ttls[0] == -2 and ttls[2] == -1
+        assert 490 < ttls[1] <= 500 and 290 < ttls[3] <= 300
+    assert len({natively(region, "PEXPIRETIME", "two") for region in cluster}) == 1
+
+
+def test_a_copy_has_all_deadlines_and_those_without_data(cluster: OpenCluster) -> None:
+    a, b = cluster["a"], cluster["b"]
+    with RawClient(a.gateway.port, PATIENCE) as client:
+        client.pipeline([("SET", f"k{n}", "v", "EX", str(600 + n)) for n in range(300)])
+    call(a, "SADD", "orphan", "x")
+    call(a, "EXPIRE", "orphan", "500")
+    settled(cluster)
+    cluster.isolate("b")
+    call(b, "SADD", "orphan", "y")
+    call(
+        a, "SREM", "orphan", "x"
+    )  # nothing is left here, and what b has added is under the deadline
+    cluster.rejoin("b")
+    cluster.add("c")
+    settled(cluster)
+    for region in cluster:
+        assert 490 < call(region, "TTL", "orphan") <= 500
+        assert 590 < call(region, "TTL", "k5") <= 605
+    assert verified(cluster)["with_deadlines"]["keys"] >= 301
+    for region in cluster:
+        assert in_metadata(region, "EXISTS", "orphans", "pinned") == 0
+
+
+def test_a_deadline_that_is_renewed_has_one_entry() -> None:
+    with servers.borrowed() as one, servers.borrowed() as other:
+        stage = Stage([one.port, other.port], [0, 0])
+        site = stage.sites["a"]
+        keys = [b"k%d" % n for n in range(20)]
+        site.call(*((b"SADD", key, b"x") for key in keys))
+        for round_ in range(1, 30):
+            ttl = b"%d" % (1000 * round_)
+            site.call(*((b"EXPIRE", key, ttl) for key in keys[::2]))
+            site.call(*((b"SET", key, b"v", b"EX", ttl) for key in keys[1::2]))
+        buckets = site.server.ask_metadata(b"KEYS", b"due:*")
+        entries = [site.server.ask_metadata(b"HLEN", bucket) for bucket in buckets]
+        assert sum(entries) == len(keys)
+        stage.close()
+
+
+def test_a_process_that_ends_before_its_commit_puts_nothing_off(tmp_path: Path) -> None:
+    """A look puts off a deadline that is near, until the commit sets it again."""
+    with servers.borrowed() as one, servers.borrowed() as other:
+        stage = Stage([one.port, other.port], [0, 0])
+        site = stage.sites["a"]
+        site.call((b"SADD", b"k", b"x"), (b"EXPIRE", b"k", b"10"))
+        at = site.server.ask(b"PEXPIRETIME", b"k")
+        site.crash([(b"SADD", b"k", b"y")], 0, unheard=True)
+        assert site.server.ask(b"PEXPIRETIME", b"k") > at
+        stage.restart("a")
+        assert site.server.ask(b"PEXPIRETIME", b"k") == at
+        assert site.server.ask_metadata(b"EXISTS", b"pinned") == 0
+        stage.close()
