@@ -21,7 +21,6 @@ SCENARIOS = [
     if scenario.type in TYPES and scenario.level != "choice"
 ]
 NOT_YET = {
-    "ctr-float-sum-identical-bytes": "INCRBYFLOAT",
     "type-conflict-then-del-is-clean": "RPUSH",
     "type-local-wrongtype-not-replicated": "LPUSH",
     "rob-duplicate-delivery": "RPUSH",
