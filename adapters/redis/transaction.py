@@ -254,15 +254,12 @@ def _uncertain(calls: Iterable[Call]) -> Uncertain:
         if command.removes_slots:
             removed[key] = command.type
     for call in calls if found else ():
-        if call.command.looks and (named := found.get(call.args[1])) is not None:
-            slots = named.setdefault(_type_of(call), {})
+        command = call.command
+        # A deadline names no slots: what the others name tells whether it finds the key.
+        if command.looks and command.type is not None and call.args[1] in found:
+            slots = found[call.args[1]].setdefault(command.type, {})
             slots.update(dict.fromkeys(_slots_of(call)))
     return found
-
-
-def _type_of(call: Request) -> RedisType:
-    assert call.command.type is not None
-    return call.command.type
 
 
 def _slots_of(call: Request) -> Sequence[bytes]:
@@ -287,6 +284,8 @@ class SlotContents:
     def follow(self, call: Request) -> None:
         """Take in what one write on the key does, which is of its type, or finds it empty."""
         command = call.command
+        if command.looks and command.type is None:
+            return  # a deadline, of which `end` tells if it is over at once
         if command.type is not None and command.type is not self._type:
             self._type, self._size, self._present = command.type, 0, set()
         before = len(self._present)
@@ -298,6 +297,10 @@ class SlotContents:
         else:
             self._present.update(_slots_of(call))
         self._size += len(self._present) - before
+
+    def end(self) -> None:
+        """The key is gone."""
+        self._size, self._present = 0, set()
 
 
 def prepare_transaction(
@@ -329,6 +332,8 @@ def prepare_transaction(
                 raise LocalProtocolError(f"{command.name} in a transaction needs a look")
             for key in () if _is_refused(batch, call) else followed:
                 contents[key].follow(call)
+                if command.looks and command.type is None and keyspace.known(key) is NOTHING:
+                    contents[key].end()
                 keyspace.looked_at(key, is_empty=contents[key].is_empty)
     return True
 
@@ -341,7 +346,7 @@ def _is_refused(batch: LocalBatch, call: Call) -> bool:
 
 def _takes(keyspace: Keyspace, key: bytes, command: Command) -> bool:
     """Whether a key, of which it is known what it holds, takes this write."""
-    if not command.looks:
+    if not command.looks or command.type is None:
         return True
     known = keyspace.known(key)
     if known is None or isinstance(known, Holds):

@@ -235,6 +235,43 @@ def test_a_key_that_becomes_empty_inside_takes_another_type(
         assert conversation(pair.running.port, 2, commands) == expected, commands
 
 
+DATED = st.one_of(
+    st.builds(
+        str.format,
+        st.sampled_from(
+            [
+                *(
+                    "EXPIRE {} 1000",
+                    "EXPIRE {} -1",
+                    "PEXPIREAT {} 1",
+                    "PERSIST {}",
+                    "EXPIRE {} 0 NX",
+                ),
+                *("GETEX {}", "GETEX {} EX 1000", "GETEX {} PERSIST", "GETEX {} PXAT 1"),
+            ]
+        ),
+        KEYS,
+    ),
+    st.builds(
+        "{} {} {}".format, st.sampled_from(["SADD", "SREM", "SREM", "HDEL", "HDEL"]), KEYS, MEMBERS
+    ),
+    st.builds("HSET {} {} 1".format, KEYS, MEMBERS),
+    st.builds("{} {}".format, st.sampled_from(["INCR", "DEL"]), KEYS),
+)
+
+
+@given(begun=st.lists(DATED, max_size=4), inside=st.lists(DATED, min_size=2, max_size=9))
+def test_deadlines_inside_find_what_may_have_become_empty(
+    pair: Both, begun: list[str], inside: list[str]
+) -> None:
+    with RawClient(pair.plain.port) as plain, pair.running.client() as ours:
+        plain.call("FLUSHALL")
+        ours.call("DEL", "k", "l")
+    commands = [*begun, "MULTI", *inside, "EXEC", "EXISTS k", "EXISTS l", "TYPE k", "TYPE l"]
+    expected = conversation(pair.plain.port, 2, commands)
+    assert conversation(pair.running.port, 2, commands) == expected
+
+
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_reads_of_every_shape_inside_are_byte_equal(pair: Both, protocol: int) -> None:
     """Of types that the gateway does not write, too: they were put there past it."""
