@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.table import Kind, Table
+from crdtcast.adapters.redis.commands.write_command import NO_KEY
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.exceptions import ConfigurationError
@@ -51,7 +52,7 @@ _QUEUED: tuple[Words, ...] = (
     ("EXISTS", _KEY),
     ("TIME",),
     # What it carries out as clients have sent it.
-    *((row.name, *[_KEY] * (abs(row.arity) - 1)) for row in WRITES.values()),
+    *((row.name, *[_KEY] * (abs(row.arity) - 1)) for row in WRITES.values() if row.keys != NO_KEY),
     ("SCAN", "0"),
     ("SSCAN", _KEY, "0"),
     ("DBSIZE",),

@@ -10,6 +10,7 @@ what the group has by then (`rebasing`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import TypeGuard
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.contents import Contents
@@ -63,8 +64,8 @@ def lost_name(name: bytes) -> bytes:
     return name + b":lost"
 
 
-def takes_away(effect: Effect) -> bool:
-    """Whether it may take something away, or write over something."""
+def takes_away(effect: Effect) -> TypeGuard[KillKey | KillData | Replace | KillSlots | Reg]:
+    """Whether it may take something of a key away, or write over something."""
     return isinstance(effect, KillKey | KillData | Replace | KillSlots | Reg)
 
 

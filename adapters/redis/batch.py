@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.effects import (
     Event,
     Expire,
     Inc,
+    KillAll,
     KillKey,
     KillSlots,
     One,
@@ -228,7 +229,11 @@ class LocalBatch:
     def has_touched(self, key: bytes) -> bool:
         """Whether an operation on this key is in this batch."""
         told = [effect for _, _, event in self.sent for effect in event.effects]
-        touched = {effect.key for effect in (*told, *self._effects) if effect is not None}
+        touched = {
+            effect.key
+            for effect in (*told, *self._effects)
+            if effect is not None and not isinstance(effect, KillAll)
+        }
         return key in touched or key in self.increments or key in self._additions
 
     def unstable(self, key: bytes, type_: RedisType) -> SlotLog:

@@ -32,6 +32,8 @@ class Commit:
     """
     is_sent = False
     """Whether the server may have executed it."""
+    is_flushed = False
+    """Whether the last of its deliveries removes all keys."""
     size = 0
     """Bytes of the clients' commands."""
     stable: Sequence[Tag] = ()

@@ -32,6 +32,7 @@ from crdtcast.adapters.redis.effects import (
     NO_EVENT,
     Effect,
     Inc,
+    KillAll,
     KillKey,
     One,
     RedisType,
@@ -552,7 +553,8 @@ class Committer:
             commit.issued = self._group.take_issued()
             self._observer.gathering(commit, self.commits + 1)
         delivered = self._gather_deliveries(commit, engine) if engine.has_deliverable() else 0
-        if not self._gather_together(commit):
+        # Behind a removal of all keys the next commit has to ask what they hold.
+        if not commit.is_flushed and not self._gather_together(commit):
             self._gather_singly(commit)
         self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
 
@@ -591,7 +593,8 @@ class Committer:
             delivery = engine.poll()
             assert delivery is not None
             commit.deliveries.append((delivery, event))
-            if commit.extended:
+            commit.is_flushed = KillAll in map(type, event.effects)
+            if commit.extended or commit.is_flushed:
                 break
         return delivered
 
@@ -726,6 +729,8 @@ class Committer:
         looks_at_all, begun = self.keyspace.dates.in_use, set[bytes]()
         for _, event in commit.deliveries:
             for effect in event.effects:
+                if isinstance(effect, KillAll):
+                    continue
                 if isinstance(effect, KillKey | Replace) and not looks_at_all:
                     begun.add(effect.key)
                 elif effect.key not in known and effect.key not in begun:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from crdtcast.adapters.redis.commands import WRITES
-from crdtcast.adapters.redis.effects import NEVER, Effect, Event, KillKey, KillSlots, Replace, Until
+from crdtcast.adapters.redis.effects import (
+    NEVER,
+    Effect,
+    Event,
+    KillAll,
+    KillKey,
+    KillSlots,
+    Replace,
+    Until,
+)
 from crdtcast.adapters.redis.record import Entry, Record
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.exceptions import ConfigurationError
@@ -49,7 +58,7 @@ def effects_of(entry: Entry) -> Iterator[Effect]:
         )
     fresh = list(entry.fresh)
     for effect in row.derive(entry.words, entry.reply, entry.before):
-        if effect.key in fresh and not isinstance(effect, KillSlots):
+        if not isinstance(effect, KillSlots | KillAll) and effect.key in fresh:
             fresh.remove(effect.key)
             if not isinstance(effect, KillKey | Replace):
                 yield KillKey(effect.key)

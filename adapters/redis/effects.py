@@ -54,6 +54,7 @@ class Opcode(enum.IntEnum):
     REG_AGAIN = 9
     KILL_DATA = 10
     INC_EXACT = 11
+    KILL_ALL = 12
 
 
 class Only(enum.IntEnum):
@@ -113,6 +114,11 @@ class KillKey:
 
 
 @dataclass(slots=True, unsafe_hash=True)
+class KillAll:
+    """Whatever any key of the database holds, and its deadline, as far as the origin had seen it."""
+
+
+@dataclass(slots=True, unsafe_hash=True)
 class KillSlots:
     """These slots of one type, as far as the origin had seen them."""
 
@@ -156,7 +162,10 @@ class Expire:
     whole: bool
 
 
-Effect: TypeAlias = One | Reg | Inc | KillKey | KillSlots | KillData | Replace | Until | Expire
+KeyEffect: TypeAlias = One | Reg | Inc | KillKey | KillSlots | KillData | Replace | Until | Expire
+"""On one key."""
+
+Effect: TypeAlias = KeyEffect | KillAll
 
 WHOLE = b""
 """The slot of a type that has one value only: the string itself."""
@@ -191,6 +200,7 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.UNTIL, None): 2,
     (Opcode.EXPIRE, None): 2,
     (Opcode.KILL_DATA, None): 2,
+    (Opcode.KILL_ALL, None): 2,
     (Opcode.REG_AGAIN, RedisType.STRING): 2,
     (Opcode.REG_AGAIN, RedisType.HASH): 2,
     (Opcode.INC_EXACT, RedisType.STRING): 2,
@@ -245,6 +255,8 @@ def _encode(effect: Effect) -> list[Any]:
             return [Opcode.EXPIRE, key, None, whole]
         case KillData(key):
             return [Opcode.KILL_DATA, key, None]
+        case KillAll():
+            return [Opcode.KILL_ALL, b"", None]
 
 
 def _encoded(slots: Slots) -> Slots | bytes:
@@ -331,6 +343,8 @@ def _decode(row: list[object]) -> Effect:
             return KillKey(key)
         case [Opcode.KILL_DATA, bytes(key), None]:
             return KillData(key)
+        case [Opcode.KILL_ALL, b"", None]:
+            return KillAll()
         case [Opcode.REPLACE, bytes(key), None, at]:
             return Replace(key, _deadline(at))
         case [Opcode.UNTIL, bytes(key), None, at, int(only)]:

@@ -9,12 +9,13 @@ holds the join. Nothing of an admission leaves before that commit is synced.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.census import take_census
 from crdtcast.adapters.redis.contents import Contents, with_deadline
-from crdtcast.adapters.redis.effects import WHOLE
+from crdtcast.adapters.redis.effects import WHOLE, Effect, KillAll
 from crdtcast.adapters.redis.own_reads import Pending, read_together, replies_to
 from crdtcast.adapters.redis.sizes import Weight, weights_of
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, reads_of
@@ -61,6 +62,8 @@ class _Guest(Guest):
         self.rounds = 0
         self.place = 0
         self.busy = False
+        self.is_flushed = False
+        """All keys were removed since it has some."""
         self.offered_on: Link | None = None
         """Where the last slice went: on another link it is offered again."""
         self.admitted_with: set[bytes] = set()
@@ -78,9 +81,10 @@ class Giver(Hosting[_Guest]):
     def committed(self, commit: Commit) -> None:
         """The keys of this commit have other values now."""
         if guests := list(self.guests()):
-            touched = _touched(commit)
+            touched, is_flushed = _touched(commit), _is_flushed(commit)
             for guest in guests:
                 guest.dirty |= touched
+                guest.is_flushed |= is_flushed
 
     def _why_not(self) -> Unable | None:
         """What stands against giving anything away now."""
@@ -112,6 +116,9 @@ class Giver(Hosting[_Guest]):
             self._answer(link, refusal)
             return
         guest = self._guest(link) or self._receive(_Guest(link))
+        if guest.is_flushed:
+            self._begin_again(guest, link)
+            return
         guest.dirty |= guest.admitted_with
         guest.admitted_with = set()
         if guest.offered_on not in (None, link):
@@ -213,6 +220,11 @@ class Giver(Hosting[_Guest]):
             raise ServerError(f"the server does not answer: {replies!r:.200}")
         return replies
 
+    def _begin_again(self, guest: _Guest, link: Link) -> None:
+        """It has keys that are gone, and nobody knows which."""
+        self._dismiss(guest)
+        self._answer(link, Unable(True, "all keys were removed while it copied them"))
+
     # The admission
 
     def _admit(self, link: Link, frame: Admit) -> None:
@@ -222,6 +234,9 @@ class Giver(Hosting[_Guest]):
         guest = self._guest(link)
         if guest is None or guest.busy or not self._is_enough(guest):
             self._answer(link, Unable(True, "copy the keys first"))
+            return
+        if guest.is_flushed:
+            self._begin_again(guest, link)
             return
         self._gateway.committer.at_its_end(partial(self._let_in, guest, frame))
         self._gateway.committer.kick()
@@ -234,6 +249,9 @@ class Giver(Hosting[_Guest]):
     ) -> None:
         """The end of a commit: the group has the joiner from here on, with all that this commit holds."""
         if not self._is_here(guest):
+            return
+        if guest.is_flushed or _is_flushed(commit):
+            self._begin_again(guest, guest.link)
             return
         committer = self._gateway.committer
         engine = committer.engine
@@ -272,7 +290,17 @@ class Giver(Hosting[_Guest]):
         self._gateway.spawn(give)
 
 
+def _is_flushed(commit: Commit) -> bool:
+    return any(isinstance(effect, KillAll) for effect in _effects(commit))
+
+
 def _touched(commit: Commit) -> set[bytes]:
-    touched = {effect.key for _, event in commit.deliveries for effect in event.effects}
-    touched |= {effect.key for _, _, event in commit.own for effect in event.effects}
+    touched = {effect.key for effect in _effects(commit) if not isinstance(effect, KillAll)}
     return touched | commit.repaired
+
+
+def _effects(commit: Commit) -> Iterator[Effect]:
+    for _, event in commit.deliveries:
+        yield from event.effects
+    for _, _, event in commit.own:
+        yield from event.effects

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.adapters.redis import effects
-from crdtcast.adapters.redis.effects import Event
+from crdtcast.adapters.redis.effects import Event, KillAll
 from crdtcast.adapters.redis.key_states import Later
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.messages import Message
@@ -74,6 +74,9 @@ class KeyJournal:
 
 def _keep(kept: dict[bytes, list[Later]], tag: Tag, event: Event) -> None:
     for place, effect in enumerate(event.effects):
-        of_key = kept.get(effect.key)
-        if of_key is not None:
-            of_key.append(Later(effect, tag, event.timestamp, place))
+        later = Later(effect, tag, event.timestamp, place)
+        if isinstance(effect, KillAll):
+            for of_key in kept.values():
+                of_key.append(later)
+        elif (found := kept.get(effect.key)) is not None:
+            found.append(later)

@@ -30,6 +30,7 @@ from crdtcast.adapters.redis.effects import (
     Effect,
     Expire,
     Inc,
+    KillAll,
     KillData,
     KillKey,
     KillSlots,
@@ -142,11 +143,12 @@ class KeyState:
         log.deadlines.take(self.key, self.deadlines)
         for effect, tag, timestamp, place in later:
             if not covers(vector, tag.dot):
-                _apply(log, contents, effect, tag, timestamp, place)
+                _apply(self.key, log, contents, effect, tag, timestamp, place)
         return Value({type_: content for type_, content in contents.items() if content})
 
 
 def _apply(
+    of: bytes,
     log: UnstableLog,
     contents: dict[RedisType, dict[bytes, Worth]],
     effect: Effect,
@@ -154,7 +156,7 @@ def _apply(
     timestamp: int,
     place: int,
 ) -> None:
-    """The same as `Keyspace.apply`, on values."""
+    """The same as `Keyspace.apply`, on values. of: the key."""
     match effect:
         case One(key, type_, slots):
             log.one(key, type_, slots, tag, place)
@@ -189,6 +191,10 @@ def _apply(
                 content.pop(slot, None)
             left_of = log.of(key, type_)
             content.update((s, w) for s in slots if (w := left_of.worth(s)) is not None)
+        case KillAll():
+            log.kill_all(tag)
+            _hold_only(contents, log.key(of))
+            _set_deadline(contents, log, of)
         case _:
             assert_never(effect)
 

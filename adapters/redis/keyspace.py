@@ -21,13 +21,23 @@ from crdtcast.adapters.redis.contents import (
 )
 from crdtcast.adapters.redis.deadlines.atoms import winner
 from crdtcast.adapters.redis.deadlines.dates import Dates
-from crdtcast.adapters.redis.deadlines.index import ORPHANS, Due, Found, Gone, Move, advance
+from crdtcast.adapters.redis.deadlines.index import (
+    ORPHANS,
+    Due,
+    Found,
+    Gone,
+    Move,
+    advance,
+    forget_all,
+)
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
     Effect,
     Expire,
     Inc,
+    KeyEffect,
+    KillAll,
     KillData,
     KillKey,
     KillSlots,
@@ -189,8 +199,8 @@ class Keyspace:
         for index, effect in enumerate(applied):
             if (
                 self.dates.touched
+                and not isinstance(effect, KillKey | KillData | KillAll | Replace | Expire)
                 and self.dates.is_dropped(effect.key)
-                and not isinstance(effect, KillKey | KillData | Replace | Expire)
             ):
                 self._apply_to_dropped(effect, tag, timestamp, index)
                 continue
@@ -219,8 +229,11 @@ class Keyspace:
                     self.expire(key, tag, plan, whole=whole)
                 case KillData(key):
                     self.expire(key, tag, plan, whole=False)
+                case KillAll():
+                    self.kill_all(tag, plan)
+                    self._know(applied[index + 1 :])
 
-    def _apply_to_dropped(self, effect: Effect, tag: Tag, timestamp: int, index: int) -> None:
+    def _apply_to_dropped(self, effect: KeyEffect, tag: Tag, timestamp: int, index: int) -> None:
         """The server has dropped the key, and no X has followed: its contents are nowhere, so it stays gone until one
         does.
         """
@@ -484,6 +497,49 @@ class Keyspace:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
         return self._hold_only(key, left, plan, is_assigned=is_assigned)
 
+    def kill_all(self, tag: Tag, plan: Plan) -> None:
+        """Another region has removed all that it had seen: keys are worth what of the log survives that."""
+        self.log.kill_all(tag)
+        plan.flush()
+        self.flushed(plan)
+        for key in list(self.log.keys()):
+            self.types[key] = NOTHING
+            self._put_survivors(key, self.log.key(key), plan)
+        for key in self.log.deadlines:
+            self._deadline_is(key)
+
+    def _know(self, behind: Sequence[Effect]) -> None:
+        """What keys hold behind a removal of all: only what the log has."""
+        for effect in behind:
+            if not isinstance(effect, KillAll):
+                self.types.setdefault(effect.key, NOTHING)
+            if type(effect) is Inc and effect.type is not _STRING:
+                worth = self.log.of(effect.key, effect.type).worth(effect.slot)
+                known = 0 if worth is None else _known(worth)
+                self._learn_number(effect.key, effect.type, effect.slot, known)
+
+    def flushed(self, plan: Plan) -> None:
+        """The clients' database is empty as of this place in the plan: nothing of it is kept elsewhere, nor known. In
+        this commit nothing may follow that has to know.
+        """
+        for key in list(self.hidden):
+            self.drop_hidden(key, plan)
+        if self.refused:
+            plan.metadata(Expect.INTEGER, b"UNLINK", metadata.DAMAGED, metadata.DISPUTED)
+        for refused in (self.damaged, self.disputed, self.refused):
+            refused.clear()
+        if self.dates.in_use:
+            plan.metadata(Expect.INTEGER, *forget_all(self.metadata_db))
+        self.dates.flushed()
+        self.unsettled.clear()
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        """Of no key it is known what it holds: to note for each that it is gone would take a while."""
+        self.types.clear()
+        self._numbers.clear()
+        self._learned = 0
+
     def begin(self, key: bytes, tag: Tag, plan: Plan) -> None:
         """A local write begins a key that holds nothing: deadlines that it has seen are not the new one's, and what was
         hidden when the server has dropped the key is gone, too.
@@ -556,6 +612,9 @@ class Keyspace:
 
     def executed(self, effect: Effect) -> None:
         """Know what a key holds after a command that the server has carried out, and has not refused."""
+        if isinstance(effect, KillAll):
+            self._forget_all()
+            return
         key = effect.key
         match effect:
             case KillKey() | KillData() | Replace():

@@ -80,6 +80,8 @@ class Plan:
         """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
         self.dated: list[tuple[Sequence[Move], int]] = []
         """Keys whose deadlines were set, and where the reply stands that tells which of them are there."""
+        self.flushes: list[int] = []
+        """Positions of commands that empty the clients' database."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
 
@@ -119,6 +121,13 @@ class Plan:
             self._select(self._metadata_db)
         self.writes = True
         return self._append(expect, packed)
+
+    def flush(self) -> None:
+        """Have the clients' database be empty. The server frees the memory behind the commit."""
+        if self._db:
+            self._select(0)
+        self.writes = True
+        self.flushes.append(self._append(SAYS_OK, _pack((b"FLUSHDB", b"ASYNC"))))
 
     def settle(self, key: bytes) -> None:
         """Have a key that has become empty hold what it hid."""
@@ -174,6 +183,8 @@ class Plan:
                     yield place, key
         for moves, place in self.dated:
             yield from ((place, move.key) for move in moves if move.is_new and move.key in keys)
+        for place in self.flushes:
+            yield from ((place, key) for key in keys)
 
     def finish(self) -> None:
         """Leave the connection on the clients' database, where every plan starts."""

@@ -21,6 +21,7 @@ from crdtcast.adapters.redis.contents import Contents, packed, unpacked
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
+    KillAll,
     KillData,
     KillKey,
     KillSlots,
@@ -89,7 +90,17 @@ class Write:
         return f"{verb} {self.key!r} {shown}".rstrip()
 
 
-Part: TypeAlias = One | Inc | Until | Write | Removal
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Of all keys. Nobody knows what it took away: it yields, and only takes back what mine had written before."""
+
+    key: bytes = b""
+
+    def __str__(self) -> str:
+        return "FLUSHALL"
+
+
+Part: TypeAlias = One | Inc | Until | Write | Removal | Flush
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +141,8 @@ class Mine:
                     parts.append(Until(key, at))
                 case KillSlots(key, type_, slots):
                     parts.append(Removal(key, type_, tuple(slots), taken.get(place), again))
+                case KillAll():
+                    parts.append(Flush())
         return cls(tuple(parts), home, timestamp)
 
     def encode(self) -> bytes:
@@ -170,6 +183,8 @@ def _row(part: Part) -> list[object]:
         case Removal(key, type_, slots, taken, back):
             packed_ = None if taken is None else packed(taken)
             return ["removal", key, type_, slots, packed_, sorted(back)]
+        case Flush(key):
+            return ["flush", key, None]
 
 
 def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
@@ -183,6 +198,8 @@ def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
                 None if taken is None else unpacked(taken),
                 frozenset((RedisType(each), slot) for each, slot in back),
             )
+        case "flush", ():
+            return Flush()
         case "until", (at, only):
             return Until(key, at, Only(only))
         case "one", (slots,) if type_ is not None:
@@ -233,6 +250,7 @@ class _Later:
     """What writes of mine do that come behind the one at hand."""
 
     def __init__(self) -> None:
+        self._is_flushed = False
         self._dead_keys: set[bytes] = set()
         self._dated: set[bytes] = set()
         self._dead: defaultdict[bytes, set[Slot]] = defaultdict(set)
@@ -245,8 +263,11 @@ class _Later:
     def left_of(self, part: Part, message: Mine) -> Part | None:
         """What is left of a part, if anything; it is one of the later ones from here on."""
         key = part.key
-        dead, is_dead = self._dead[key], key in self._dead_keys
+        dead, is_dead = self._dead[key], self._is_flushed or key in self._dead_keys
         match part:
+            case Flush():
+                self._is_flushed = True
+                return None
             case Until():
                 if is_dead or key in self._dated:
                     return None
@@ -278,7 +299,7 @@ class _Later:
         gone = set(self._there[key])
         if not message.rebased:
             gone |= self._dead[key] | (part.back - self._counted[key])
-        is_dead = key in self._dead_keys and not message.rebased
+        is_dead = (self._is_flushed or key in self._dead_keys) and not message.rebased
         left: dict[RedisType, dict[bytes, Worth]] = {}
         for type_, content in (part.taken or {}).items() if not is_dead else ():
             if kept := {s: w for s, w in content.items() if (type_, s) not in gone}:
@@ -360,6 +381,14 @@ class _Mine:
                 over[name] = base
         return replace(part, taken=over if is_known else None)
 
+    def flush(self) -> None:
+        """What mine had put there is gone."""
+        for states in self._keys.values():
+            for slot, state in states.items():
+                states[slot] = _State(
+                    None, state.base if state.is_written else None, is_written=True
+                )
+
     def remove(self, part: Removal) -> Removal:
         """With what it took away of others; of what nobody knows, at least what earlier ones of mine had found."""
         states = self._keys[part.key]
@@ -397,6 +426,9 @@ def _against_what_was_of_others(mine: Iterable[Mine]) -> Generator[None, None, R
                     own.present(part)
                 case Inc():
                     own.count(part)
+                case Flush():
+                    own.flush()
+                    yielding.append(part)
                 case Write() if not message.rebased:
                     kept = own.write(part)
                 case Removal() if not message.rebased:

@@ -17,6 +17,7 @@ from crdtcast.adapters.redis.effects import (
     Effect,
     Event,
     Inc,
+    KillAll,
     KillData,
     KillKey,
     KillSlots,
@@ -100,7 +101,8 @@ class RecordedWork:
             self.answered(engine, keyspace, record)
         applied: list[Effect] = [] if self.pending is None else self.pending.event.effects
         for effect in applied:
-            keyspace.forget(effect.key)  # its server may have dropped it since
+            if not isinstance(effect, KillAll):
+                keyspace.forget(effect.key)  # its server may have dropped it since
 
     def answered(
         self, engine: Engine | GroupEngine, keyspace: Keyspace, record: Record | None
@@ -164,12 +166,14 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
 
 def _taken(record: Record) -> Iterator[tuple[int, Contents | None]]:
     """Places of the effects that may have taken something away, and what; None if the record does not tell."""
-    place = 0
+    place, is_flushed = 0, False
     for entry in record.entries:
         gone = set(entry.fresh)
         for effect in effects_of(entry):
+            is_flushed |= isinstance(effect, KillAll)
             if takes_away(effect):
-                yield place, {} if effect.key in gone else _taken_by(effect, entry.reply)
+                is_known = is_flushed or effect.key in gone
+                yield place, {} if is_known else _taken_by(effect, entry.reply)
             if isinstance(effect, KillKey | KillData | Replace):
                 gone.add(effect.key)
             place += 1

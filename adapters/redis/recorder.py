@@ -24,7 +24,7 @@ from crdtcast.adapters.redis.contents import (
 )
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import WHOLE, Effect, RedisType
+from crdtcast.adapters.redis.effects import WHOLE, Effect, KeyEffect, KillAll, RedisType
 from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.types import TYPES
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 Read = tuple[list[bytes], Callable[[object], None]]
 
-_KEY: Callable[[Effect], bytes] = attrgetter("key")
+_KEY: Callable[[KeyEffect], bytes] = attrgetter("key")
 _REMEMBERED_OBJECTS = 100_000
 _OBJECTS_PER_ROUND = 200
 _LARGEST = 5_000
@@ -193,8 +193,19 @@ class Recorder:
             self.log.gc(self._size_before, size, entries)
             self._told_size, self._size_before = now, size
 
+    def _touch_all(self, dot: Dot, now: float) -> None:
+        """A message on all keys. Of those that were touched last it is told that they are gone."""
+        for vector in (self._floor, *self._vectors.values()):
+            vector[dot.origin] = dot.counter
+        for key in list(islice(reversed(self._vectors), _OBJECTS_PER_ROUND)):
+            self._touched[key] = now
+            self._touched.move_to_end(key)
+
     def _touch(self, applied: Iterable[Effect], dot: Dot, now: float) -> None:
-        for key in dict.fromkeys(map(_KEY, applied)):
+        applied = list(applied)
+        if KillAll in map(type, applied):
+            self._touch_all(dot, now)
+        for key in dict.fromkeys(map(_KEY, (e for e in applied if not isinstance(e, KillAll)))):
             vector = self._vectors.get(key)
             if vector is None:
                 vector = self._vectors[key] = dict(self._floor)

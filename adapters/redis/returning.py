@@ -20,7 +20,7 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import is_whole, lost_name, taken_name, takes_away
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.effects import Effect, Event, Inc, One, RedisType, Reg
+from crdtcast.adapters.redis.effects import Event, Inc, KeyEffect, One, RedisType, Reg
 from crdtcast.adapters.redis.lookup import Looks
 from crdtcast.adapters.redis.performing import Performing
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
@@ -73,7 +73,7 @@ class _Asked(NamedTuple):
 
     taken: _Taken
     place: int
-    effect: Effect
+    effect: KeyEffect
     name: bytes
 
     def contents(self, native: type[NativeType], reply: object) -> Contents | None:

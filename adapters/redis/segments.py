@@ -19,6 +19,7 @@ from crdtcast.adapters.redis.commands.write_command import (
 )
 from crdtcast.adapters.redis.deadlines.index import Gone
 from crdtcast.adapters.redis.deriving import effects_of
+from crdtcast.adapters.redis.effects import KillAll
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.plan import Expect, Plan
@@ -73,6 +74,8 @@ class Segments:
         self._reads_values = False
         self._ended: set[bytes] = set()
         """Keys that hide values, and of which nothing may be left: what they hid goes with the next commit."""
+        self._undated = 0
+        """Requests of which nothing is left that could have a deadline."""
         self.unsettled: set[bytes] = set()
         """Those of them that may have become empty in spite of that."""
         plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
@@ -84,7 +87,9 @@ class Segments:
         if not self.requests:
             return True
         may_stop = self._reads_values and not self._whole
-        if may_stop and (not request.writes or self._begun == len(self._asked)):
+        row = request.command.write
+        is_apart = row is None or row.flushes or self._begun == len(self._asked)
+        if may_stop and is_apart:
             return False  # what the script has no room for would come behind it
         keys = request.command.keys_of(request.args) if self._ended and not self._whole else ()
         if not self._ended.isdisjoint(keys):
@@ -96,6 +101,9 @@ class Segments:
         """Have the server carry it out."""
         row = request.command.write
         assert row is not None
+        if row.flushes:
+            self._flush(request)
+            return
         args: list[bytes] = request.args
         if row.timed is not None:
             args = self._timed(row, args)
@@ -118,6 +126,21 @@ class Segments:
         if len(self._asked) - self._begun >= _MOST_IN_SCRIPT and not self._reads_values:
             self.end()
 
+    def _flush(self, request: Request) -> None:
+        """All keys go, and all that is kept of them elsewhere, in a script by itself: what comes behind it finds both
+        gone.
+        """
+        self.end()
+        self.requests.append(request)
+        self._first[id(request)] = len(self._asked), 1
+        self._asked.append(Asked(len(self._asked), (b"FLUSHDB", b"ASYNC")).encode())
+        self.end()
+        self._plan.flushes.append(self._scripts[-1][0])
+        self._keyspace.flushed(self._plan)
+        self._ended.clear()
+        self.unsettled.clear()
+        self._undated = len(self.requests)
+
     def _timed(self, row: WriteCommand, args: list[bytes]) -> list[bytes]:
         """With deadlines as the server's clock tells them."""
         assert row.timed is not None
@@ -129,7 +152,7 @@ class Segments:
     def dated(self) -> dict[bytes, Gone]:
         """Keys of which only the server knows the deadline when it is done."""
         found: dict[bytes, Gone] = {}
-        for request in self.requests if self._keyspace.dates.in_use else ():
+        for request in self.requests[self._undated :] if self._keyspace.dates.in_use else ():
             row = request.command.write
             assert row is not None
             gone = Gone.STAYS if row.empties else Gone.ENDS
@@ -281,4 +304,5 @@ def _written(entry: Entry) -> Iterator[bytes]:
     if entry.reply == 0 and entry.words[0].upper() in ZERO_IS_NOTHING:
         return
     for effect in effects_of(entry):
-        yield effect.key
+        if not isinstance(effect, KillAll):
+            yield effect.key

@@ -18,6 +18,7 @@ from crdtcast.adapters.redis.effects import (
     Effect,
     Expire,
     Inc,
+    KillAll,
     KillData,
     KillKey,
     KillSlots,
@@ -382,6 +383,8 @@ class UnstableLog:
                 self.kill_key(key, tag)
             case Expire(key) | KillData(key):
                 self.kill_data(key, tag)
+            case KillAll():
+                self.kill_all(tag)
 
     def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
         logs = self._keys.get(key)
@@ -486,6 +489,12 @@ class UnstableLog:
         if not logs:
             del self._keys[key]
         return logs
+
+    def kill_all(self, tag: Tag) -> None:
+        """Drop what comes before of all keys, and their deadlines; what is left is all that there is now."""
+        for key in list(self._keys):
+            self.kill_data(key, tag)
+        self.deadlines.kill_all(tag)
 
     def kill_slots(
         self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag

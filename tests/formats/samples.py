@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from crdtcast.adapters.redis import effects, metadata
@@ -118,6 +119,8 @@ EFFECTS: list[effects.Effect] = [
     effects.Reg(b"h", effects.RedisType.HASH, (b"f", b"text", b"g", b"5")),
     effects.Inc(b"h", effects.RedisType.HASH, b"g", 10**30),
     effects.KillSlots(b"h", effects.RedisType.HASH, (b"f",)),
+    effects.Inc(b"n", effects.RedisType.STRING, effects.WHOLE, Fraction(-5, 2)),
+    effects.KillAll(),
 ]
 STORED = metadata.StoredState(
     group="shop",

@@ -1,8 +1,7 @@
 """Loaded into redis-py's own pytest (`-p plugin`), which knows nothing of this project.
 
-Their fixtures end with FLUSHDB, which a gateway refuses: while a test is torn down, `flushdb` finds and deletes the
-keys through the gateway instead. Inside a test it stays what it is. Their default addresses, ports 6379 and 6380 of
-this machine, lead to the gateway. Each outcome is a line of JSON in the file that `REDISPY_OUTCOMES` names.
+Their default addresses, ports 6379 and 6380 of this machine, lead to the gateway. Each outcome is a line of JSON in the
+file that `REDISPY_OUTCOMES` names.
 """
 
 import ast
@@ -14,8 +13,6 @@ import textwrap
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 from redis.commands.core import (
     HashCommands,
     ManagementCommands,
@@ -59,30 +56,8 @@ CONNECTIONS = {
 }
 CHOSEN = COUNTERS | STRINGS | HASHES | KEYS | SETS | SCANS | MESSAGES | CONNECTIONS
 
-_tearing_down = False
 _url = ""
-_flush, _flush_async = redis.Redis.flushdb, redis.asyncio.Redis.flushdb
 _connect = socket.socket.connect
-
-
-def _empty() -> bool:
-    with redis.Redis.from_url(_url) as client:
-        keys = list(client.scan_iter(count=1000))
-        if keys:
-            client.delete(*keys)
-    return True
-
-
-async def _empty_async() -> bool:
-    return _empty()
-
-
-def _flushdb(self: Any, *args: Any, **options: Any) -> Any:
-    return _empty() if _tearing_down else _flush(self, *args, **options)
-
-
-def _flushdb_async(self: Any, *args: Any, **options: Any) -> Any:
-    return _empty_async() if _tearing_down else _flush_async(self, *args, **options)
 
 
 def _connect_to_gateway(self: socket.socket, address: Any) -> None:
@@ -94,8 +69,6 @@ def _connect_to_gateway(self: socket.socket, address: Any) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     global _url
     _url = config.getoption("--redis-url")
-    redis.Redis.flushdb = _flushdb  # type: ignore[method-assign]
-    redis.asyncio.Redis.flushdb = _flushdb_async  # type: ignore[method-assign]
     socket.socket.connect = _connect_to_gateway  # type: ignore[method-assign]
 
 
@@ -120,16 +93,6 @@ def _methods(item: pytest.Item) -> set[str]:
         called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
         _found[function] = {call.attr for call in called if isinstance(call, ast.Attribute)}
     return _found[function]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Any:
-    global _tearing_down
-    _tearing_down = True
-    try:
-        return (yield)
-    finally:
-        _tearing_down = False
 
 
 @pytest.hookimpl(wrapper=True)

@@ -59,6 +59,11 @@ _FAMILIES = (
         "pieces of so many",
     ),
     (
+        "FLUSHDB FLUSHALL",
+        "of database 0: removes what this region had seen, of every key; the server frees the memory later, with SYNC, "
+        "too",
+    ),
+    (
         "RENAME RENAMENX COPY",
         "by value, as one message: strings, hashes and sets of up to 131,072 slots and 8 MiB; COPY within database 0",
     ),

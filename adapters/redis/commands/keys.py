@@ -7,9 +7,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from crdtcast.adapters.redis.commands.errors import SYNTAX
 from crdtcast.adapters.redis.commands.write_command import (
     ALL_KEYS,
     NEW_KEY,
+    NO_KEY,
     WHOLE_KEY,
     WriteCommand,
 )
@@ -17,6 +19,7 @@ from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
     Effect,
+    KillAll,
     KillKey,
     One,
     Opcode,
@@ -80,11 +83,20 @@ def _other_database(args: Args) -> ReplyError | None:
     options = {word.upper() for word in args[3:]}
     if b"DB" in options:
         return _IN_ONE_DATABASE
-    return None if options <= {b"REPLACE"} else ReplyError("ERR syntax error")
+    return None if options <= {b"REPLACE"} else SYNTAX
 
 
 def _look(args: Args) -> Look:
     return Look(before=(b"VALUE", args[1]), weighs=(args[1],))
+
+
+def _flushed(_args: Args, _reply: bytes, _before: None) -> Sequence[Effect]:
+    return (KillAll(),)
+
+
+def _refused_flush(args: Args) -> ReplyError | None:
+    is_known = len(args) == 1 or (len(args) == 2 and args[1].upper() in (b"ASYNC", b"SYNC"))
+    return None if is_known else SYNTAX
 
 
 _COPIES = (
@@ -109,6 +121,19 @@ COMMANDS = (
             begins=(),
         )
         for name in ("DEL", "UNLINK")
+    ),
+    *(
+        WriteCommand(
+            name,
+            -1,
+            ((Opcode.KILL_ALL, None),),
+            keys=NO_KEY,
+            derive=_flushed,
+            begins=(),
+            flushes=True,
+            refuses=_refused_flush,
+        )
+        for name in ("FLUSHDB", "FLUSHALL")
     ),
     _FROM_TO("RENAME", 3, _COPIES, derive=_renamed),
     _FROM_TO("RENAMENX", 3, _COPIES, derive=_renamed, idle=True),

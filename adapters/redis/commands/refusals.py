@@ -62,10 +62,6 @@ _WRITE_FAMILIES = (
         "use another key instead; database 0 is the only one that is replicated",
     ),
     (
-        "FLUSHALL FLUSHDB",
-        "use SCAN and DEL instead",
-    ),
-    (
         "BLPOP BRPOP BLMOVE BLMPOP BRPOPLPUSH BZPOPMIN BZPOPMAX BZMPOP XREADGROUP",
         "use SRANDMEMBER and SREM, and ask again after a pause, instead of waiting in the server",
     ),

@@ -71,6 +71,8 @@ class WriteCommand(NamedTuple):
     """How many words behind the key belong together, of a command that can be carried out in pieces; 0: it cannot."""
     empties: bool = False
     """Whether it may take the last of what a key holds, without ending all that is under it."""
+    flushes: bool = False
+    """Whether it empties the database."""
     refuses: Callable[[Sequence[bytes]], ReplyError | None] | None = None
     """Which of its arguments cannot be carried out."""
     shape: Callable[[Sequence[bytes], Any], Any] | None = None

@@ -93,6 +93,11 @@ class DeadlineLog:
         self._keep(key, left)
         return winner(left)
 
+    def kill_all(self, tag: Tag) -> None:
+        """Drop of all keys those that `tag` has seen."""
+        for key in list(self._keys):
+            self.kill(key, tag)
+
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's deadlines."""
         for key in self._by_dot.pop(dot, ()):

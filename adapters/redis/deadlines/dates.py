@@ -168,6 +168,11 @@ class Dates:
         while some := list(islice(known, _MOVED_AT_ONCE)):
             yield some
 
+    def flushed(self) -> None:
+        """No key has a deadline any more, nor an entry in the index."""
+        self.touched.clear()
+        self.orphans.clear()
+
     def pinned(self) -> None:
         """In the middle of a commit the server has been told all, and deadlines that are near were put off."""
         for dated in self.touched.values():

@@ -148,6 +148,18 @@ return there
 """
 )
 
+_FORGET = b"""
+redis.call('SELECT', ARGV[1])
+local seconds = redis.call('ZRANGE', 'due', 0, -1)
+for i = 1, #seconds, 1000 do
+  local names = {}
+  for j = i, math.min(i + 999, #seconds) do names[#names + 1] = 'due:' .. seconds[j] end
+  redis.call('UNLINK', unpack(names))
+end
+redis.call('UNLINK', 'due', 'orphans', 'pinned')
+return #seconds
+"""
+
 _FIND = (
     _COMMON
     + b"""
@@ -323,6 +335,11 @@ def found_due(reply: Sequence[Any]) -> tuple[int, list[Due]]:
     """The server's TIME in milliseconds, and what it has found."""
     now, *rows = reply
     return int(now), [Due(*row) for row in rows]
+
+
+def forget_all(metadata_db: int) -> tuple[bytes, ...]:
+    """The words that empty the index, on our own database; the reply is a number."""
+    return b"EVAL", _FORGET, b"0", b"%d" % metadata_db
 
 
 def advance(metadata_db: int, offset_ms: int, by_ms: int) -> tuple[bytes, ...]:

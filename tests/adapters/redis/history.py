@@ -18,6 +18,7 @@ from crdtcast.adapters.redis.effects import (
     Effect,
     Expire,
     Inc,
+    KillAll,
     KillData,
     KillKey,
     KillSlots,
@@ -69,7 +70,7 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
         (_Placed(told, place), effect)
         for told in delivered
         for place, effect in enumerate(told.effects)
-        if effect.key == key
+        if isinstance(effect, KillAll) or effect.key == key
     ]
     past = Past()
     ones: set[Slot] = set()
@@ -134,7 +135,7 @@ def _is_killed(where: _Placed, slot: Slot | None, about: list[tuple[_Placed, Eff
 
 def _kills(effect: Effect, slot: Slot | None) -> bool:
     match effect:
-        case KillKey() | Replace() | Expire(_, True):
+        case KillKey() | KillAll() | Replace() | Expire(_, True):
             return True
         case Expire() | KillData():
             return slot is not None

@@ -15,6 +15,8 @@ from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.deadlines.index import Move
 from crdtcast.adapters.redis.effects import NEVER, KillKey, Only
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.tags import Tag
 from tests import servers
 from tests.adapters.redis.test_deadlines_model import ANY, ON_LIMITER, ON_SESSION, Schedule
@@ -99,6 +101,21 @@ def latest_of_lt(patch: Patch) -> None:
     patch.setattr(Keyspace, "until", forget)
 
 
+def removes_the_unseen(patch: Patch) -> None:
+    """FLUSHALL of another region takes what that had not seen, too."""
+    kill_all = Keyspace.kill_all
+
+    def all_of_it(self: Keyspace, tag: Tag, plan: Plan) -> None:
+        self.log._keys.clear()
+        kill_all(self, tag, plan)
+
+    patch.setattr(Keyspace, "kill_all", all_of_it)
+
+
+def keeps_the_unstable(patch: Patch) -> None:
+    patch.setattr(UnstableLog, "kill_all", lambda self, tag: None)
+
+
 @pytest.fixture(scope="module")
 def ports() -> Iterator[list[int]]:
     borrowed = [servers.borrow() for _ in range(3)]
@@ -120,6 +137,8 @@ def ports() -> Iterator[list[int]]:
         (writes_to_the_dropped, ANY, 50),
         (drops_without_x, ANY, 1),
         (latest_of_lt, ANY, 72),
+        (removes_the_unseen, ANY, 0),
+        (keeps_the_unstable, ANY, 0),
     ],
 )
 def test_fault_is_found(

@@ -74,6 +74,7 @@ def check(history: History, site: Site) -> None:
             assert not past.values or past.at <= site.latest, (key, past, now)
             continue
         assert past.at > now, (key, past, now)
+        assert past.values, (key, past)
         visible = min(past.values)
         assert kind == TYPES[visible].name, (key, past)
         content = TYPES[visible].content(ask(TYPES[visible].read, key))
@@ -273,6 +274,7 @@ class Schedule:
                 (b"RENAME", key, other),
                 (b"RENAMENX", key, other),
                 (b"COPY", key, other, b"REPLACE"),
+                (self.rng.choice((b"FLUSHALL", b"FLUSHDB")),),
             )
         )
 

@@ -11,13 +11,14 @@ from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
     Inc,
+    KillAll,
     KillKey,
     KillSlots,
     One,
     RedisType,
     Reg,
 )
-from crdtcast.adapters.redis.rebasing import Mine, Removal, Write, rebased
+from crdtcast.adapters.redis.rebasing import Flush, Mine, Removal, Write, rebased
 from crdtcast.exceptions import UnusableInputError
 from tests.effort import seeds
 
@@ -99,6 +100,21 @@ def test_a_removal_takes_back_what_only_mine_had_and_keeps_what_was_of_the_group
         (Removal(KEY, None, None, number(100)),),
         (inc(2),),
     ]
+    assert rebased(found) == (found, [])
+
+
+def test_all_keys_removed_yields_and_takes_back_what_mine_had_put_there() -> None:
+    found, yielding = rebased(
+        [
+            mine((add(b"own"), None), (inc(5), None), (KillKey(b"gone"), number(7))),
+            mine(
+                (Inc(b"n", RedisType.HASH, b"f", 1), None), (KillAll(), None), (add(b"again"), None)
+            ),
+            mine((remove(b"again"), members(b"again")), (inc(2), None)),
+        ]
+    )
+    assert [message.parts for message in found] == [(), (), (inc(2),)]
+    assert yielding == [Flush()] and str(Flush()) == "FLUSHALL"
     assert rebased(found) == (found, [])
 
 

@@ -102,6 +102,16 @@ COMMANDS = st.one_of(
     st.builds("DEL {} {}".format, KEYS, KEYS),
     st.builds("{} {}".format, st.sampled_from(["GET", "SMEMBERS", "SCARD", "TYPE"]), KEYS),
     st.builds("HGETALL {}".format, KEYS),
+    st.sampled_from(
+        [
+            "FLUSHALL",
+            "FLUSHDB",
+            "flushdb async",
+            "FLUSHALL SYNC",
+            "FLUSHALL x",
+            "FLUSHDB SYNC ASYNC",
+        ]
+    ),
 )
 
 
