@@ -54,6 +54,7 @@ local function expire(words)
     if only == 'NX' and old >= 0 or only == 'XX' and old < 0 then return 0 end
     if only == 'GT' and (old < 0 or at <= old) or only == 'LT' and old >= 0 and at >= old then return 0 end
   end
+  if at == 1 then return redis.call('DEL', key) end  -- it is over, whenever one looks
   local time = redis.call('TIME')
   if at - time[1] * 1000 < BELOW_MS then at = at + PIN_MS end
   return redis.call('PEXPIREAT', key, string.format('%%.0f', at))

@@ -24,6 +24,7 @@ from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
     Effect,
+    KillKey,
     Only,
     Until,
 )
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 Args: TypeAlias = Sequence[bytes]
 
 _NX_AND_OTHERS = ReplyError("ERR NX and XX, GT or LT options at the same time are not compatible")
+_OVER = b"1"
+"""A deadline that is over, whenever the server looks at it: it removes the key at once."""
 _GT_AND_LT = ReplyError("ERR GT and LT options at the same time are not compatible")
 
 
@@ -110,7 +113,7 @@ def _timed_expiring(unit: int, *, is_relative: bool) -> Timed:
             return at
         if at <= now and not conditions:
             return [b"DEL", args[1]]
-        return [b"PEXPIREAT", args[1], b"%d" % max(at, now + 1), *args[3:]]
+        return [b"PEXPIREAT", args[1], b"%d" % at if at > now else _OVER, *args[3:]]
 
     return timed
 
@@ -119,6 +122,8 @@ def _expired(args: Args, reply: int, _before: None) -> Sequence[Effect]:
     conditions = _conditions(args[3:])
     if not reply or isinstance(conditions, ReplyError):
         return ()
+    if args[2] == _OVER:
+        return (KillKey(args[1]),)
     return (Until(args[1], int(args[2]), _only(conditions)),)
 
 
@@ -182,12 +187,14 @@ def _timed_getex(args: Args, now: int) -> Sequence[bytes] | ReplyError:
         return at
     if at is None or at == NEVER:
         return list(args)
-    return [args[0], args[1], b"PXAT", b"%d" % pinned(at, now)]
+    return [args[0], args[1], b"PXAT", b"%d" % pinned(at, now) if at > now else _OVER]
 
 
 def _got(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
     if reply is None or len(args) == 2:
         return ()
+    if args[3:] == [_OVER]:
+        return (KillKey(args[1]),)
     return (Until(args[1], NEVER if len(args) == 3 else unpinned(int(args[3]))),)
 
 

@@ -130,7 +130,12 @@ def _timed_set(args: Args, now: int) -> Sequence[bytes] | ReplyError:
     if isinstance(at, ReplyError):
         return at
     place = next(k for k, word in enumerate(args) if k > 2 and word.upper() == options.until[0])
-    return [*args[:place], b"PXAT", b"%d" % pinned(at, now), *args[place + 2 :]]
+    return [
+        *args[:place],
+        b"PXAT",
+        b"%d" % (pinned(at, now) if at > now else at),
+        *args[place + 2 :],
+    ]
 
 
 def _timed_setting(unit: int) -> Timed:
@@ -138,7 +143,7 @@ def _timed_setting(unit: int) -> Timed:
         at = positive_deadline_of(args[2], unit, now, args[0].decode(errors="replace"))
         if isinstance(at, ReplyError):
             return at
-        return [b"SET", args[1], args[3], b"PXAT", b"%d" % pinned(at, now)]
+        return [b"SET", args[1], args[3], b"PXAT", b"%d" % (pinned(at, now) if at > now else at)]
 
     return timed
 
