@@ -68,6 +68,8 @@ class Commit:
         """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
         self.before: Sequence[Tag] = ()
         """What all came after that was delivered before its deliveries; only where keys may expire."""
+        self.unaware = 0
+        """So many of `sent`, the first ones, come after that only: they have not seen the deliveries."""
         self.due: list[Due] = []
         """What the server has dropped at its deadline."""
         self.extended: Sequence[bytes] = ()

@@ -31,6 +31,7 @@ from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
     Effect,
+    Event,
     Inc,
     KillAll,
     KillKey,
@@ -64,7 +65,7 @@ from crdtcast.adapters.redis.watches import Verdict, Watches, WatchRequest
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import LocalProtocolError, ServerError, SupersededError
 from crdtcast.hlc import HLC
-from crdtcast.messages import Message
+from crdtcast.messages import Delivery, Message
 from crdtcast.tags import Dot, Tag, covers
 
 if TYPE_CHECKING:
@@ -942,6 +943,7 @@ class Committer:
         ]
         if keys:
             batch.expire_behind(keys, commit.before)
+            commit.unaware = len(batch.sent)
 
     # What the server decides
 
@@ -1160,6 +1162,8 @@ class Committer:
                 # The engine's own stand between the others; what became stable at once is not needed any more.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
                 commit.stored = engine.messages(dots)
+        for tag, _, _ in commit.sent[: commit.unaware]:
+            commit.stored = _ahead(commit.stored, tag.dot, commit.deliveries)
 
     def _add_metadata(
         self, commit: Commit, engine: Engine | GroupEngine, state: StoredState
@@ -1374,6 +1378,18 @@ class Committer:
         self._tell_lost(commit)
         if self._server is not None:
             self._server.abort(f"it refused a commit: {reason}")
+
+
+def _ahead(
+    messages: list[Message], dot: Dot, deliveries: Sequence[tuple[Delivery, Event]]
+) -> list[Message]:
+    """The messages in an order in which this one stands before what it has not seen, as an event log has to tell it."""
+    unseen = {delivery.tag.dot for delivery, _ in deliveries}
+    place = next(place for place, message in enumerate(messages) if message.dot == dot)
+    before = place
+    while before and messages[before - 1].dot in unseen:
+        before -= 1
+    return [*messages[:before], messages[place], *messages[before:place], *messages[place + 1 :]]
 
 
 def _last_delivered(engine: Engine | GroupEngine) -> list[Tag]:

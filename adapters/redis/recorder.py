@@ -24,7 +24,14 @@ from crdtcast.adapters.redis.contents import (
 )
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import WHOLE, Effect, KeyEffect, KillAll, RedisType
+from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Effect,
+    Event,
+    KeyEffect,
+    KillAll,
+    RedisType,
+)
 from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.types import TYPES
@@ -167,24 +174,26 @@ class Recorder:
             log.number = number  # it may have been one of reads alone, which has none of its own
         now = self._clock()
         told = self.group is not None
-        for tag, _, event in () if commit.derived is None else commit.derived.sent:
-            if not told:
-                log.send(tag)
-            self._touch(event.effects, tag.dot, now)
+        self._tell_sent(() if commit.derived is None else commit.derived.sent, now)
         for tag in () if told else commit.stable:
             log.stable(tag.dot)
+        unaware, aware = commit.sent[: commit.unaware], commit.sent[commit.unaware :]
+        self._tell_sent(unaware, now)
         for delivery, event in commit.deliveries:
             if not told:
                 log.deliver(delivery.tag.dot)
             self._touch(event.effects, delivery.tag.dot, now)
-        for tag, _, event in commit.sent:
-            if not told:
-                log.send(tag)
-            self._touch(event.effects, tag.dot, now)
+        self._tell_sent(aware, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             self._touched.popitem(last=False)
         self._tell_size(now, collected=bool(commit.stable))
         log.flush()
+
+    def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, Event]], now: float) -> None:
+        for tag, _, event in sent:
+            if self.group is None and self.log is not None:
+                self.log.send(tag)
+            self._touch(event.effects, tag.dot, now)
 
     def _tell_size(self, now: float, *, collected: bool) -> None:
         size, entries = self._store_bytes()

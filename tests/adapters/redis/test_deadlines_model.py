@@ -10,6 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import NEVER
+from crdtcast.adapters.redis.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.engine.operations import Kind
 from crdtcast.tags import Tag
@@ -82,6 +83,18 @@ def check(history: History, site: Site) -> None:
         native = ask(b"PEXPIRETIME", key)
         at = NEVER if native < 0 else native + site.committer.keyspace.dates.offset_ms
         assert at == past.at, (key, past, at)
+
+
+def check_order(history: History, site: Site) -> None:
+    """What is stored, and told in event logs, stands in an order in which a message has seen all that is before it."""
+    rows = site.server.ask_metadata(b"HGETALL", STORE)
+    before: dict[str, int] = {}
+    for message in decode_store(dict(zip(rows[::2], rows[1::2], strict=True))):
+        if message.dot.origin == site.engine.me and message.dot in history.told:
+            past = history.told[message.dot].tag.past
+            unseen = {o: n for o, n in before.items() if n > past.get(o, 0)}
+            assert not unseen, (message.dot, past, unseen)
+        before[message.dot.origin] = message.dot.counter
 
 
 class Session:
@@ -172,6 +185,8 @@ class Schedule:
     def look(self) -> None:
         self.stage.collect()
         self.history.learn()
+        for site in self.sites:
+            check_order(self.history, site)
 
     def act(self, site: Site) -> None:
         rng, stage = self.rng, self.stage
