@@ -11,31 +11,35 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, compress, filterfalse
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.adapters.redis import effects, metadata
-from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_COMMAND_BYTES, MAX_OPERATIONS, LocalBatch
+from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.commit import Commit
-from crdtcast.adapters.redis.commit_replies import CommitReplies, in_protocol
+from crdtcast.adapters.redis.commit_reads import (
+    CommitReads,
+    add_read,
+    add_read_at_one_instant,
+    holds_many,
+)
+from crdtcast.adapters.redis.commit_replies import CommitReplies
 from crdtcast.adapters.redis.deadlines.index import MOST_DUE, Due
 from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
-    Effect,
     Event,
     Inc,
     KillAll,
     KillKey,
-    One,
     RedisType,
     Replace,
     UnreadableError,
@@ -50,7 +54,8 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recorded import RecordedWork, store
-from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
+from crdtcast.adapters.redis.refusals import Refusals
+from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.segments import Segments, refusal_of
 from crdtcast.adapters.redis.server import pack
 from crdtcast.adapters.redis.transaction import (
@@ -58,7 +63,6 @@ from crdtcast.adapters.redis.transaction import (
     SlotContents,
     Transaction,
     Uncertain,
-    discarded_because,
     prepare_transaction,
 )
 from crdtcast.adapters.redis.watches import Verdict, Watches, WatchRequest
@@ -109,53 +113,12 @@ _NO_MORE_TRIES = ReplyError(
     f"ERR crdtcast: the connection to the server broke {MAX_TRIES} times while this command was "
     "under way; nothing was written"
 )
-_ENDING = ReplyError(
-    "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
-    "was written: use another region's"
-)
 _REPLY_LOST = ReplyError(
     "ERR crdtcast: this write was applied, but the server broke off before its reply came"
 )
-
-
 _MAYBE_PUBLISHED = ReplyError(
     "ERR crdtcast: the connection to the server broke while this was under way: it may have been published, or not"
 )
-
-
-def _as_it_is(reply: object) -> object:
-    return reply
-
-
-def _as_status(reply: object) -> object:
-    return Status(reply) if isinstance(reply, bytes) else reply
-
-
-def _as_set(reply: object) -> object:
-    return frozenset(reply) if isinstance(reply, list) else reply
-
-
-_ANY_SIZE = frozenset({"SMEMBERS", "SCAN"})
-"""Reads in plans whose reply may be large: only behind their own client's writes, and not on keys known as large."""
-_LARGE_MEMBERS, _LARGE_BYTES = 16_384, 1 << 20
-_REMEMBERED_LARGE = 10_000
-_MOST_WORDS_IN_PLAN = 1024
-
-_READS_IN_PLAN: dict[str, Callable[[object], object]] = {
-    "GET": _as_it_is,
-    "EXISTS": _as_it_is,
-    "SCARD": _as_it_is,
-    "SISMEMBER": _as_it_is,
-    "SMISMEMBER": _as_it_is,
-    "SMEMBERS": _as_set,
-    "TYPE": _as_status,
-    "DBSIZE": _as_it_is,
-    "SCAN": _as_it_is,
-}
-"""Reads of which hiredis loses nothing that the table does not give back. They go along with the commits, many clients'
-in one pipeline, at half the price of passing each one's bytes. Any other goes with a commit only behind what its own
-client has there, and its bytes are cut out of the replies.
-"""
 
 
 class Observer(Protocol):
@@ -207,6 +170,7 @@ class Committer:
         self._guard = _fence_guard(metadata_db)
         self._clock = clock
         self._formats = formats
+        self.refusals = Refusals(formats)
         self._observer = observer
         self._relay = relay
         self._flush_clients = flush_clients
@@ -226,11 +190,8 @@ class Committer:
         self._refusal: ReplyError | None = None
         self._why_refused: str | None = None
         self._relays_reads = False
-        self.refused_writes = 0
-        """Since the start, for a reason that is not the request's own."""
         self._repairs: set[bytes] = set()
-        self._large: OrderedDict[bytes, None] = OrderedDict()
-        """Keys about which a reply was, or will be, so large that it is relayed from then on."""
+        self._reads = CommitReads()
         self._inside: list[tuple[bytes, Sequence[Looks], Callable[[LocalBatch], None]]] = []
         self._last: list[Callable[[Commit], None]] = []
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
@@ -251,8 +212,6 @@ class Committer:
         """The engine, where members come and go."""
         self.keyspace = Keyspace(metadata_db)
         self.state: StoredState | None = None
-        self.refuse_growth: ReplyError | None = None
-        """Answer to writes that need memory, while the server has none to spare."""
         self.on_looked_up: Callable[[bytes], None] = lambda key: None
         """Called for each key that the server was asked about, and has."""
         self.counted: Callable[[Sequence[bytes], object], object] = lambda words, reply: reply
@@ -280,6 +239,7 @@ class Committer:
         self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
         self._epoch, self._busy = epoch, False
+        self.refusals.resume(engine, keyspace)
         self._refusal = self._why_refused = None
         self._repairs.clear()
         self._inside.clear()
@@ -448,19 +408,16 @@ class Committer:
             if self._relays_reads and request.command.kind is Kind.READ:
                 self._relay.send(request)
             else:
-                self._count_refused(request)
+                self.refusals.count(request)
                 request.answer(self._refusal)
         else:
             self._requests.append(request)
 
     def submit_divided(self, request: Request) -> None:
         """The same, in pieces if it removes very many keys; one that is refused for a key is refused whole."""
-        is_refused = self.keyspace.refused and self._refusal_by_key(request) is not None
+        is_refused = self.keyspace.refused and self.refusals.by_key(request) is not None
         for piece in (request,) if is_refused else divided(request):
             self.submit(piece)
-
-    def _count_refused(self, request: Request) -> None:
-        self.refused_writes += request.writes
 
     def ticked(self) -> None:
         """A timer's tick, or news from a peer: what can wait goes with the next commit.
@@ -642,11 +599,13 @@ class Committer:
             if blocked and client in blocked:
                 left.append(request)
                 continue
-            if command.kind is Kind.READ and self._is_relayed(request, client in inside):
+            if command.kind is Kind.READ and self._reads.is_relayed(
+                request, behind_own=client in inside
+            ):
                 if client in inside or self._awaits_repair(request):
                     blocked.add(client)
                     left.append(request)
-                elif self.keyspace.refused and (refusal := self._refusal_by_key(request)):
+                elif self.keyspace.refused and (refusal := self.refusals.by_key(request)):
                     request.answer(refusal)
                 else:
                     relay.send(request)
@@ -692,28 +651,11 @@ class Committer:
         if not self.keyspace.will_count(key, type_, slot):
             commit.unknown_slots[key, type_, slot] = None
 
-    def _is_relayed(self, request: Request, behind_own: bool) -> bool:
-        """Whether this read goes past the commits. behind_own: its client has something in this one."""
-        command = request.command
-        if len(request.args) > _MOST_WORDS_IN_PLAN or command.denied is not None:
-            return True
-        if command.tells_deadline:
-            return True
-        if self._large and any(map(self._large.__contains__, _subjects(request))):
-            return True
-        return not behind_own and (command.name not in _READS_IN_PLAN or command.name in _ANY_SIZE)
-
     def _awaits_repair(self, request: Request) -> bool:
         """Whether this commit is to put right what the read would find."""
         return bool(self._repairs) and not self._repairs.isdisjoint(
             request.command.keys_of(request.args)
         )
-
-    def _note_large(self, key: bytes) -> None:
-        """A reply about this key was, or will be, so large that it does not go with a commit (again)."""
-        self._large[key] = None
-        if len(self._large) > _REMEMBERED_LARGE:
-            self._large.popitem(last=False)
 
     def _add_unknown_keys(self, commit: Commit) -> None:
         """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
@@ -817,7 +759,7 @@ class Committer:
         assert engine is not None and state is not None
         if commit.derived is not None:
             store(commit.derived, keyspace, plan)
-            self._note_large_sets(commit.derived.event.effects)
+            self._reads.note_large_sets(commit.derived.event.effects)
         if self._repairs:
             commit.repaired = frozenset(self._repairs)
             self._repairs.clear()
@@ -836,15 +778,16 @@ class Committer:
         held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
         for delivery, (timestamp, applied) in commit.deliveries:
             keyspace.apply(applied, delivery.tag, timestamp, plan)
-            self._note_large_sets(applied)
-        if keyspace.dates.touched and commit.deliveries and not self._is_silent:
+            self._reads.note_large_sets(applied)
+        if keyspace.dates.touched and commit.deliveries and not self.refusals.is_silent:
             self._expire_behind(batch, commit)
-        if held and not self._is_silent:
+        if held and not self.refusals.is_silent:
             ((delivery, event),) = commit.deliveries
             for key, before in held.items():
                 reassert(batch, key, before, delivery, event)
         batch.bounded = not self._fits_one_message(commit)
-        hindered = self._hinders_writes(commit)
+        levels = map(_LEVEL, map(_COMMAND, commit.requests))
+        hindered = self.refusals.hinder_writes(commit, max(levels, default=0))
         plain = commit.together and not (hindered or keyspace.refused)
         for place, request in enumerate(commit.requests):
             command = request.command
@@ -864,9 +807,9 @@ class Committer:
         plan.speak(2)
         if commit.segments is None:
             commit.sent = batch.end()
-        if commit.size > _LARGE_MEMBERS:  # a member has a byte at least, but for the empty one
+        if holds_many(commit.size):
             for _, _, event in commit.sent:
-                self._note_large_sets(event.effects)
+                self._reads.note_large_sets(event.effects)
         if self._last:
             last, self._last = self._last, []
             for end in last:
@@ -896,11 +839,16 @@ class Committer:
         """
         command = request.command
         if isinstance(request, Transaction):
-            return self._prepare_transaction(batch, request)
-        if self._is_refused(batch.plan, request, hindered=hindered):
+            is_prepared = self.refusals.answer_transaction(
+                batch.plan, request
+            ) or self._prepare_transaction(batch, request)
+            if is_prepared and self._alone is request:
+                self._alone = None
+            return is_prepared
+        if self.refusals.answer(batch.plan, request, hindered=hindered):
             return True
         if command.kind is Kind.READ:
-            _add_read(batch, request)
+            add_read(batch, request)
             return True
         if command.kind is Kind.PUBSUB:
             self._publish(batch, request)
@@ -911,24 +859,11 @@ class Committer:
         prepared: bool = command.prepare(batch, request)
         return prepared
 
-    def _is_refused(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
-        """Whether it is answered with an error that the gateway has for it."""
-        refusal = None
-        if self.keyspace.refused:
-            refusal = self._refusal_by_key(request)
-        if refusal is None and hindered and request.writes:
-            refusal = self._refusal_of(request)
-        if refusal is None:
-            return False
-        self._count_refused(request)
-        plan.answer_with(request, refusal)
-        return True
-
     def _expire(self, batch: LocalBatch, due: Sequence[Due]) -> None:
         """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
         for each in due:
             self.keyspace.learn_due(each)
-            if not self._is_silent and each.key not in self.keyspace.refused:
+            if not self.refusals.is_silent and each.key not in self.keyspace.refused:
                 batch.expire(each.key)
         batch.close()
         if len(due) >= MOST_DUE:
@@ -985,7 +920,7 @@ class Committer:
                 break
             if isinstance(request, Transaction):
                 self._record_transaction(batch, segments, request)
-            elif not self._is_refused(plan, request, hindered=hindered):
+            elif not self.refusals.answer(plan, request, hindered=hindered):
                 self._add_recorded(batch, segments, request)
         segments.end()
         crash_point("dot-reserved")
@@ -993,10 +928,7 @@ class Committer:
     def _record_transaction(
         self, batch: LocalBatch, segments: Segments, transaction: Transaction
     ) -> None:
-        refusal = self._refusal_of_transaction(transaction)
-        if refusal is not None:
-            self._count_refused(transaction)
-            batch.plan.answer_with(transaction, discarded_because(refusal))
+        if self.refusals.answer_transaction(batch.plan, transaction):
             return
         for call in transaction.calls:
             self._add_recorded(batch, segments, call)
@@ -1017,7 +949,7 @@ class Committer:
         else:
             if request.command.tells_deadline:
                 self.keyspace.set_deadlines(batch.plan, segments.dated())
-            _add_read(batch, request)
+            add_read(batch, request)
 
     @staticmethod
     def _publish(batch: LocalBatch, request: Request) -> None:
@@ -1029,18 +961,13 @@ class Committer:
     def _prepare_own(self, batch: LocalBatch) -> None:
         """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
         inside, self._inside = self._inside, []
-        if not self._is_silent:
+        if not self.refusals.is_silent:
             for _, _, add in inside:
                 add(batch)
                 batch.increments.show(())  # the next one may put the key right
         batch.close()
         for _, _, event in batch.sent:
-            self._note_large_sets(event.effects)
-
-    def _note_large_sets(self, applied: list[Effect]) -> None:
-        for effect in applied:
-            if type(effect) is One and len(effect.slots) > _LARGE_MEMBERS:
-                self._note_large(effect.key)
+            self._reads.note_large_sets(event.effects)
 
     def _put_back(self, commit: Commit, place: int) -> None:
         """The requests from this place on are for the next commit."""
@@ -1050,54 +977,23 @@ class Committer:
     def _prepare_transaction(self, batch: LocalBatch, transaction: Transaction) -> bool:
         """False if the server must be asked first; then nothing of it is in the batch."""
         plan = batch.plan
-        refusal = self._refusal_of_transaction(transaction)
         watch, verdict = transaction.watch, Verdict.GO
-        if watch is not None and refusal is None:
+        if watch is not None:
             verdict = self._watches.verdict(batch, watch)
         if verdict is Verdict.MARKED:
             plan.answer_with(transaction, ABORTED)
-        elif refusal is not None:
-            self._count_refused(transaction)
-            plan.answer_with(transaction, discarded_because(refusal))
         elif verdict is Verdict.UNSURE:
             self._alone = transaction  # so that nothing comes between the look and it
             return False
         elif transaction.is_recorded or not prepare_transaction(
-            batch, transaction, partial(_add_read_at_one_instant, batch)
+            batch, transaction, partial(add_read_at_one_instant, batch)
         ):
             self._alone = None if _can_be_recorded(transaction) else transaction
             return False
         else:
             plan.atomic = plan.atomic or bool(transaction.calls)
             transaction.go()
-        if self._alone is transaction:
-            self._alone = None
         return True
-
-    def _refusal_of_transaction(self, transaction: Transaction) -> ReplyError | None:
-        if (refusal := _refused(self.keyspace, transaction.keys())) is not None:
-            return refusal
-        if not transaction.writes:
-            return None
-        if self._is_ending:
-            return _ENDING
-        if self._is_silent and self.engine is not None:
-            return self._formats.outdated(self.engine)
-        for call in transaction.calls:
-            if (refusal := self._lacks_level(call)) is not None:
-                return refusal
-        if any(call.command.grows for call in transaction.calls):
-            return self.refuse_growth
-        return None
-
-    def _lacks_level(self, request: Request) -> ReplyError | None:
-        command, engine = request.command, self.engine
-        if engine is None or command.level <= self._formats.in_force(engine):
-            return None
-        return self._formats.refusal(engine, command.name, command.level)
-
-    def _refusal_by_key(self, request: Request) -> ReplyError | None:
-        return _refused(self.keyspace, request.command.keys_of(request.args))
 
     @staticmethod
     def _fits_one_message(commit: Commit) -> bool:
@@ -1107,46 +1003,6 @@ class Committer:
         if commit.transactions or commit.size > MAX_BYTES:
             return False
         return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
-
-    def _hinders_writes(self, commit: Commit) -> bool:
-        """Whether some write of this commit may be refused, whatever its key holds."""
-        return (
-            self.refuse_growth is not None
-            or commit.size > MAX_COMMAND_BYTES
-            or self._exceeds_level(commit)
-            or (self._group is not None and self._is_silent)
-        )
-
-    def _exceeds_level(self, commit: Commit) -> bool:
-        level = max(map(_LEVEL, map(_COMMAND, commit.requests)), default=0)
-        if level <= effects.READS.lowest:
-            return False
-        assert self.engine is not None
-        return level > self._formats.in_force(self.engine)
-
-    def _refusal_of(self, request: Request) -> ReplyError | None:
-        """Why this write cannot be taken now, whatever its key holds."""
-        if self._is_ending:
-            return _ENDING
-        if self._is_silent and self.engine is not None:
-            return self._formats.outdated(self.engine)
-        if (refusal := self._lacks_level(request)) is not None:
-            return refusal
-        if self.refuse_growth is not None and request.command.grows:
-            return self.refuse_growth
-        size = size_of(request.args)
-        return _too_large(size) if size > MAX_COMMAND_BYTES else None
-
-    @property
-    def _is_ending(self) -> bool:
-        """Whether the engine sends nothing any more."""
-        return self._group is not None and not self._group.standing.can_send
-
-    @property
-    def _is_silent(self) -> bool:
-        """Whether the engine sends nothing of the application's: it ends, or its program is too old for its group."""
-        group = self._group
-        return group is not None and (self._is_ending or group.outdated is not None)
 
     def _note_stored(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         messages = commit.stored
@@ -1295,7 +1151,7 @@ class Committer:
         for request, place in plan.from_reply:
             value = replies[place]
             if type(value) is not int:
-                value = self._shaped(request, value)
+                value = self._reads.shaped(request, value)
             if wrong:
                 value = _instead(request, place in wrong, changed) or value
             request.answer(value)
@@ -1351,18 +1207,6 @@ class Committer:
             self.keyspace.deadlines_set(moves, replies[place], self.engine.vector)
         self.keyspace.forget_dated()
 
-    def _shaped(self, request: Request, value: object) -> object:
-        """What a read has given, as a value of our own."""
-        if request.command.kind is Kind.READ and _is_large(value):
-            for subject in _subjects(request):
-                self._note_large(subject)
-        shape = _READS_IN_PLAN.get(request.command.name)
-        if shape is None:
-            return value
-        if type(value) is Raw:
-            return in_protocol(value, request.protocol, is_set=shape is _as_set)
-        return shape(value)
-
     def _abandon(self, commit: Commit, reason: str) -> None:
         """The server refused the whole commit, so nothing of it was applied: tell the clients, and read it anew."""
         self._log.error("the server refused a commit, nothing of it was applied: %s", reason)
@@ -1370,7 +1214,7 @@ class Committer:
         reads = [r for r in commit.requests if not (r.writes or r.answered)]
         for request in commit.requests:
             if request.writes:
-                self._count_refused(request)
+                self.refusals.count(request)
                 request.answer(error)
         self._requests.extendleft(reversed(reads))
         self._commit, self._abandoned = None, commit
@@ -1411,16 +1255,6 @@ def _fence_guard(metadata_db: int) -> bytes:
     return b"".join(map(pack, words))
 
 
-def _is_large(value: object) -> bool:
-    if type(value) is Raw and value[:1] == b"*":
-        return int(value[1 : value.index(b"\r")]) > _LARGE_MEMBERS or len(value) > _LARGE_BYTES
-    if isinstance(value, list):
-        return len(value) > _LARGE_MEMBERS
-    if isinstance(value, bytes):
-        return len(value) > _LARGE_BYTES
-    return type(value) is ReplyError  # it was dropped
-
-
 def _instead(request: Request, is_wrong: bool, changed: set[bytes]) -> ReplyError | None:
     """What to answer instead of a reply that tells what others have put under one of these keys."""
     if is_wrong:
@@ -1429,22 +1263,6 @@ def _instead(request: Request, is_wrong: bool, changed: set[bytes]) -> ReplyErro
     if command.kind is Kind.READ and not changed.isdisjoint(command.keys_of(request.args)):
         return _CHANGED
     return None
-
-
-def _add_read(batch: LocalBatch, request: Request) -> None:
-    plan, command, args = batch.plan, request.command, request.args
-    batch.increments.show(command.keys_of(args))
-    if command.name not in _READS_IN_PLAN or plan.protocol == request.protocol == 3:
-        plan.read_as_it_is(request, args, request.protocol)
-        return
-    if plan.protocol != 2:
-        plan.speak(2)
-    plan.read(request, args)
-
-
-def _add_read_at_one_instant(batch: LocalBatch, call: Request) -> None:
-    batch.plan.atomic = True
-    _add_read(batch, call)
 
 
 def _can_be_recorded(request: Request) -> bool:
@@ -1456,36 +1274,6 @@ def _can_be_recorded(request: Request) -> bool:
 def _is_watching(request: Request) -> bool:
     """Whether it may only be carried out if certain keys were not written: those must be known when it is prepared."""
     return isinstance(request, Transaction) and request.watch is not None
-
-
-def _subjects(request: Request) -> Sequence[bytes]:
-    """What a reply's size is remembered by: the keys, or the name of a command that has none."""
-    command = request.command
-    return command.keys_of(request.args) or (command.name.encode(),)
-
-
-def _refused(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
-    """Why a command on these keys is not carried out: one of them was changed past a gateway."""
-    for key in keys:
-        if key in keyspace.disputed:
-            return ReplyError(
-                f"ERR crdtcast: the members hold different values of key {key!r}, which was changed past a gateway, "
-                f"and nothing tells who is right: say `crdtcast repair {_text(key)} --from NAME` (the member to "
-                "take it from)"
-            )
-        if key in keyspace.damaged:
-            return ReplyError(
-                f"ERR crdtcast: key {key!r} was overwritten past the gateway and is being restored from another "
-                "region; try again"
-            )
-    return None
-
-
-def _too_large(size: int) -> ReplyError:
-    return ReplyError(
-        f"ERR crdtcast: this write is {size} bytes; one replicated write may be "
-        f"{MAX_COMMAND_BYTES} at most: split it"
-    )
 
 
 def _text(reply: object) -> str:

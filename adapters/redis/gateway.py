@@ -219,7 +219,7 @@ class Gateway:
             subscriptions=self.subscriptions,
             admin=self.admin.handle,
             password=options.password,
-            refuse_growth=lambda: self.committer.refuse_growth,
+            refuse_growth=lambda: self.committer.refusals.growth,
         )
         self.front = Front(
             self._poller,
@@ -522,7 +522,7 @@ class Gateway:
         keyspace.refused = keyspace.damaged | keyspace.disputed
         if self.belonging is not None:
             keyspace.aside = Aside(self.options.metadata_db)
-            keyspace.aside.has_room = self.committer.refuse_growth is None
+            keyspace.aside.has_room = self.committer.refusals.growth is None
         self._replay(engine, keyspace, inspection.unstable)
         # Before any link is up: others may have its message already.
         self.committer.recorded.resume(engine, keyspace, inspection.record)
@@ -666,11 +666,11 @@ class Gateway:
     def _look_at_memory(self, sections: Sections) -> None:
         self.session.info.look(sections)
         problem = no_room(sections.get("memory", {}))
-        full = self.committer.refuse_growth is not None
+        full = self.committer.refusals.growth is not None
         if (problem is not None) == full:
             return
         self._log.warning("%s", problem or "the server has room again: writes are taken")
-        self.committer.refuse_growth = ReplyError(f"OOM {problem}") if problem else None
+        self.committer.refusals.growth = ReplyError(f"OOM {problem}") if problem else None
         self._keep_aside(has_room=problem is None)
 
     async def _note_what_is_synced(self) -> None:

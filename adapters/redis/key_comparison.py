@@ -427,7 +427,7 @@ class KeyComparison:
         tell = tuple(sorted(n for n, v in values.items() if v != value and n != self._name))
         if value == own.value:
             return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
-        if self._committer.refuse_growth is not None:
+        if self._committer.refusals.growth is not None:
             return Found(key, Finding.WAITING, shown, "the server here has no room"), None
         # All the others may have refused it, or hold something else again.
         found = Found(key, Finding.PUT_RIGHT, shown, why, tuple(self._linked()))

@@ -55,7 +55,7 @@ def member_status(gateway: Gateway) -> Status:
         raise NotReadyError(not_in(gateway))
     return status(
         gateway.runtime,
-        refused_writes=gateway.committer.refused_writes,
+        refused_writes=gateway.committer.refusals.writes,
         clock_drift_refused=gateway.hlc.refused,
         journal={
             "server": str(gateway.options.server),

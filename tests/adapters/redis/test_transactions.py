@@ -514,7 +514,7 @@ def test_a_transaction_without_room_is_refused_whole(tmp_path: Path) -> None:
 
         def is_full() -> bool:
             direct.config_set("maxmemory", int(direct.info("memory")["used_memory"] * 1.03))
-            return running.gateway.committer.refuse_growth is not None
+            return running.gateway.committer.refusals.growth is not None
 
         until(is_full)
         value = probe.call("GET", "m")

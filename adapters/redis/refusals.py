@@ -1,0 +1,162 @@
+"""Why a request is not carried out: its key, its size, its level, or that the member can send nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES
+from crdtcast.adapters.redis.large_request import size_of
+from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.transaction import discarded_because
+from crdtcast.engine import GroupEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from crdtcast.adapters.redis.commit import Commit
+    from crdtcast.adapters.redis.formatlevel import FormatLevel
+    from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.keyspace import Keyspace
+    from crdtcast.adapters.redis.plan import Plan
+    from crdtcast.adapters.redis.transaction import Transaction
+    from crdtcast.engine import Engine
+
+_ENDING = ReplyError(
+    "ERR crdtcast: this gateway is no member of its group any more, or is about to leave it; nothing "
+    "was written: use another region's"
+)
+
+
+class Refusals:
+    """Answers requests that cannot be carried out, and counts the writes among them."""
+
+    def __init__(self, formats: FormatLevel) -> None:
+        self._formats = formats
+        self._engine: Engine | GroupEngine | None = None
+        self._keyspace: Keyspace | None = None
+        self.growth: ReplyError | None = None
+        """Answer to writes that need memory, while the server has none to spare."""
+        self.writes = 0
+        """Refused since the start, for a reason that is not the request's own."""
+
+    def resume(self, engine: Engine | GroupEngine, keyspace: Keyspace) -> None:
+        """These are the engine and the keyspace from now on."""
+        self._engine, self._keyspace = engine, keyspace
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the engine sends nothing any more."""
+        group = self._engine
+        return isinstance(group, GroupEngine) and not group.standing.can_send
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the engine sends nothing of the application's: it ends, or its program is too old for its group."""
+        group = self._engine
+        return isinstance(group, GroupEngine) and (self.is_ending or group.outdated is not None)
+
+    def count(self, request: Request) -> None:
+        """It was refused."""
+        self.writes += request.writes
+
+    def hinder_writes(self, commit: Commit, most_required: int) -> bool:
+        """Whether some write of this commit may be refused, whatever its key holds. most_required: the highest format
+        level that a request of it needs.
+        """
+        return (
+            self.growth is not None
+            or commit.size > MAX_COMMAND_BYTES
+            or self._exceeds_level(most_required)
+            or self.is_silent
+        )
+
+    def answer(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
+        """Whether it is answered with an error. hindered: whether it may be refused, whatever its key holds."""
+        assert self._keyspace is not None
+        refusal = self.by_key(request) if self._keyspace.refused else None
+        if refusal is None and hindered and request.writes:
+            refusal = self._of_write(request)
+        if refusal is None:
+            return False
+        self.count(request)
+        plan.answer_with(request, refusal)
+        return True
+
+    def answer_transaction(self, plan: Plan, transaction: Transaction) -> bool:
+        """Whether it is answered with an error, and nothing of it carried out."""
+        refusal = self._of_transaction(transaction)
+        if refusal is None:
+            return False
+        self.count(transaction)
+        plan.answer_with(transaction, discarded_because(refusal))
+        return True
+
+    def by_key(self, request: Request) -> ReplyError | None:
+        """Why it is not carried out: a key of it was changed past a gateway."""
+        assert self._keyspace is not None
+        return _of_keys(self._keyspace, request.command.keys_of(request.args))
+
+    def _of_transaction(self, transaction: Transaction) -> ReplyError | None:
+        assert self._keyspace is not None
+        if (refusal := _of_keys(self._keyspace, transaction.keys())) is not None:
+            return refusal
+        if not transaction.writes:
+            return None
+        if (refusal := self._of_member()) is not None:
+            return refusal
+        for call in transaction.calls:
+            if (refusal := self._of_level(call)) is not None:
+                return refusal
+        if any(call.command.grows for call in transaction.calls):
+            return self.growth
+        return None
+
+    def _of_write(self, request: Request) -> ReplyError | None:
+        if (refusal := self._of_member() or self._of_level(request)) is not None:
+            return refusal
+        if self.growth is not None and request.command.grows:
+            return self.growth
+        size = size_of(request.args)
+        return _too_large(size) if size > MAX_COMMAND_BYTES else None
+
+    def _of_member(self) -> ReplyError | None:
+        if self.is_ending:
+            return _ENDING
+        if self.is_silent and self._engine is not None:
+            return self._formats.outdated(self._engine)
+        return None
+
+    def _of_level(self, request: Request) -> ReplyError | None:
+        command, engine = request.command, self._engine
+        if engine is None or command.level <= self._formats.in_force(engine):
+            return None
+        return self._formats.refusal(engine, command.name, command.level)
+
+    def _exceeds_level(self, level: int) -> bool:
+        if level <= effects.READS.lowest or self._engine is None:
+            return False
+        return level > self._formats.in_force(self._engine)
+
+
+def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
+    for key in keys:
+        if key in keyspace.disputed:
+            return ReplyError(
+                f"ERR crdtcast: the members hold different values of key {key!r}, which was changed past a gateway, "
+                "and nothing tells who is right: say "
+                f"`crdtcast repair {key.decode(errors='replace')} --from NAME` (the member to take it from)"
+            )
+        if key in keyspace.damaged:
+            return ReplyError(
+                f"ERR crdtcast: key {key!r} was overwritten past the gateway and is being restored from another "
+                "region; try again"
+            )
+    return None
+
+
+def _too_large(size: int) -> ReplyError:
+    return ReplyError(
+        f"ERR crdtcast: this write is {size} bytes; one replicated write may be "
+        f"{MAX_COMMAND_BYTES} at most: split it"
+    )
