@@ -150,6 +150,9 @@ class Until:
     at: int
     only: Only = Only.ALWAYS
 
+    def __str__(self) -> str:
+        return f"PERSIST {self.key!r}" if self.at == NEVER else f"PEXPIREAT {self.key!r} {self.at}"
+
 
 @dataclass(slots=True, unsafe_hash=True)
 class Expire:

@@ -25,20 +25,36 @@ Theirs: TypeAlias = dict[tuple[bytes, RedisType, bytes], Worth | None]
 class Performing:
     """What it does goes into the batch."""
 
-    def __init__(self, mine: Mine, batch: LocalBatch, theirs: Theirs) -> None:
+    def __init__(self, mine: Mine, batch: LocalBatch, theirs: Theirs, begun: set[bytes]) -> None:
+        """begun: keys that were not there before what was sent again; kept up to date."""
         self._mine = mine
         self._batch = batch
         self._theirs = theirs
         self._deadlines = {part.key: part for part in mine.parts if isinstance(part, Until)}
+        types = batch.keyspace.types
+        begun.update(part.key for part in mine.parts if types[part.key] is NOTHING)
+        self._begun = begun
+        self._overwritten: set[bytes] = set()
 
-    def finish(self) -> None:
-        """Deadlines come last: their keys have to be there. One yields to what the group has set since."""
+    def finish(self) -> list[Until]:
+        """Deadlines come last: their keys have to be there. Returns those that yield.
+
+        What a deadline took the place of is not kept, and a value must never end by one that the group has taken back
+        since: where the group has the key, one goes out if it puts the end off.
+        """
         keyspace = self._batch.keyspace
+        left: list[Until] = []
         for key, until in self._deadlines.items():
+            if keyspace.types[key] is NOTHING:
+                continue
             unseen = keyspace.log.deadlines.of(key)
             is_seen = all(covers(self._mine.home, each.dot) for each in unseen)
-            if is_seen and keyspace.types[key] is not NOTHING:
+            is_own = key in self._begun or key in self._overwritten
+            if is_seen and (is_own or keyspace.dates.at(key) < until.at):
                 self._batch.until(key, until.at, until.only)
+            else:
+                left.append(until)
+        return left
 
     def perform(self, part: Part) -> Part | None:
         """Perform it. Returns what of it yields."""
@@ -82,6 +98,8 @@ class Performing:
                 left[slot] = value
         if going:
             self._batch.write(key, type_, going)
+            if type_ is String.type:
+                self._overwritten.add(key)
         elif type_ is String.type:
             self._deadlines.pop(key, None)  # it was the value's: what is there now would end by it
         return replace(part, values=left) if left else None

@@ -106,6 +106,8 @@ class Returning:
         self._firsts: tuple[Parked | None, dict[Dot, Dot]] = None, {}
         self._theirs: dict[tuple[bytes, RedisType, bytes], Worth | None] = {}
         """What slots hold of which the commit at hand sends something again."""
+        self._begun: set[bytes] = set()
+        """Keys that were not there before what was sent again."""
         self.yielded = 0
         """Writes that were not sent again, since start."""
 
@@ -343,9 +345,9 @@ class Returning:
         batch.close()
         dot = batch.tag.dot
         batch.bounded = False
-        performing = Performing(mine, batch, self._theirs)
+        performing = Performing(mine, batch, self._theirs, self._begun)
         yielding = [kept for part in mine.parts if (kept := performing.perform(part)) is not None]
-        performing.finish()
+        yielding += performing.finish()
         batch.close()
         batch.bounded = True
         self._tell_yielding(yielding)
@@ -381,6 +383,7 @@ class Returning:
 
     def _drop(self, commit: Commit) -> None:
         self.parked = None
+        self._begun.clear()
         commit.plan.metadata(Expect.INTEGER, b"DEL", metadata.PARKED)
 
     def _save(self, commit: Commit, parked: Parked) -> None:
