@@ -119,8 +119,8 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
         record=Record.decode(told["record"]),
-        orphans=dict(zip(told["orphans"][::2], told["orphans"][1::2], strict=True)),
-        pinned=dict(zip(told["pinned"][::2], told["pinned"][1::2], strict=True)),
+        orphans=_deadlines(index.ORPHANS, told["orphans"], marks=1),
+        pinned=_deadlines(index.PINNED, told["pinned"]),
         has_deadlines=bool(told["due"] or told["orphans"]),
         time_ms=int(told["time"][0]) * 1000 + int(told["time"][1]) // 1000,
         parked=told["parked"],
@@ -144,6 +144,17 @@ def _number(fence: bytes | None) -> int:
         return int(fence or 0)
     except ValueError as error:
         raise _damaged(metadata.FENCE, error) from error
+
+
+def _deadlines(name: bytes, rows: list[bytes], marks: int = 0) -> dict[bytes, bytes]:
+    """Deadlines of keys. marks: how many characters behind each say who has set it."""
+    found = dict(zip(rows[::2], rows[1::2], strict=True))
+    try:
+        for at in found.values():
+            index.check_deadline(at[: len(at) - marks])
+    except ValueError as error:
+        raise _damaged(name, error) from error
+    return found
 
 
 def _damaged(key: bytes, error: Exception) -> ConfigurationError:

@@ -246,6 +246,12 @@ def unpinned(at: int) -> int:
     return at - PIN_MS if at >= PIN_MS else at
 
 
+def check_deadline(text: bytes) -> None:
+    """Raises ValueError if this is no deadline as the index keeps it, which a server takes."""
+    if not 0 <= int(text) < PIN_MS:
+        raise ValueError(f"{int(text)} is no deadline")
+
+
 def commands_until(
     key: bytes, at: int, metadata_db: int, *, is_there: bool
 ) -> Iterator[tuple[bytes, ...]]:

@@ -336,7 +336,15 @@ def test_a_gateway_that_was_taken_over_writes_no_line_more(
 
 @pytest.mark.parametrize(
     "damage",
-    [["SET", "fence", "x"], ["HSET", "store", "a.1:x", "y"], ["HSET", "store", "b.1:1", "y"]],
+    [
+        ["SET", "fence", "x"],
+        ["HSET", "store", "a.1:x", "y"],
+        ["HSET", "store", "b.1:1", "y"],
+        ["HSET", "orphans", "k", ""],
+        ["HSET", "orphans", "k", "junk"],
+        ["HSET", "pinned", "k", "1.5"],
+        ["HSET", "pinned", "k", "9" * 40],
+    ],
 )
 def test_damaged_metadata_is_refused_in_words(
     tmp_path: Path, server: EmbeddedServer, damage: list[str]
