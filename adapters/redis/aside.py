@@ -15,6 +15,7 @@ from typing import TypeGuard
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import (
+    WHOLE,
     Effect,
     KillData,
     KillKey,
@@ -148,11 +149,14 @@ class Aside:
         if contents == {}:
             return
         name = self._name(dot, place)
+        text = (contents or {}).get(RedisType.STRING, {}).get(WHOLE)
         words = [
             w for content in (contents or {}).values() for slot in content.items() for w in slot
         ]
         if contents is None or not self.has_room or len(words) > 2 * MOST_SLOTS:
             self._note_lost(dot, name, plan)
+        elif text is not None:
+            plan.metadata(SAYS_OK, b"SET", name, text)
         else:
             plan.metadata(Expect.INTEGER, b"HSET", name, *words)
 

@@ -6,11 +6,12 @@ with the commit that stores it (docs/redis-recorded.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import takes_away
+from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.deriving import derived, derived_by_entry, effects_of, event_of
 from crdtcast.adapters.redis.effects import (
@@ -21,12 +22,13 @@ from crdtcast.adapters.redis.effects import (
     KillData,
     KillKey,
     KillSlots,
+    Reg,
     Replace,
 )
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.plan import Expect, Plan
-from crdtcast.adapters.redis.record import Record
+from crdtcast.adapters.redis.record import Entry, Record
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.worth import PRESENT
 from crdtcast.engine import Engine, GroupEngine, ParkedOperation
@@ -79,7 +81,7 @@ class ParkedRecord(NamedTuple):
         message = message_of(record)
         if message is None:
             return None
-        return cls(ParkedOperation(message.dot, 0, message.payload), dict(_taken(record)))
+        return cls(ParkedOperation(message.dot, 0, message.payload), dict(_taken(record, None)))
 
 
 class RecordedWork:
@@ -160,12 +162,16 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
     aside = keyspace.aside
     if aside is None or pending.tag is None:
         return
-    for place, contents in _taken(pending.record):
+    for place, contents in _taken(pending.record, pending.hidden):
         aside.executed(pending.tag.dot, place, contents, plan)
 
 
-def _taken(record: Record) -> Iterator[tuple[int, Contents | None]]:
-    """Places of the effects that may have taken something away, and what; None if the record does not tell."""
+def _taken(
+    record: Record, hidden: Collection[bytes] | None
+) -> Iterator[tuple[int, Contents | None]]:
+    """Places of the effects that may have taken something away, and what; None if the record does not tell. hidden:
+    where values are that it has ended beside those which were visible; None if nobody knows.
+    """
     place, is_flushed = 0, False
     for entry in record.entries:
         gone = set(entry.fresh)
@@ -173,15 +179,25 @@ def _taken(record: Record) -> Iterator[tuple[int, Contents | None]]:
             is_flushed |= isinstance(effect, KillAll)
             if takes_away(effect):
                 is_known = is_flushed or effect.key in gone
-                yield place, {} if is_known else _taken_by(effect, entry.reply)
+                yield place, {} if is_known else _taken_by(effect, entry, hidden)
             if isinstance(effect, KillKey | KillData | Replace):
                 gone.add(effect.key)
             place += 1
 
 
-def _taken_by(effect: Effect, reply: object) -> Contents | None:
+def _taken_by(
+    effect: KillKey | KillData | Replace | KillSlots | Reg,
+    entry: Entry,
+    hidden: Collection[bytes] | None,
+) -> Contents | None:
+    took = WRITES[entry.words[0].decode().upper()].took
+    if took is not None:
+        is_whole = not isinstance(effect, KillSlots | Reg)
+        if is_whole and (hidden is None or any(hidden_key(t, effect.key) in hidden for t in TYPES)):
+            return None
+        return took(entry.reply, entry.before)
     if not isinstance(effect, KillSlots) or TYPES[effect.type].valued:
         return None
-    if isinstance(reply, int) and reply != len(effect.slots):
+    if isinstance(entry.reply, int) and entry.reply != len(effect.slots):
         return None
     return {effect.type: dict.fromkeys(effect.slots, PRESENT)}

@@ -25,6 +25,7 @@ from crdtcast.adapters.redis.types.native import NOTHING
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.contents import Contents
     from crdtcast.adapters.redis.front import Request
 
 
@@ -111,12 +112,18 @@ def _look(args: Args) -> Look:
     return Look(exact=(b"HGET", args[1], args[2]))
 
 
+def _nothing(_reply: int, _before: None) -> Contents:
+    return {}  # otherwise it writes nothing
+
+
 _WRITES = ((Opcode.REG, Hash.type),)
 _PAIRS = partial(WriteCommand, slots=IN_PAIRS, grows=True, derive=_written, divides=2)
 COMMANDS = (
     _PAIRS("HSET", -4, _WRITES, hset),
     _PAIRS("HMSET", -4, _WRITES, hmset),
-    WriteCommand("HSETNX", 4, _WRITES, grows=True, derive=_written_if_new, idle=True),
+    WriteCommand(
+        "HSETNX", 4, _WRITES, grows=True, derive=_written_if_new, idle=True, took=_nothing
+    ),
     WriteCommand(
         "HDEL",
         -3,

@@ -34,6 +34,7 @@ from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
+    from crdtcast.adapters.redis.contents import Contents
     from crdtcast.adapters.redis.front import Request
 
 Args: TypeAlias = Sequence[bytes]
@@ -181,6 +182,14 @@ def _taken(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
     return () if reply is None else (KillKey(args[1]),)
 
 
+def _its_reply(reply: bytes, _before: None) -> Contents:
+    return {String.type: {WHOLE: reply}}
+
+
+def _its_look(_reply: int, before: bytes) -> Contents:
+    return {String.type: {WHOLE: before}}
+
+
 def _appended(args: Args, _reply: int, before: bytes | None) -> Sequence[Effect]:
     return (Reg(args[1], String.type, (WHOLE, (before or b"") + args[2])),)
 
@@ -235,9 +244,11 @@ COMMANDS = (
     WriteCommand("MSET", -3, _SENDS, mset, keys=_PAIRS, grows=True, derive=_all_set, divides=2),
     WriteCommand("MSETNX", -3, _SENDS, keys=_PAIRS, grows=True, derive=_all_set, idle=True),
     WriteCommand("SETNX", 3, _SENDS, grows=True, derive=_all_set, idle=True),
-    WriteCommand("GETSET", 3, _SENDS, grows=True, derive=_replaced),
-    WriteCommand("GETDEL", 2, (WHOLE_KEY,), derive=_taken, idle=True),
-    WriteCommand("APPEND", 3, _PARTLY, grows=True, derive=_appended, looks_at=_look),
+    WriteCommand("GETSET", 3, _SENDS, grows=True, derive=_replaced, took=_its_reply),
+    WriteCommand("GETDEL", 2, (WHOLE_KEY,), derive=_taken, idle=True, took=_its_reply),
+    WriteCommand(
+        "APPEND", 3, _PARTLY, grows=True, derive=_appended, looks_at=_look, took=_its_look
+    ),
     WriteCommand(
         "SETRANGE",
         4,
@@ -247,5 +258,6 @@ COMMANDS = (
         looks_at=_look,
         idle=True,
         refuses=_too_far,
+        took=_its_look,
     ),
 )

@@ -13,6 +13,7 @@ from crdtcast.adapters.redis.resp import ReplyError
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.client import Request
+    from crdtcast.adapters.redis.contents import Contents
 
 Keys: TypeAlias = tuple[int, int, int]
 """Of a command: the first one's position, the last one's (negative: from the end) and the step; all 0 without any."""
@@ -77,6 +78,8 @@ class WriteCommand(NamedTuple):
     """Which of its arguments cannot be carried out."""
     shape: Callable[[Sequence[bytes], Any], Any] | None = None
     """What its reply is, where that is not told by what a script gets of it: from its arguments and that."""
+    took: Callable[[Any, Any], Contents] | None = None
+    """What it took away, or wrote over, of a key that was there: from its reply, and what its look has found."""
     timed: Callable[[Sequence[bytes], int], Sequence[bytes] | ReplyError] | None = None
     """Of a command that may set a deadline: the same with an absolute one, in milliseconds since the epoch, by its
     arguments and the server's time; or what is wrong with it.
