@@ -53,11 +53,12 @@ from crdtcast.adapters.redis.effects import (
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
+from crdtcast.adapters.redis.slot_numbers import Known, SlotNumbers, known_of
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, Home, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
-from crdtcast.adapters.redis.worth import Figures, Number, Worth, exact, figures, text_of
+from crdtcast.adapters.redis.worth import Figures, Number, Worth, exact, text_of
 from crdtcast.exceptions import LocalProtocolError
 from crdtcast.tags import Tag, Vector
 
@@ -67,9 +68,6 @@ _REMEMBERED_KEYS = 200_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
 _TEXT, _STRING = String.here, String.type
 _INTEGER = Expect.INTEGER
-
-Known = int | Figures | Holds
-"""What a key, or a slot, holds natively; of an integer the integer itself."""
 
 
 class Keyspace:
@@ -94,10 +92,7 @@ class Keyspace:
         """Where members come and go: what own removals take away is kept."""
         self.types: dict[bytes, Known] = {}
         """What keys are known to hold. To be read only."""
-        self._numbers: dict[tuple[bytes, RedisType], dict[bytes, Known]] = {}
-        """What slots hold that are counted with, as far as it is known; not that of strings, which are in `types`."""
-        self._learned = 0
-        """Slots that were put there."""
+        self._numbers = SlotNumbers()
         self.dates = Dates()
         self.unsettled: dict[bytes, None] = {}
         """Keys of which it is not known which type is visible: one that hid others may have become empty."""
@@ -111,7 +106,7 @@ class Keyspace:
     def learn(self, key: bytes, type_name: bytes, text: object) -> None:
         """Take in the server's answers to TYPE and GET."""
         if type_name == String.name and isinstance(text, bytes):
-            self.types[key] = _known(text)
+            self.types[key] = known_of(text)
         else:
             native = BY_NAME.get(type_name)
             strange = NOTHING if type_name == b"none" else OTHER
@@ -132,15 +127,13 @@ class Keyspace:
         """Ask the server again before the key is used."""
         self.types.pop(key, None)
         if self._numbers:
-            for type_ in TYPES:
-                self._numbers.pop((key, type_), None)
+            self._numbers.forget(key)
 
     def number(self, key: bytes, type_: RedisType, slot: bytes) -> Known | None:
         """What a slot holds that is to be counted with: a number (0 if it is not there) or text; None when the server
         must be asked. Of a string see `known`.
         """
-        slots = self._numbers.get((key, type_))
-        if slots is not None and (known := slots.get(slot)) is not None:
+        if (known := self._numbers.of(key, type_, slot)) is not None:
             return known
         if type_ not in self.hidden.get(key, ()):
             holds = self.types.get(key)
@@ -152,7 +145,7 @@ class Keyspace:
         """Have it known to the end of the next batch what the slot holds; False if the server must be asked."""
         known = self.number(key, type_, slot)
         if known is not None:
-            self._learn_number(key, type_, slot, known)
+            self._numbers.learn(key, type_, slot, known)
         return known is not None
 
     def place_of(self, key: bytes, type_: RedisType) -> Home:
@@ -163,30 +156,11 @@ class Keyspace:
 
     def learn_number(self, key: bytes, type_: RedisType, slot: bytes, value: object) -> None:
         """Take in what the server has told of a slot: its value, nothing, or an error if the key is of another type."""
-        self._learn_number(key, type_, slot, _known(value) if isinstance(value, bytes) else 0)
-
-    def _learn_number(self, key: bytes, type_: RedisType, slot: bytes, known: Known) -> None:
-        self._numbers.setdefault((key, type_), {})[slot] = known
-        self._learned += 1
-
-    def _note_numbers(self, key: bytes, type_: RedisType, content: Content) -> None:
-        """These slots have been written."""
-        slots = self._numbers.get((key, type_))
-        if slots is not None:
-            slots.update((slot, _known(worth)) for slot, worth in content.items())
-
-    def _drop_numbers(self, key: bytes, kept: Collection[RedisType] = ()) -> None:
-        """The key has been emptied, but for the types that are kept."""
-        for type_ in TYPES:
-            slots = self._numbers.get((key, type_))
-            if slots is not None and type_ not in kept:
-                slots.update(dict.fromkeys(slots, 0))
+        self._numbers.learn(key, type_, slot, known_of(value) if isinstance(value, bytes) else 0)
 
     def trim(self) -> None:
         """Bound the memory of types; only between batches, since a batch relies on it."""
-        if self._learned > _REMEMBERED_KEYS:
-            self._numbers.clear()
-            self._learned = 0
+        self._numbers.trim()
         surplus = len(self.types) - _REMEMBERED_KEYS
         if surplus > _REMEMBERED_KEYS // 4:  # this looks at all of them: not at every commit
             for key in list(self.types)[:surplus]:
@@ -353,9 +327,9 @@ class Keyspace:
         native = TYPES[type_]
         known: Known = native.here
         if type_ is _STRING:
-            known = _known(content[WHOLE])
+            known = known_of(content[WHOLE])
         elif self._numbers:
-            self._note_numbers(key, type_, content)
+            self._numbers.written(key, type_, content)
         return _write(native, self._home(key, type_, known, plan), content, plan)
 
     def _home(self, key: bytes, type_: RedisType, then: Known, plan: Plan) -> Home:
@@ -388,9 +362,9 @@ class Keyspace:
         if key in self.hidden:
             self.drop_hidden(key, plan)
         if self._numbers:
-            self._drop_numbers(key)
+            self._numbers.emptied(key)
         self.log.assign(key, _STRING, value, dot, timestamp, place + 1)
-        self.types[key] = _known(value)
+        self.types[key] = known_of(value)
         plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
 
     def increment(
@@ -426,7 +400,7 @@ class Keyspace:
             return
         native, number = TYPES[type_], exact(base + delta)
         home = self._home(key, type_, native.here, plan)
-        self._learn_number(key, type_, slot, _counted(number))
+        self._numbers.learn(key, type_, slot, _counted(number))
         if (
             native.increase is not None
             and type(base) is type(number) is type(delta) is int
@@ -515,8 +489,8 @@ class Keyspace:
                 self.types.setdefault(effect.key, NOTHING)
             if type(effect) is Inc and effect.type is not _STRING:
                 worth = self.log.of(effect.key, effect.type).worth(effect.slot)
-                known = 0 if worth is None else _known(worth)
-                self._learn_number(effect.key, effect.type, effect.slot, known)
+                known = 0 if worth is None else known_of(worth)
+                self._numbers.learn(effect.key, effect.type, effect.slot, known)
 
     def flushed(self, plan: Plan) -> None:
         """The clients' database is empty as of this place in the plan: nothing of it is kept elsewhere, nor known. In
@@ -537,8 +511,7 @@ class Keyspace:
     def _forget_all(self) -> None:
         """Of no key it is known what it holds: to note for each that it is gone would take a while."""
         self.types.clear()
-        self._numbers.clear()
-        self._learned = 0
+        self._numbers.forget_all()
 
     def begin(self, key: bytes, tag: Tag, plan: Plan) -> None:
         """A local write begins a key that holds nothing: deadlines that it has seen are not the new one's, and what was
@@ -550,7 +523,7 @@ class Keyspace:
             self._deadline_is(key)
             self.drop_hidden(key, plan)
             if self._numbers:
-                self._drop_numbers(key)
+                self._numbers.emptied(key)
 
     def _hold_only(self, key: bytes, left: KeyLog, plan: Plan, *, is_assigned: bool = False) -> int:
         """The key holds this, and nothing else. Returns the position in the plan of the DEL, -1 if none is needed."""
@@ -560,7 +533,7 @@ class Keyspace:
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         if self._numbers:
-            self._drop_numbers(key)
+            self._numbers.emptied(key)
         if left:
             self._put_survivors(key, left, plan)
         return position
@@ -594,12 +567,12 @@ class Keyspace:
         if native.valued and gone is not slots:
             log = self.log.of(key, type_)
             left = {slot: w for slot in slots if (w := log.worth(slot)) is not None}
-            self._note_numbers(key, type_, left)
+            self._numbers.written(key, type_, left)
             _write(native, home, left, plan)
         if not gone:
             return ()
-        if self._numbers and (counted := self._numbers.get((key, type_))):
-            counted.update(dict.fromkeys(counted.keys() & gone, 0))
+        if self._numbers:
+            self._numbers.removed(key, type_, gone)
         if is_visible:
             self.types[key] = native.perhaps
         if key in self.hidden:
@@ -619,26 +592,25 @@ class Keyspace:
         match effect:
             case KillKey() | KillData() | Replace():
                 self.types[key] = NOTHING
-                self._drop_numbers(key)
+                self._numbers.emptied(key)
             case One(_, type_, _):
                 self.types[key] = TYPES[type_].here
             case Reg(_, type_, words):
                 values = pairs_of(words)
-                self.types[key] = _known(values[WHOLE]) if type_ is _STRING else TYPES[type_].here
-                self._note_numbers(key, type_, values)
+                self.types[key] = known_of(values[WHOLE]) if type_ is _STRING else TYPES[type_].here
+                self._numbers.written(key, type_, values)
             case KillSlots(_, type_, slots):
                 known = self.types.get(key)
                 if isinstance(known, Holds) and known.type is type_ and key not in self.hidden:
                     self.types[key] = TYPES[type_].perhaps
                 else:
                     self.types.pop(key, None)
-                numbers = self._numbers.get((key, type_), {})
-                numbers.update(dict.fromkeys(numbers.keys() & set(slots), 0))
+                self._numbers.removed(key, type_, slots)
 
     def counted(self, effect: Inc, reply: object) -> None:
         """The same of an increment, which was answered with what has come of it."""
         key, type_ = effect.key, effect.type
-        known: Known = _known(reply) if isinstance(reply, bytes) else _TEXT
+        known: Known = known_of(reply) if isinstance(reply, bytes) else _TEXT
         if isinstance(reply, int):
             known = reply
         if isinstance(known, Holds):
@@ -647,9 +619,7 @@ class Keyspace:
             self.types[key] = known
         else:
             self.types[key] = TYPES[type_].here
-            numbers = self._numbers.get((key, type_))
-            if numbers is not None:
-                numbers[effect.slot] = known
+            self._numbers.counted(key, type_, effect.slot, known)
 
     # What is hidden
 
@@ -756,7 +726,7 @@ class Keyspace:
         plan.native(key, Expect.INTEGER, b"DEL", key)
         hidden = self.hidden.get(key, ())
         self.types[key] = NOTHING
-        self._drop_numbers(key, kept=hidden)
+        self._numbers.emptied(key, kept=hidden)
         if hidden:
             self.unsettled[key] = None
         left = {t: log for t, log in self.log.key(key).items() if t not in hidden}
@@ -777,7 +747,7 @@ class Keyspace:
         plan.native(key, Expect.INTEGER, b"DEL", key)
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
-        self._drop_numbers(key)
+        self._numbers.emptied(key)
         for type_ in types_of(contents):
             for some in portions(contents[type_]):
                 self._fill(key, type_, some, plan)
@@ -807,11 +777,6 @@ class Keyspace:
         aside, db = metadata.FOREIGN_PREFIX + key, b"%d" % self.metadata_db
         plan.look(key, command_of(b"COPY", key, (aside, b"DB", db, b"REPLACE")))
         plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
-
-
-def _known(value: bytes) -> Known:
-    number = figures(value)
-    return _TEXT if number is None else number
 
 
 def _counted(number: Number) -> Known:

@@ -16,8 +16,8 @@ from crdtcast.adapters.redis.commands.errors import (
 from crdtcast.adapters.redis.commands.holding import may_hold, refused_for_its_type
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.effects import WHOLE, Effect, Inc, Opcode
-from crdtcast.adapters.redis.keyspace import Known
 from crdtcast.adapters.redis.resp import ReplyError
+from crdtcast.adapters.redis.slot_numbers import Known
 from crdtcast.adapters.redis.types.hashes import Hash
 from crdtcast.adapters.redis.types.native import NOTHING, Holds
 from crdtcast.adapters.redis.types.strings import String
