@@ -448,7 +448,7 @@ class Committer:
             or self._inside
             or self._grace_ms is not None
             or self._last
-            or (self._rests and engine.has_stable())
+            or (self._rests and (engine.has_stable() or self._has_orphans))
             or (self._group is not None and self.behind)
         ):
             return
@@ -499,7 +499,13 @@ class Committer:
             or self._grace_ms is not None
             or self._last
             or self.behind
+            or self._has_orphans
         )
+
+    @property
+    def _has_orphans(self) -> bool:
+        """Whether deadlines without data can be forgotten: some with each commit, and all while there is no load."""
+        return self.engine is not None and self.keyspace.dates.has_unneeded(self.engine.stable)
 
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         """What has become stable is forgotten, here and by the server: with a commit that does it for many at once."""
@@ -822,7 +828,7 @@ class Committer:
         if self._advance_ms:
             by_ms, self._advance_ms = self._advance_ms, 0
             keyspace.advance(by_ms, plan)
-        if commit.stable and keyspace.dates.orphans:
+        if keyspace.dates.orphans and (commit.stable or not commit.requests):
             keyspace.drop_orphans(engine.stable, plan)
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:

@@ -196,20 +196,27 @@ class Dates:
             return True
         return len(found) > 1 or (not found and move.gone is not None)
 
+    def has_unneeded(self, stable: Vector) -> bool:
+        """Whether there are orphans that can be forgotten."""
+        oldest = next(iter(self.orphans.values()), None)
+        return oldest is not None and _reaches(stable, oldest)
+
     def unneeded(self, stable: Vector) -> list[bytes]:
         """Orphans of which all effects are stable; they are forgotten by this. stable: of those who have not ended."""
         gone: list[bytes] = []
         until: Vector | None = None
         for key, orphan in islice(self.orphans.items(), _FORGOTTEN_AT_ONCE):
-            if orphan.until is not until and not all(
-                stable.get(origin, c) >= c for origin, c in orphan.until.items()
-            ):
+            if orphan.until is not until and not _reaches(stable, orphan):
                 break
             until = orphan.until
             gone.append(key)
         for key in gone:
             del self.orphans[key]
         return gone
+
+
+def _reaches(stable: Vector, orphan: Orphan) -> bool:
+    return all(stable.get(origin, c) >= c for origin, c in orphan.until.items())
 
 
 def _clock_ms() -> int:

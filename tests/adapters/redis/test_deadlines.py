@@ -157,6 +157,28 @@ def test_a_deadline_that_is_renewed_has_one_entry() -> None:
         stage.close()
 
 
+def test_deadlines_without_data_are_forgotten_when_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("crdtcast.adapters.redis.deadlines.dates._FORGOTTEN_AT_ONCE", 2)
+    with servers.borrowed() as one, servers.borrowed() as other:
+        stage = Stage([one.port, other.port], [0, 0])
+        site = stage.sites["a"]
+        for key in (b"k%d" % n for n in range(9)):
+            site.call((b"SADD", key, b"x"), (b"EXPIRE", key, b"500"), (b"SREM", key, b"x"))
+        assert site.server.ask_metadata(b"HLEN", b"orphans") == 9
+        for _ in range(30):
+            for each in stage.sites.values():
+                each.tick()
+            stage.collect()
+            while waiting := stage.waiting():
+                stage.arrive(waiting[0])
+                stage.collect()
+        for each in stage.sites.values():
+            assert each.server.ask_metadata(b"EXISTS", b"orphans") == 0
+        stage.close()
+
+
 def test_a_process_that_ends_before_its_commit_puts_nothing_off(tmp_path: Path) -> None:
     """A look puts off a deadline that is near, until the commit sets it again."""
     with servers.borrowed() as one, servers.borrowed() as other:
