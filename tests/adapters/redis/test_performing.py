@@ -40,7 +40,7 @@ def performed(
     part: Part, theirs: Theirs, batch: Batch, home: dict[str, int] | None = None
 ) -> Part | None:
     mine = Mine((part,), home or {}, MINE_AT, rebased=True)
-    return Performing(mine, batch, theirs).perform(part)
+    return Performing(mine, batch, theirs, set()).perform(part)
 
 
 def written(batch: Batch, timestamp: int, value: bytes = b"theirs") -> None:
