@@ -53,7 +53,7 @@ from crdtcast.adapters.redis.lookup import Looks, Lookup
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.record import Record
-from crdtcast.adapters.redis.recorded import RecordedWork, store
+from crdtcast.adapters.redis.recorded import Derived, RecordedWork, store
 from crdtcast.adapters.redis.refusals import Refusals
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.segments import Segments, refusal_of
@@ -134,6 +134,10 @@ class Observer(Protocol):
         """Where members come and go: `commit`, which will be of that number, holds all that the engine knows at this
         instant; it is about to be sent.
         """
+        ...
+
+    def derived(self, record: Derived) -> None:
+        """The server has carried this out by itself: what is known of keys has it, and the next commit will tell."""
         ...
 
     def committed(self, commit: Commit) -> None: ...
@@ -1204,6 +1208,8 @@ class Committer:
         for key, place in segments.written() if self._watches.has_any else ():
             self._watches.written(key, place)
         self.recorded.answered(engine, self.keyspace, record)
+        if self.recorded.pending is not None:
+            self._observer.derived(self.recorded.pending)
         self.keyspace.unsettled.update(dict.fromkeys(segments.unsettled))
         crash_point("record-derived")
 

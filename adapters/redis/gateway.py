@@ -41,6 +41,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.questions import Questions
+from crdtcast.adapters.redis.recorded import Derived
 from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
@@ -794,6 +795,10 @@ class Gateway:
         if self.committer.keyspace.damaged and now >= self._look_again and self.linked():
             self._look_again = now + _LOOK_AGAIN_SECONDS
             self.rounds.look(self.committer.keyspace.damaged)
+
+    def derived(self, record: Derived) -> None:
+        """(For the committer.)"""
+        self.recorder.derived(record)
 
     def about_to_gather(self) -> None:
         """(For the committer.)"""

@@ -45,6 +45,7 @@ from crdtcast.tags import Dot, Tag, Vector, covers, merge_into
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit
+    from crdtcast.adapters.redis.recorded import Derived
 
 Read = tuple[list[bytes], Callable[[object], None]]
 
@@ -188,6 +189,12 @@ class Recorder:
             self._touched.popitem(last=False)
         self._tell_size(now, collected=bool(commit.stable))
         log.flush()
+
+    def derived(self, record: Derived) -> None:
+        """What the server has carried out: what its keys hold must not be told without its message."""
+        now = self._clock()
+        for tag, _, event in record.sent if self.log is not None else ():
+            self._touch(event.effects, tag.dot, now)
 
     def _tell_sent(self, sent: Iterable[tuple[Tag, bytes, Event]], now: float) -> None:
         for tag, _, event in sent:

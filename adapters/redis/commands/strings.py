@@ -182,12 +182,12 @@ def _taken(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
     return () if reply is None else (KillKey(args[1]),)
 
 
-def _its_reply(reply: bytes, _before: None) -> Contents:
-    return {String.type: {WHOLE: reply}}
+def _its_reply(reply: bytes | None, _before: None) -> Contents:
+    return {} if reply is None else {String.type: {WHOLE: reply}}
 
 
-def _its_look(_reply: int, before: bytes) -> Contents:
-    return {String.type: {WHOLE: before}}
+def _its_look(_reply: int, before: bytes | None) -> Contents:
+    return {} if before is None else {String.type: {WHOLE: before}}
 
 
 def _appended(args: Args, _reply: int, before: bytes | None) -> Sequence[Effect]:

@@ -25,6 +25,7 @@ from crdtcast.adapters.redis.hiding import hidden_of
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.record import Record
+from crdtcast.adapters.redis.recorded import Derived
 from crdtcast.engine import Durability, Engine, EngineState
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import name_of, new_incarnation
@@ -118,6 +119,9 @@ class _Observer:
 
     def reads(self) -> list[Any]:
         return []
+
+    def derived(self, record: Derived) -> None:
+        pass
 
     def about_to_gather(self) -> None:
         pass
