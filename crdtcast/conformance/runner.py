@@ -125,7 +125,7 @@ class Play:
     missed: dict[str, float] = field(default_factory=dict)
     """Seconds that have gone by while a replica was down."""
     spoke: int = 0
-    """The tick of the wall clock at the last command."""
+    """The tick of the wall clock when the last command was answered."""
 
     def begin(self) -> None:
         """Have every link cut: members who join need theirs first."""
@@ -206,9 +206,11 @@ class Play:
         client = self.client(name)
         while time.time_ns() // CLOCK_TICK == self.spoke:
             time.sleep(SHORTEST_PAUSE / 10)
-        self.spoke = time.time_ns() // CLOCK_TICK
         began = time.monotonic()
         reply = client.call(*words)
+        self.spoke = (
+            time.time_ns() // CLOCK_TICK
+        )  # it may have been stamped at any instant until now
         self.latencies.setdefault(name, []).append(time.monotonic() - began)
         return reply
 
