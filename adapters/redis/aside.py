@@ -10,6 +10,7 @@ what the group has by then (`rebasing`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import TypeGuard
 
 from crdtcast.adapters.redis import metadata
@@ -149,16 +150,13 @@ class Aside:
         if contents == {}:
             return
         name = self._name(dot, place)
-        text = (contents or {}).get(RedisType.STRING, {}).get(WHOLE)
-        words = [
-            w for content in (contents or {}).values() for slot in content.items() for w in slot
-        ]
-        if contents is None or not self.has_room or len(words) > 2 * MOST_SLOTS:
+        slots = [slot for content in (contents or {}).values() for slot in content.items()]
+        if contents is None or not self.has_room or len(slots) > MOST_SLOTS:
             self._note_lost(dot, name, plan)
-        elif text is not None:
-            plan.metadata(SAYS_OK, b"SET", name, text)
+        elif RedisType.STRING in contents:
+            plan.metadata(SAYS_OK, b"SET", name, contents[RedisType.STRING][WHOLE])
         else:
-            plan.metadata(Expect.INTEGER, b"HSET", name, *words)
+            plan.metadata(Expect.INTEGER, b"HSET", name, *chain.from_iterable(slots))
 
     def stable(self, dots: Iterable[Dot], plan: Plan) -> None:
         """These messages will never be sent again."""

@@ -508,7 +508,7 @@ class Committer:
 
     @property
     def _has_orphans(self) -> bool:
-        """Whether deadlines without data can be forgotten: some with each commit, and all while there is no load."""
+        """Whether deadlines without data can be dropped. A commit drops a bounded number; idle ticks drop the rest."""
         return self.engine is not None and self.keyspace.dates.has_unneeded(self.engine.stable)
 
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:

@@ -1,4 +1,4 @@
-"""From a record to the effects of its one message: a function of the record alone, whoever derives, and whenever."""
+"""Derives the effects of a record's one message: from the record alone, so any gateway derives the same at any time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from crdtcast.adapters.redis.commands import WRITES
+from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
 from crdtcast.adapters.redis.effects import (
     NEVER,
     Effect,
@@ -49,6 +50,21 @@ def effects_of(entry: Entry) -> Iterator[Effect]:
     """
     if isinstance(entry.reply, ReplyError):
         return
+    fresh = list(entry.fresh)
+    _, derive = row_of(entry)
+    for effect in derive(entry.words, entry.reply, entry.before):
+        if not isinstance(effect, KillSlots | KillAll) and effect.key in fresh:
+            fresh.remove(effect.key)
+            if not isinstance(effect, KillKey | Replace):
+                yield KillKey(effect.key)
+        yield effect
+
+
+def row_of(entry: Entry) -> tuple[WriteCommand, Derive]:
+    """What the gateway knows of a recorded command, and how its effects are derived.
+
+    Raises ConfigurationError for a command that this program does not know.
+    """
     name = entry.words[0].decode(errors="replace").upper()
     row = WRITES.get(name)
     if row is None or row.derive is None:
@@ -56,10 +72,4 @@ def effects_of(entry: Entry) -> Iterator[Effect]:
             f"the server has recorded {name}, which this gateway's program does not know: start the program that "
             "recorded it; nothing was touched"
         )
-    fresh = list(entry.fresh)
-    for effect in row.derive(entry.words, entry.reply, entry.before):
-        if not isinstance(effect, KillSlots | KillAll) and effect.key in fresh:
-            fresh.remove(effect.key)
-            if not isinstance(effect, KillKey | Replace):
-                yield KillKey(effect.key)
-        yield effect
+    return row, row.derive

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import takes_away
-from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.deriving import derived, derived_by_entry, effects_of, event_of
+from crdtcast.adapters.redis.deriving import derived, derived_by_entry, effects_of, event_of, row_of
 from crdtcast.adapters.redis.effects import (
     Effect,
     Event,
@@ -190,12 +189,12 @@ def _taken_by(
     entry: Entry,
     hidden: Collection[bytes] | None,
 ) -> Contents | None:
-    took = WRITES[entry.words[0].decode().upper()].took
-    if took is not None:
+    row, _ = row_of(entry)
+    if row.took is not None:
         is_whole = not isinstance(effect, KillSlots | Reg)
         if is_whole and (hidden is None or any(hidden_key(t, effect.key) in hidden for t in TYPES)):
             return None
-        return took(entry.reply, entry.before)
+        return row.took(entry.reply, entry.before)
     if not isinstance(effect, KillSlots) or TYPES[effect.type].valued:
         return None
     if isinstance(entry.reply, int) and entry.reply != len(effect.slots):

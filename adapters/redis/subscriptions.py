@@ -288,7 +288,7 @@ class Subscriptions:
             self._give_up(change, ReplyError(str(error)))
 
     def _fail(self, error: ServerError) -> None:
-        """There is no server to subscribe at: who waits for it gets an error."""
+        """Answer waiting clients with an error: the server is away, so nothing can be subscribed to."""
         for topic in self._all():
             if topic.last is not None:
                 self._give_up(topic.last, ReplyError(f"ERR crdtcast: {error}"))

@@ -1,8 +1,8 @@
 """What a slot is worth by its atoms, and what a number is: the one place that says it (docs/redis-internals.md, Types).
 
-A register's value shows if no later one is there; every increment counts on top of it, exactly, as long as it is a
-number, and on top of nothing if there is no register. A text hides the increments beside it. A presence has no
-value of its own: the slot is there.
+The register with the latest value shows. If it is a number, every increment is added to it exactly; without a
+register, increments are added to zero. If it is a text, increments do not show. A presence only says that the slot is
+there: its value is empty.
 
 Numbers are exact decimals. One that has been counted in is written canonically: no exponent, no plus sign, no zeros
 that say nothing. So the order in which increments come makes no difference, not even in a digit.

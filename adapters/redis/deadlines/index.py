@@ -7,7 +7,7 @@
 
 An entry is always in the bucket of the native deadline, moved in the same step as the write. So an entry that is over,
 and whose key is gone, means that the server has dropped it; nothing is kept by key in memory. An entry whose key is
-there is out of date: a write on the whole key does not look for it, and whoever finds it takes it away.
+there is stale: a write on the whole key does not look for it, and the next look removes it.
 
 A gateway looks at a key, decides, and writes: three instants. So a look puts off a deadline that is near (`pinned`);
 the server cannot drop the key in between, and the write sets the deadline again, or a restart does.
@@ -247,9 +247,9 @@ def unpinned(at: int) -> int:
 
 
 def check_deadline(text: bytes) -> None:
-    """Raises ValueError if this is no deadline as the index keeps it, which a server takes."""
+    """Raises ValueError if the text is not a deadline that the index may hold: one that a server takes."""
     if not 0 <= int(text) < PIN_MS:
-        raise ValueError(f"{int(text)} is no deadline")
+        raise ValueError(f"{int(text)} is not a valid deadline")
 
 
 def commands_until(

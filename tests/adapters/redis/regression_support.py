@@ -7,9 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import trio
 
+from crdtcast.adapters.redis.cluster import Region
 from crdtcast.adapters.redis.effects import READS
 from crdtcast.adapters.redis.gateway import Gateway, GatewayOptions
 from crdtcast.adapters.redis.rawclient import RawClient
@@ -116,6 +118,12 @@ def options(
         log_dir=log_dir,
         admin_commands=True,
     )
+
+
+def call(region: Region, *words: object) -> Any:
+    """One command at a region's gateway."""
+    with RawClient(region.gateway.port, PATIENCE) as client:
+        return client.call(*map(str, words))
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.cluster import OpenCluster, Region
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.logcheck import check_logs
 from tests import servers
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.regression_support import PATIENCE, call, until
 from tests.adapters.redis.stage import Stage
 
 pytestmark = pytest.mark.process
@@ -28,11 +28,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
     checked = check_logs([logs])
     assert not checked.violations
     assert checked.counts["values"] > 0
-
-
-def call(region: Region, *words: object) -> Any:
-    with RawClient(region.gateway.port, PATIENCE) as client:
-        return client.call(*map(str, words))
 
 
 def natively(region: Region, *words: object) -> Any:

@@ -148,10 +148,11 @@ def test_a_restart_between_its_step_and_its_message_loses_neither(stage: Stage) 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    lent = servers.borrow("no")
-    with gateway(tmp_path_factory.mktemp("flush"), lent.port) as made:
+    with (
+        servers.borrowed("no") as lent,
+        gateway(tmp_path_factory.mktemp("flush"), lent.port) as made,
+    ):
         yield made
-    servers.give_back(lent)
 
 
 def test_watched_keys_count_as_written(running: Running) -> None:

@@ -18,9 +18,8 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """Of the plain server."""
-    lent = servers.borrow("no")
-    yield lent.port
-    servers.give_back(lent)
+    with servers.borrowed("no") as lent:
+        yield lent.port
 
 
 @pytest.fixture(scope="module")

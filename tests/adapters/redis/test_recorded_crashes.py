@@ -42,9 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     assert not check_logs([logs]).violations
 
 
-def test_a_gateway_killed_at_each_point_loses_and_doubles_nothing(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def kill_at_each_point(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     gateway = cluster["b"].gateway
     with load(cluster, "points") as running:
         for point in POINTS:
@@ -56,6 +54,12 @@ def test_a_gateway_killed_at_each_point_loses_and_doubles_nothing(
             running.clients["b"].wait_for(5)
             assert gateway.incarnation == incarnation, "the server never died: the journal is whole"
     check_cluster(cluster, [running])
+
+
+def test_a_gateway_killed_at_each_point_loses_and_doubles_nothing(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_at_each_point(cluster, monkeypatch)
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -106,17 +110,7 @@ def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenClust
 def test_a_member_killed_at_each_point_loses_and_doubles_nothing(
     open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gateway = open_cluster["b"].gateway
-    with load(open_cluster, "points") as running:
-        for point in POINTS:
-            print("point", point)
-            gateway.stop()
-            with dying_at(gateway, point, 9, monkeypatch):
-                gateway.wait_ready()
-                incarnation = gateway.incarnation
-            running.clients["b"].wait_for(5)
-            assert gateway.incarnation == incarnation, "the server never died: the journal is whole"
-    check_cluster(open_cluster, [running])
+    kill_at_each_point(open_cluster, monkeypatch)
 
 
 def test_a_member_whose_server_loses_what_it_had_promised_joins_again(

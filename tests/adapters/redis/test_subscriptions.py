@@ -34,17 +34,15 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def beside() -> Iterator[int]:
     """Port of the server beside the gateway."""
-    lent = servers.borrow("no")
-    yield lent.port
-    servers.give_back(lent)
+    with servers.borrowed("no") as lent:
+        yield lent.port
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
     """Port of a plain server."""
-    lent = servers.borrow("no")
-    yield lent.port
-    servers.give_back(lent)
+    with servers.borrowed("no") as lent:
+        yield lent.port
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
 from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.logcheck import check_logs
-from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.regression_support import PATIENCE, call, until
 
 pytestmark = pytest.mark.process
 
@@ -38,11 +38,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToyCluster]:
     checked = check_logs([logs])
     assert not checked.violations
     assert checked.counts["values"] > 0
-
-
-def call(region: Region, *words: object) -> Any:
-    with RawClient(region.gateway.port, PATIENCE) as client:
-        return client.call(*map(str, words))
 
 
 def executed(region: Region, *commands: str) -> Any:
