@@ -142,6 +142,15 @@ class Observer(Protocol):
 
     def committed(self, commit: Commit) -> None: ...
 
+    @property
+    def has_forgettable(self) -> bool:
+        """Whether the server holds what is stable and may be forgotten now."""
+        ...
+
+    def forgettable(self, dots: list[Dot]) -> list[Dot]:
+        """What the server may forget with this commit. dots: what has become stable with it."""
+        ...
+
     def reads(self) -> list[tuple[list[bytes], Callable[[object], None]]]:
         """Own reads that can wait, for behind the next commit, at an instant that the committed vector describes."""
         ...
@@ -452,7 +461,7 @@ class Committer:
             or self._inside
             or self._grace_ms is not None
             or self._last
-            or (self._rests and (engine.has_stable() or self._has_orphans))
+            or (self._rests and (engine.has_stable() or self._is_left))
             or (self._group is not None and self.behind)
         ):
             return
@@ -503,13 +512,17 @@ class Committer:
             or self._grace_ms is not None
             or self._last
             or self.behind
-            or self._has_orphans
+            or self._is_left
         )
 
     @property
-    def _has_orphans(self) -> bool:
-        """Whether deadlines without data can be dropped. A commit drops a bounded number; idle ticks drop the rest."""
-        return self.engine is not None and self.keyspace.dates.has_unneeded(self.engine.stable)
+    def _is_left(self) -> bool:
+        """Whether the server holds what it may forget: deadlines without data, of which a commit drops a bounded
+        number, and messages of which an event log has told only now.
+        """
+        return self._observer.has_forgettable or (
+            self.engine is not None and self.keyspace.dates.has_unneeded(self.engine.stable)
+        )
 
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
         """What has become stable is forgotten, here and by the server: with a commit that does it for many at once."""
@@ -1035,7 +1048,14 @@ class Committer:
         self, commit: Commit, engine: Engine | GroupEngine, state: StoredState
     ) -> None:
         plan = commit.plan
-        if not (plan.writes or commit.deliveries or commit.sent or commit.stable or self.behind):
+        if not (
+            plan.writes
+            or commit.deliveries
+            or commit.sent
+            or commit.stable
+            or self.behind
+            or self._observer.has_forgettable
+        ):
             return
         state.number = commit.number = state.number + 1
         self._note_stored(commit, engine)
@@ -1047,10 +1067,12 @@ class Committer:
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
         dots = [tag.dot for tag in commit.stable]
-        if dots:
-            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *map(metadata.store_field, dots))
-            if self.keyspace.aside is not None:
-                self.keyspace.aside.stable(dots, plan)
+        forgotten = dots if self._group is None else self._observer.forgettable(dots)
+        if forgotten:
+            fields = map(metadata.store_field, forgotten)
+            plan.metadata(Expect.INTEGER, b"HDEL", metadata.STORE, *fields)
+        if dots and self.keyspace.aside is not None:
+            self.keyspace.aside.stable(dots, plan)
         state.vector = vector = dict(engine.vector)
         state.counter = vector.get(engine.me, 0)
         state.context = engine.context

@@ -537,7 +537,7 @@ class Gateway:
             engine.vector,
             in_use=inspection.has_deadlines or keyspace.log.deadlines.any_ends(),
         )
-        self._begin_events(state, engine, keyspace, inspection.unstable)
+        self._begin_events(state, engine, keyspace, inspection)
         self.session.server = ServerIdentity(
             name=inspection.product,
             version=inspection.version,
@@ -616,7 +616,7 @@ class Gateway:
         state: StoredState,
         engine: Engine | GroupEngine,
         keyspace: Keyspace,
-        unstable: list[Message],
+        inspection: Inspection,
     ) -> None:
         options = self.options
         told_stable: Vector = {}
@@ -645,7 +645,8 @@ class Gateway:
             members=state.members if group is None else engine.members,
             vector=state.vector,  # the engine may have sent something already
             stable=state.stable,
-            unstable=unstable,
+            late=inspection.late,
+            unstable=inspection.unstable,
             reported=[dot for dot in state.reported if not covers(told_stable, dot)],
             level=self.formats.in_force(engine),
             group=group,
@@ -799,6 +800,15 @@ class Gateway:
     def derived(self, record: Derived) -> None:
         """(For the committer.)"""
         self.recorder.derived(record)
+
+    @property
+    def has_forgettable(self) -> bool:
+        """(For the committer.)"""
+        return self.recorder.has_forgettable
+
+    def forgettable(self, dots: list[Dot]) -> list[Dot]:
+        """(For the committer.)"""
+        return self.recorder.forgettable(dots)
 
     def about_to_gather(self) -> None:
         """(For the committer.)"""

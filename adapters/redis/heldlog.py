@@ -19,6 +19,8 @@ class HeldLog(EventLog):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.number = 0
+        self.written = 0
+        """Lines of the commits up to this one are written."""
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._known = dict(super().vector)
         self._known_stable = dict(super().told_stable)
@@ -28,6 +30,7 @@ class HeldLog(EventLog):
         while self._held and self._held[0][0] <= number:
             self._held.popleft()[1]()
         self.flush()
+        self.written = max(self.written, number)
 
     @property
     def waits(self) -> bool:

@@ -19,6 +19,7 @@ from crdtcast.adapters.redis.server import ServerConnection, Words
 from crdtcast.adapters.redis.server_monitor import parse_sections
 from crdtcast.exceptions import ConfigurationError, ServerError
 from crdtcast.messages import Message
+from crdtcast.tags import covers
 
 _OLDEST = (7, 0)
 _WAITAOF_SINCE = (7, 2)
@@ -32,6 +33,8 @@ class Inspection:
 
     found: Found
     unstable: list[Message]
+    late: list[Message]
+    """What is stable, and is kept until an event log has told of it."""
     hidden: dict[bytes, set[RedisType]]
     """Which types are hidden under which keys."""
     damaged: set[bytes]
@@ -88,6 +91,10 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             "one with --metadata-db"
         )
     for question, reply in told.items():
+        if isinstance(reply, Exception) and str(reply).startswith("WRONGTYPE"):
+            _, key, *_ = questions[question]
+            assert isinstance(key, bytes)
+            raise _damaged(key, reply)
         if isinstance(reply, Exception) and question != "config":  # some hosts do not allow that
             raise ServerError(
                 f"the server at {server.address} does not answer as it should: {reply}"
@@ -99,22 +106,26 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     hidden = await _hidden_keys(server)
     await server.call([("SELECT", 0)])
     version = _version(info.get("redis_version", "0"))
-    rows = dict(zip(told["store"][::2], told["store"][1::2], strict=True))
+    state = None if told["state"] is None else StoredState.decode(told["state"])
+    stored = _decoded(dict(zip(told["store"][::2], told["store"][1::2], strict=True)))
+    stable = {} if state is None else state.stable
+    unstable = [message for message in stored if not covers(stable, message.dot)]
     joining = frozenset(i.decode() for i in told["joining"] if i) if told["joining"] else None
     return Inspection(
         found=Found(
             run_id=info.get("run_id", ""),
             role=info.get("role", "master"),
             durability=durability(info, told["config"], version),
-            state=None if told["state"] is None else StoredState.decode(told["state"]),
+            state=state,
             keys=told["keys"],
             address=str(server.address),
             metadata_keys=told["size"]
             - (told["fence"] is not None),  # a first start may have got no further
-            unsettled=len(rows) + len(told["damaged"]) + len(told["disputed"]),
+            unsettled=len(unstable) + len(told["damaged"]) + len(told["disputed"]),
             joining=joining,
         ),
-        unstable=_decoded(rows),
+        unstable=unstable,
+        late=[message for message in stored if covers(stable, message.dot)],
         hidden=hidden,
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),

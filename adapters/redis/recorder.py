@@ -8,7 +8,8 @@ operations, so it must mean the same digest. So the memory of vectors may be cut
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import math
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from operator import attrgetter
@@ -86,6 +87,8 @@ class Recorder:
         self._touched: OrderedDict[bytes, float] = OrderedDict()
         """In order of the last touch. The oldest go first: a plain dict would pass all that went, to find the next."""
         self._small: list[bytes] = []
+        self._forgettable: deque[tuple[int, list[Dot]]] = deque()
+        """What is stable, by commit, until its lines are written: a restart could not tell of it if it were gone."""
         self._size_before = 0
         self._told_size = -1.0
 
@@ -100,6 +103,7 @@ class Recorder:
         members: Iterable[str],
         vector: Vector,
         stable: Vector,
+        late: Sequence[Message],
         unstable: Sequence[Message],
         reported: Iterable[Dot],
         level: int,
@@ -107,13 +111,14 @@ class Recorder:
     ) -> None:
         """Go on from what the server holds: write what the last commit had not written, then START.
 
-        `reported` is what the last commit reported stable and the log has not. level: the format level in force.
-        group: where members come and go.
+        `reported` is what the last commit reported stable and the log has not; `late` is stable, too, and still in the
+        server. level: the format level in force. group: where members come and go.
         """
         self.log, self.keyspace, self.group = log, keyspace, group
         self._floor = dict(vector)
         self._vectors.clear()
         self._touched.clear()
+        self._forgettable = deque([(0, [message.dot for message in late])] if late else [])
         if log is None:
             return
         if log.seq:
@@ -122,15 +127,23 @@ class Recorder:
                     log.stable(dot)
             if group is not None:
                 group.so_far()
-            for message in unstable:
+            for message in (*late, *unstable):
                 if not covers(log.vector, message.dot):
                     self._tell(message, incarnation)
             if group is not None:
+                self._tell_stable(late, log, group)
                 group.issued(())
         log.start(vector, members, stable, level)
         if group is not None:
             group.started_at(level)
         log.flush()
+
+    @staticmethod
+    def _tell_stable(late: Iterable[Message], log: EventLog, group: GroupLog) -> None:
+        group.cut_off()
+        for message in late:
+            if not covers(log.told_stable, message.dot):
+                log.stable(message.dot)
 
     def _tell(self, message: Message, me: str) -> None:
         assert self.log is not None
@@ -165,6 +178,27 @@ class Recorder:
         """Nothing can take back the commits up to this one."""
         if isinstance(self.log, HeldLog):
             self.log.synced(number)
+
+    @property
+    def has_forgettable(self) -> bool:
+        """Whether something stable is in the server that a commit may remove now."""
+        queue = self._forgettable
+        return bool(queue) and queue[0][0] <= self._written
+
+    @property
+    def _written(self) -> float:
+        return self.log.written if isinstance(self.log, HeldLog) else math.inf
+
+    def forgettable(self, dots: list[Dot]) -> list[Dot]:
+        """What the server may forget with the commit that is being prepared. dots: what has become stable with it."""
+        queue = self._forgettable
+        if isinstance(self.log, HeldLog):
+            if dots:
+                queue.append((self.log.number, dots))
+            dots = []
+        while queue and queue[0][0] <= self._written:
+            dots = [*queue.popleft()[1], *dots]
+        return dots
 
     def committed(self, commit: Commit, number: int) -> None:
         """The commit was applied: notices, deliveries, own messages, in the order in which they were prepared."""

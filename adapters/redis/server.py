@@ -106,7 +106,6 @@ class ServerConnection:
         self._held: deque[tuple[bytes, _Pipeline]] = deque()
         self._replies: Replies = []
         self._outgoing: deque[memoryview] = deque()
-        self._wants_write = False
         self.error: ServerError | None = None
         self.on_lost: Callable[[ServerError], None] | None = None
         self.lost = trio.Event()

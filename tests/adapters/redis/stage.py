@@ -30,6 +30,7 @@ from crdtcast.engine import Durability, Engine, EngineState
 from crdtcast.hlc import HLC
 from crdtcast.incarnation import name_of, new_incarnation
 from crdtcast.messages import Message
+from crdtcast.tags import Dot
 
 METADATA_DB = 15
 TABLE = Table()
@@ -122,6 +123,11 @@ class _Observer:
 
     def derived(self, record: Derived) -> None:
         pass
+
+    has_forgettable = False
+
+    def forgettable(self, dots: list[Dot]) -> list[Dot]:
+        return dots
 
     def about_to_gather(self) -> None:
         pass

@@ -93,3 +93,27 @@ def test_an_evicted_region_sends_everything_again_once_however_often_it_is_kille
                 assert sum(int(str(client.call("SCARD", f"s{key}"))) for key in range(7)) == 300
         assert len(cluster["a"].status()["members"]) == 3
     assert not check_logs([logs]).violations
+
+
+def test_a_killed_gateway_tells_its_event_log_of_all_that_its_server_has_forgotten(
+    tmp_path: Path,
+) -> None:
+    """What is stable is gone from the server within moments; a line waits until the server's disk has its commit."""
+    logs = tmp_path / "logs"
+    with OpenCluster(
+        tmp_path, ["a", "b"], group="g", appendfsync="everysec", log_directory=logs
+    ) as cluster:
+        seed = first_seed()
+        choice = random.Random(seed)
+        pause = threading.Event()
+        load = Load(cluster["a"].gateway, seed, 100)
+        region = cluster["b"]
+        for _ in range(5):
+            pause.wait(choice.uniform(0.5, 1.5))
+            region.close()
+            region.gateway.kill()
+            region.gateway.launch()
+            region.gateway.wait_ready()
+        load.stop()
+        cluster.wait_equal("ab", quiet=True, timeout=30)
+    assert not check_logs([logs]).violations

@@ -1,16 +1,20 @@
 """What the event log says of a key's value: only what was read."""
 
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from crdtcast.adapters.redis.digests import key_digest
 from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.recorder import Recorder
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.exceptions import ServerError
+from crdtcast.tags import Dot
 
 WRONG_TYPE = ReplyError("WRONGTYPE")
 
@@ -51,3 +55,18 @@ def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: 
     for (_, take), reply in zip(reads, replies, strict=True):
         take(reply)
     assert log.states == ([] if told is None else [(b"s", key_digest(b"s", told))])
+
+
+def test_the_server_keeps_what_is_stable_until_its_lines_are_written(tmp_path: Path) -> None:
+    first, second = Dot("a.1", 1), Dot("a.1", 2)
+    log = HeldLog(tmp_path, group="g", replica="a", incarnation="a.1", clock_us=lambda: 0)
+    with closing(log):
+        recorder = Recorder(log, clock=lambda: 0.0, metadata_db=15, store_bytes=lambda: (0, 0))
+        log.number = 1
+        assert recorder.forgettable([first]) == [] and not recorder.has_forgettable
+        log.number = 2
+        assert recorder.forgettable([second]) == []
+        recorder.synced(1)
+        assert recorder.has_forgettable and recorder.forgettable([]) == [first]
+        recorder.synced(2)
+        assert recorder.forgettable([]) == [second] and not recorder.has_forgettable

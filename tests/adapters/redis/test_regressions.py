@@ -344,6 +344,10 @@ def test_a_gateway_that_was_taken_over_writes_no_line_more(
         ["HSET", "orphans", "k", "junk"],
         ["HSET", "pinned", "k", "1.5"],
         ["HSET", "pinned", "k", "9" * 40],
+        *(
+            ["SET", key, "x"]
+            for key in ("store", "damaged", "joining", "record", "orphans", "pinned", "due")
+        ),
     ],
 )
 def test_damaged_metadata_is_refused_in_words(
