@@ -147,14 +147,12 @@ def _persisted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 
 
 def _getex_deadline(args: Args, now: int) -> int | ReplyError | None:
-    match [args[2].upper(), *args[3:]] if len(args) > 2 else []:
-        case []:
-            return None
-        case [b"PERSIST"]:
-            return NEVER
-        case [option, _] if option in UNITS:
-            return option_of(args[2:], now, "GETEX")
-    return SYNTAX
+    if len(args) == 2:
+        return None
+    option = args[2].upper()
+    if option in UNITS and len(args) % 2 == 0 and all(a.upper() == option for a in args[2::2]):
+        return option_of(args[-2:], now, "GETEX")  # said twice, the last
+    return NEVER if all(a.upper() == b"PERSIST" for a in args[2:]) else SYNTAX
 
 
 def getex(batch: LocalBatch, request: Request) -> bool:
@@ -186,7 +184,7 @@ def _timed_getex(args: Args, now: int) -> Sequence[bytes] | ReplyError:
     if isinstance(at, ReplyError):
         return at
     if at is None or at == NEVER:
-        return list(args)
+        return list(args[:3])
     return [args[0], args[1], b"PXAT", b"%d" % pinned(at, now) if at > now else _OVER]
 
 

@@ -71,7 +71,8 @@ _FAMILIES = (
     (
         "EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST",
         "sent as a point in time, by the server's clock; of concurrent ones the furthest holds, none at all above all "
-        "others, the nearest if all were set with LT; an extension that the expiry had not seen keeps the contents",
+        "others, the nearest if all were set with LT; an extension that the expiry had not seen keeps the contents; "
+        "none is later than the year 3084",
     ),
     ("SETEX PSETEX", "as SET: the deadline is absolute, by this region's server"),
     ("GETEX", "as EXPIRE"),

@@ -95,16 +95,24 @@ class _Options:
         self.flags: set[bytes] = set()
         self.equal: bytes | None = None
         self.until: list[bytes] = []
-        """The option that sets a deadline, and its argument."""
+        """The option that sets a deadline, and its argument; said twice, the last."""
+        self.others: list[bytes] = []
+        """All words but those."""
         self.refusal: ReplyError | None = None
         rest = iter(words)
         for word in rest:
             name = word.upper()
             if name in _FLAGS:
                 self.flags.add(name)
+                self.others.append(name)
             elif name == b"IFEQ":
                 self.equal = next(rest, None)
-            elif name in UNITS and not self.until and (raw := next(rest, None)) is not None:
+                self.others += [name] if self.equal is None else [name, self.equal]
+            elif (
+                name in UNITS
+                and self.until[:1] in ([], [name])
+                and (raw := next(rest, None)) is not None
+            ):
                 self.until = [name, raw]
             else:
                 self.refusal = SYNTAX
@@ -130,13 +138,8 @@ def _timed_set(args: Args, now: int) -> Sequence[bytes] | ReplyError:
     at = option_of(options.until, now, "SET")
     if isinstance(at, ReplyError):
         return at
-    place = next(k for k, word in enumerate(args) if k > 2 and word.upper() == options.until[0])
-    return [
-        *args[:place],
-        b"PXAT",
-        b"%d" % (pinned(at, now) if at > now else at),
-        *args[place + 2 :],
-    ]
+    until = b"%d" % (pinned(at, now) if at > now else at)
+    return [*args[:3], *options.others, b"PXAT", until]
 
 
 def _timed_setting(unit: int) -> Timed:

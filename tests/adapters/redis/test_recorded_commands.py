@@ -53,6 +53,8 @@ OPTIONS = st.sampled_from(
     [
         *("NX", "XX", "GET", "KEEPTTL", "nx get", "XX GET", "GET KEEPTTL", "NX XX", "KEEPTTL XX"),
         *("FOO", "GET GET", "IFEQ x", "IFEQ 7 GET", "IFEQ", "NX KEEPTTL GET"),
+        *("EX 100 EX 200", "ex 100 GET EX 200", "EX 100 PX 5", "EX EX 100", "EX 100 KEEPTTL"),
+        *("IFEQ EX EX 100", "NX PX 100000 GET", "EXAT 9 XX", "EX 0", "EX 100 EX x", "EX"),
     ]
 )
 ALL_OF_IT = st.sampled_from(["SPOP {} 100", "SPOP {} 0", "SPOP {} -1", "SPOP {} x"])
@@ -100,7 +102,10 @@ COMMANDS = st.one_of(
         ),
     ),
     st.builds("DEL {} {}".format, KEYS, KEYS),
-    st.builds("{} {}".format, st.sampled_from(["GET", "SMEMBERS", "SCARD", "TYPE"]), KEYS),
+    st.builds(
+        "GETEX {} {}".format, KEYS, OPTIONS | st.sampled_from(["PERSIST persist", "PERSIST EX 5"])
+    ),
+    st.builds("{} {}".format, st.sampled_from(["GET", "SMEMBERS", "SCARD", "TYPE", "TTL"]), KEYS),
     st.builds("HGETALL {}".format, KEYS),
     st.sampled_from(
         [
