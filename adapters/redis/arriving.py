@@ -5,11 +5,12 @@ the admission in one transaction. Until then a marker says that what the server 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.census import described
+from crdtcast.adapters.redis.databases import Databases
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.metadata import StoredState
@@ -48,13 +49,14 @@ class Writer:
     def __init__(
         self,
         connection: ServerConnection,
-        metadata_db: int,
+        databases: Databases,
         *,
         former: Iterable[str] = (),
         parked: bytes | None = None,
     ) -> None:
         self._connection = connection
-        self._db = metadata_db
+        self._databases = databases
+        self._db = databases.ours
         self._marker: tuple[bytes | str, ...] = (b"", *former)
         self._parked = parked
         self._hiding: dict[bytes, set[RedisType]] = {}
@@ -74,8 +76,9 @@ class Writer:
                 ("SELECT", self._db),
                 ("SADD", metadata.JOINING, *self._marker),
                 *others,
-                ("SELECT", 0),
-                ("FLUSHDB",),
+                *chain.from_iterable(
+                    (("SELECT", db), ("FLUSHDB",)) for db in self._databases.clients
+                ),
                 ("EXEC",),
                 ("SELECT", self._db),
                 ("WATCH", metadata.FENCE),

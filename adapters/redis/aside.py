@@ -15,6 +15,7 @@ from typing import TypeGuard
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.databases import Home, home_of
 from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
@@ -27,7 +28,7 @@ from crdtcast.adapters.redis.effects import (
 )
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
-from crdtcast.adapters.redis.types.native import Home, NativeType
+from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.tags import Dot
 
 MOST_SLOTS = 4096
@@ -101,7 +102,8 @@ class Aside:
         """A key is about to go, by the effect at that place of that own message. hides: other values, too."""
         name = self._name(dot, place)
         if self.has_room and not hides:
-            plan.look(key, command_of(b"COPY", key, (name, b"DB", self._db, b"REPLACE")))
+            home = home_of(key)
+            plan.look(home, command_of(b"COPY", home.key, (name, b"DB", self._db, b"REPLACE")))
         else:
             self._note_lost(dot, name, plan)
 
@@ -121,7 +123,7 @@ class Aside:
             return
         where = b"%d" % home.db, self._db, native.get, b"%d" % native.valued
         words = _TAKE, b"1", home.key, name, *where, *slots
-        plan.look(home.owner, command_of(b"EVAL", words[0], words[1:]))
+        plan.look(home_of(home.owner), command_of(b"EVAL", words[0], words[1:]))
 
     def removing(
         self,
@@ -139,8 +141,8 @@ class Aside:
         # A quarter of what the script would cost the server.
         name = self._name(dot, place)
         places = [plan.at(home, command_of(native.move, home.key, (name, slot))) for slot in slots]
-        if not home.db:
-            plan.look(home.owner, command_of(b"MOVE", name, (self._db,)))
+        if home == home_of(home.owner):
+            plan.look(home, command_of(b"MOVE", name, (self._db,)))
         return tuple(places)
 
     def executed(self, dot: Dot, place: int, contents: Contents | None, plan: Plan) -> None:

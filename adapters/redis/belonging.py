@@ -16,6 +16,7 @@ import trio
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.arriving import Arriving, Writer, stored_state
 from crdtcast.adapters.redis.census import described
+from crdtcast.adapters.redis.databases import Databases
 from crdtcast.adapters.redis.durability import Mark
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.giving import Giver
@@ -181,7 +182,9 @@ class Belonging:
             replaces += inspection.found.joining or ()
             # A member that comes back has never had more; without it the region would stay down.
             leave_out = self._options.leave_out if file is None else None
-            await self._enter(connection, replaces, inspection.found, leave_out)
+            await self._enter(
+                connection, inspection.databases, replaces, inspection.found, leave_out
+            )
             self._evicted, self._is_whole = None, True
             inspection = await inspect(connection, db)
         if inspection.found.state is None:
@@ -258,6 +261,7 @@ class Belonging:
     async def _enter(
         self,
         connection: ServerConnection,
+        databases: Databases,
         replaces: list[str],
         found: Found,
         leave_out: tuple[str, ...] | None,
@@ -273,7 +277,7 @@ class Belonging:
         if self._evicted is not None:
             former = [self._evicted.me]
             parked = await self._returning.park(connection, self._evicted, is_whole=self._is_whole)
-        writer = Writer(connection, gateway.options.metadata_db, former=former, parked=parked)
+        writer = Writer(connection, databases, former=former, parked=parked)
         refusal = JoinRefusal(gateway.options.state_dir, node.name)
         ask_first = "" if leave_out is None else refusal.contact()
         arriving = Arriving(

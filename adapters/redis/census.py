@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 
+from crdtcast.adapters.redis.databases import BEGIN, END, Databases, Read, by_name, scan
 from crdtcast.adapters.redis.types import BY_NAME
 
 KINDS = ("list", "zset", "stream")
@@ -18,29 +19,23 @@ _AT_ONCE = 1000
 
 _OF_MODULE = re.compile("[A-Za-z0-9_-]{9}")
 
-Ask = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
-"""Sends reads of database 0 and returns their replies, errors among them as values."""
-
 
 def is_replicated(kind: object) -> bool:
     """Whether a key of which TYPE says this is copied and compared, or is not there."""
     return kind == b"none" or kind in BY_NAME
 
 
-async def take_census(ask: Ask) -> dict[str, int]:
+async def take_census(ask: Read, databases: Databases) -> dict[str, int]:
     """Numbers of keys by name of type, which a join would leave out; empty if there are none."""
     found: dict[str, int] = {}
-    cursor = b"0"
+    at = BEGIN
     while True:
-        (answer,) = await ask([[b"SCAN", cursor, b"COUNT", b"%d" % _AT_ONCE]])
-        assert isinstance(answer, list)
-        cursor, names = answer
-        reads = [[b"TYPE", name] for name in names]
-        for reply in await ask(reads) if reads else []:
+        at, names = await scan(ask, databases, at, _AT_ONCE)
+        for reply in await by_name(ask)([[b"TYPE", name] for name in names]):
             if isinstance(reply, bytes) and not is_replicated(reply):
                 kind = reply.decode(errors="replace")
                 found[kind] = found.get(kind, 0) + 1
-        if cursor == b"0":
+        if at == END:
             return found
 
 

@@ -10,7 +10,7 @@ import math
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -188,13 +188,17 @@ class Client:
         "address",
         "authenticated",
         "connected_at",
+        "db",
         "direct",
         "heard_at",
+        "held",
         "id",
         "info",
+        "is_high",
         "last_command",
         "local_address",
         "name",
+        "next_db",
         "over_since",
         "pending",
         "phase",
@@ -228,7 +232,7 @@ class Client:
         self._recv = sock.recv
         self._send = sock.send
         self.over_since: float | None = None  # when its unread replies exceeded the soft limit
-        self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED)
+        self._parser = RequestParser(front.fast_reader, UNAUTHENTICATED, self._note_high)
         self.unread = bytearray()  # encoded replies that the kernel has not taken
         self._events = READ
         self._paused = False
@@ -238,6 +242,12 @@ class Client:
         self._pushed = 0  # bytes of what was pushed behind requests that are not answered
         self._received = 0  # bytes since nothing was pending
         self.authenticated = False
+        self.db = 0  # that it has selected
+        self.next_db = 0  # what its next command is for: another one while a SELECT is queued
+        self.held: list[Request] | None = None  # while it is not known what the next command is for
+        self.is_high = (
+            False  # whether a key that it has named may need another name: see `databases`
+        )
         self.phase = Phase.OPEN
         self.replies = Replies.ON
         self.queue: Queue | None = None  # while in MULTI, unless the transaction is lost
@@ -259,7 +269,37 @@ class Client:
             and phase is Phase.OPEN
             and replies is Replies.ON
             and not self.only_listens
+            and not (self.db or self.is_high or self.held is not None)
         )
+
+    def select(self, db: int) -> None:
+        """Its commands are for this database from here on."""
+        self.db = self.next_db = db
+        self.stand(self.phase, self.replies)
+
+    def hold(self) -> None:
+        """Keep what it sends from here on: a transaction under way may select a database, or be refused."""
+        self.held = []
+        self.stand(self.phase, self.replies)
+
+    def release(self) -> Iterator[Request]:
+        """What was kept, in order, as far as it is to be carried out; one of them may hold those behind it again."""
+        held, self.held = self.held or [], None
+        self.stand(self.phase, self.replies)
+        was_ending = self._ending  # it may still want the replies
+        for at, request in enumerate(held):
+            if self._ending and not was_ending:
+                for left in held[at:]:
+                    if left in self.pending:
+                        self.pending.remove(left)
+                return
+            request.protocol = self.protocol
+            yield request
+
+    def _note_high(self) -> None:
+        if not self.is_high:
+            self.is_high = True
+            self.stand(self.phase, self.replies)
 
     @property
     def subscriptions(self) -> int:
@@ -281,6 +321,7 @@ class Client:
 
     def take_queue(self) -> "Queue | None":
         """The client is in MULTI no longer, or its transaction is lost."""
+        self.next_db = self.db
         queue, self.queue = self.queue, None
         if queue is not None:
             self._front.queued -= queue.size
@@ -291,9 +332,10 @@ class Client:
         watch, self.watch = self.watch, None
         return watch
 
-    def replace_last(self, request: Request) -> None:
-        """Put another request into the place of the one that has come last."""
-        self.pending[-1] = request
+    def replace(self, request: Request, other: Request) -> None:
+        """Put another request into the place of one that has come."""
+        pending = self.pending
+        pending[-1 if pending[-1] is request else pending.index(request)] = other
 
     def charge(self, size: int) -> None:
         """Count bytes of requests that had been answered, and have to be kept after all."""
@@ -583,6 +625,7 @@ class Client:
             self._front.poller.unregister(self._socket)
         self._socket.close()
         self.unread = bytearray()
+        self.held = None
         self.take_queue()
         if (watch := self.take_watch()) is not None:
             watch.end()

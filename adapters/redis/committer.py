@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, compress, filterfalse
@@ -31,6 +31,7 @@ from crdtcast.adapters.redis.commit_reads import (
     holds_many,
 )
 from crdtcast.adapters.redis.commit_replies import CommitReplies
+from crdtcast.adapters.redis.databases import described
 from crdtcast.adapters.redis.deadlines.index import MOST_DUE, Due
 from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
@@ -564,6 +565,10 @@ class Committer:
                 if decoding is None:
                     break
                 event = decoding.event
+                if decoding.databases and not self._has_databases(decoding.databases):
+                    strange = UnreadableError("it names a database that is not the clients'")
+                    self._formats.refuse(engine, message.dot, strange)
+                    continue
                 if self.keyspace.dates.in_use and (keys := extended(self.keyspace, event)):
                     if commit.deliveries:
                         break  # what it takes has to be read before it
@@ -578,6 +583,10 @@ class Committer:
             if commit.extended or commit.is_flushed:
                 break
         return delivered
+
+    def _has_databases(self, named: Collection[int]) -> bool:
+        """Whether these are the clients' here: the handshake lets in only who has the same."""
+        return set(named).issubset(self.keyspace.databases.clients)
 
     def _gather_together(self, commit: Commit) -> bool:
         """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
@@ -1170,9 +1179,9 @@ class Committer:
         self.changed_behind += 1
         self._repairs.add(key)
         self._log.error(
-            "key %r was changed past the gateway (expected %s, the server answered %s): it is being "
+            "key %s was changed past the gateway (expected %s, the server answered %s): it is being "
             "put right. Write through the gateway only",
-            key,
+            described(key),
             getattr(expect, "value", expect),
             _text(reply),
         )

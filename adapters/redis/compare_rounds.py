@@ -17,6 +17,8 @@ from typing import Any
 import trio
 
 from crdtcast.adapters.redis.census import described
+from crdtcast.adapters.redis.databases import db_of, key_of
+from crdtcast.adapters.redis.databases import described as described_key
 from crdtcast.adapters.redis.key_comparison import (
     PAGE_KEYS,
     Finding,
@@ -261,8 +263,8 @@ class CompareRounds:
         self._told += 1
         if self._told <= _NAMED:
             self._log.error(
-                "key %r was changed past a gateway: %s: %s (%s)",
-                key,
+                "key %s was changed past a gateway: %s: %s (%s)",
+                described_key(key),
                 ", ".join(f"{n} holds {v or 'nothing'}" for n, v in sorted(found.values.items())),
                 finding.value,
                 found.why,
@@ -351,7 +353,7 @@ class CompareRounds:
         ]
         if left and key is not None:
             raise LocalProtocolError(
-                f"key {key!r} is not put right: {left[0].why} ("
+                f"key {described_key(key)} is not put right: {left[0].why} ("
                 + ", ".join(f"{n} holds {v or 'nothing'}" for n, v in left[0].values.items())
                 + "): say --from NAME"
             )
@@ -450,8 +452,13 @@ def _plain(foreign: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
 
 
 def _names(keys: Iterable[bytes]) -> list[str]:
-    return [key.decode(errors="backslashreplace") for key in list(keys)[:_NAMED]]
+    return [_shown(key) for key in list(keys)[:_NAMED]]
+
+
+def _shown(name: bytes) -> str:
+    key, db = key_of(name).decode(errors="backslashreplace"), db_of(name)
+    return f"{key} of database {db}" if db else key
 
 
 def _listed(keys: Iterable[bytes]) -> str:
-    return ", ".join(map(repr, keys))
+    return ", ".join(map(described_key, keys))

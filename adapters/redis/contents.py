@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
+from crdtcast.adapters.redis.databases import db_of, home_of, select
 from crdtcast.adapters.redis.deadlines.index import ORPHANS, commands_until, unpinned
 from crdtcast.adapters.redis.effects import NEVER, WHOLE, RedisType, pairs_of
 from crdtcast.adapters.redis.hiding import hidden_key
@@ -28,20 +29,24 @@ ROWS = 1 << 14
 
 
 def reads_of(
-    key: bytes, hidden: Collection[RedisType], metadata_db: int
+    name: bytes, hidden: Collection[RedisType], metadata_db: int
 ) -> Iterator[Sequence[bytes]]:
     """The commands that read all of a key on a connection to database 0, and leave it there."""
-    yield b"PEXPIRETIME", key
-    yield from (native.reading(key) for native in TYPES.values())
+    home = home_of(name)
+    if home.db:
+        yield select(home.db)
+    yield b"PEXPIRETIME", home.key
+    yield from (native.reading(home.key) for native in TYPES.values())
     if hidden:
-        yield b"SELECT", b"%d" % metadata_db
-        yield from (TYPES[type_].reading(hidden_key(type_, key)) for type_ in sorted(hidden))
-        yield b"SELECT", b"0"
+        yield select(metadata_db)
+        yield from (TYPES[type_].reading(hidden_key(type_, name)) for type_ in sorted(hidden))
+    if hidden or home.db:
+        yield select(0)
 
 
-def contents_of(replies: Sequence[object], hidden: Collection[RedisType]) -> Contents:
+def contents_of(name: bytes, replies: Sequence[object], hidden: Collection[RedisType]) -> Contents:
     """From the replies to `reads_of`, in their order. What is visible is left out if it is of no type of ours."""
-    at, *replies = replies
+    at, *replies = replies[1:] if db_of(name) else replies
     visible, behind = replies[: len(TYPES)], replies[len(TYPES) + 1 : -1]
     pairs = chain(zip(TYPES, visible, strict=True), zip(sorted(hidden), behind, strict=True))
     found = {type_: content for type_, reply in pairs if (content := TYPES[type_].content(reply))}
@@ -63,9 +68,10 @@ def types_of(contents: Contents) -> list[RedisType]:
     return sorted(type_ for type_ in contents if type_ is not _DEADLINE)
 
 
-def is_read(replies: Sequence[object]) -> bool:
+def is_read(name: bytes, replies: Sequence[object]) -> bool:
     """Whether the replies to `reads_of` tell what a key holds: all have come, and it is of a type of ours, or gone."""
-    visible = replies[1 : 1 + len(TYPES)]
+    first = 2 if db_of(name) else 1
+    visible = replies[first : first + len(TYPES)]
     return not any(isinstance(reply, ServerError) for reply in replies) and any(
         native.content(reply) is not None
         for native, reply in zip(TYPES.values(), visible, strict=True)
@@ -73,26 +79,31 @@ def is_read(replies: Sequence[object]) -> bool:
 
 
 def commands_for(
-    key: bytes, contents: Contents, hiding: Collection[RedisType], metadata_db: int
+    name: bytes, contents: Contents, hiding: Collection[RedisType], metadata_db: int
 ) -> Iterator[Sequence[bytes]]:
     """What makes a server hold this, whatever it holds; from database 0, and back. hiding: types hidden so far, and
     `DEADLINE` if it has one without data.
     """
-    yield b"DEL", key
+    home = home_of(name)
+    if home.db:
+        yield select(home.db)
+    yield b"DEL", home.key
     types = types_of(contents)
     if types:
-        yield from _filled(key, types[0], contents[types[0]])
-    if hiding or len(types) > 1:
-        yield b"SELECT", b"%d" % metadata_db
+        yield from _filled(home.key, types[0], contents[types[0]])
+    hides = bool(hiding) or len(types) > 1
+    if hides:
+        yield select(metadata_db)
         if _DEADLINE in hiding:
-            yield b"HDEL", ORPHANS, key
+            yield b"HDEL", ORPHANS, name
         if stale := sorted({*hiding, *types[1:]} - {_DEADLINE}):
-            yield b"DEL", *(hidden_key(type_, key) for type_ in stale)
+            yield b"DEL", *(hidden_key(type_, name) for type_ in stale)
         for type_ in types[1:]:
-            yield from _filled(hidden_key(type_, key), type_, contents[type_])
-        yield b"SELECT", b"0"
+            yield from _filled(hidden_key(type_, name), type_, contents[type_])
+    if hides or home.db:
+        yield select(0)
     if _DEADLINE in contents:
-        yield from commands_until(key, deadline_of(contents), metadata_db, is_there=bool(types))
+        yield from commands_until(name, deadline_of(contents), metadata_db, is_there=bool(types))
 
 
 def _filled(key: bytes, type_: RedisType, content: Content) -> Iterator[Sequence[bytes]]:

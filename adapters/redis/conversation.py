@@ -1,11 +1,12 @@
 """Each command of a connection in its context: carried out, queued, or refused with what it rests on (`dialogue`)."""
 
-import re
 from collections.abc import Callable
 
 from crdtcast.adapters.redis.client import Request, SilentRequest
+from crdtcast.adapters.redis.commands.names import database, named
 from crdtcast.adapters.redis.commands.table import Command, Kind, Table
 from crdtcast.adapters.redis.cross_protocol import is_cross_protocol
+from crdtcast.adapters.redis.databases import USUAL, Databases
 from crdtcast.adapters.redis.dialogue import (
     IN_MULTI,
     Answer,
@@ -25,7 +26,6 @@ Submit = Callable[[Request], None]
 _NOAUTH = ReplyError("NOAUTH Authentication required.")
 _BEFORE_AUTH = frozenset(("AUTH", "HELLO", "QUIT", "RESET"))
 _QUEUED = Status(b"QUEUED")
-_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 
 _EVENTS = {
     "MULTI": Event.MULTI,
@@ -42,17 +42,17 @@ _MISPLACED = {
     "DISCARD": ReplyError("ERR DISCARD without MULTI"),
 }
 _AFTER_SELECT = ReplyError(
-    "ERR crdtcast: not carried out, since SELECT was refused on this connection: send SELECT 0 to go "
-    "on in database 0, or RESET"
+    "ERR crdtcast: not carried out, since SELECT was refused on this connection: send SELECT of another database, or "
+    "RESET"
 )
 _TOO_MUCH_QUEUED = ReplyError(
     "ERR crdtcast: the clients of this gateway have too much in transactions that are not executed "
     "yet; nothing of this one is written: try again"
 )
-_BEFORE_SELECT = "; nothing is carried out on this connection before SELECT 0 or RESET"
+_BEFORE_SELECT = "; nothing is carried out on this connection before another SELECT, or RESET"
 _SUBSCRIBING = BEGINNING.keys() | ENDING.keys()
 _WHILE_SUBSCRIBED = _SUBSCRIBING | {"PING", "QUIT", "RESET"}
-_CHANGES_CONNECTION = _SUBSCRIBING | {"HELLO", "CLIENT SETNAME", "CLIENT SETINFO"}
+_CHANGES_CONNECTION = _SUBSCRIBING | {"HELLO", "CLIENT SETNAME", "CLIENT SETINFO", "SELECT"}
 """Carried out when EXEC comes, and taken back if it is refused after all."""
 
 
@@ -60,8 +60,8 @@ class Conversation:
     """Takes the requests of all connections, each in the order in which they come.
 
     `carry_out` answers a request, or gives it to the function that it gets with it. `refuse_growth` tells why writes
-    that need memory are refused, if they are. `submit` takes what is for the core. `hang_up` closes a connection that
-    carries another protocol's requests.
+    that need memory are refused, if they are; `refuse_elsewhere` why keys of other databases than 0 are. `submit`
+    takes what is for the core. `hang_up` closes a connection that carries another protocol's requests.
     """
 
     def __init__(
@@ -71,16 +71,22 @@ class Conversation:
         refuse_growth: Callable[[], ReplyError | None],
         submit: Submit,
         hang_up: Callable[[Request], None],
+        refuse_elsewhere: Callable[[], ReplyError | None],
     ) -> None:
         self.submit = submit
+        self.databases = Databases(USUAL, USUAL - 1)
+        self._refuse_elsewhere = refuse_elsewhere
         self._hang_up = hang_up
         self._table = table
         self._carry_out = carry_out
         self._refuse_growth = refuse_growth
 
     def handle(self, request: Request) -> None:
-        """Answer, refuse, queue or submit one request: the last one that has come of its client."""
+        """Answer, refuse, queue or submit one request: the first of its client that was not yet."""
         client = request.client
+        if client.held is not None:  # what comes before it tells in which database it is
+            client.held.append(request)
+            return
         command = self._table.resolve(request.args)
         if not isinstance(command, ReplyError):
             request.command = command
@@ -133,15 +139,32 @@ class Conversation:
             return Event.REJECTED, command.inside_error()
         if is_inside and command.denied is not None:
             return Event.REJECTED, command.denied
-        if name == "SELECT" and _INTEGER.fullmatch(request.args[1]):
-            if request.args[1] == b"0":
-                return Event.SELECT_ZERO, None
-            return Event.SELECT_OTHER, _other_database(request.args[1], is_inside)
+        if name == "SELECT":
+            return self._classify_select(request.args[1])
         if command.kind is Kind.REFUSED:
             return Event.REJECTED, self._table.refusal_of(command)
         if is_inside and command.grows and (refusal := self._refuse_growth()) is not None:
             return Event.REJECTED, refusal
+        client = request.client
+        if (client.next_db or client.is_high or command.crosses) and (
+            command.forwarded or name == "WATCH"
+        ):
+            args = named(command, request.args, client.next_db, self.databases)
+            if isinstance(args, ReplyError):
+                return Event.REJECTED, args
+            if type(args) is not list and (refusal := self._refuse_elsewhere()) is not None:
+                return Event.REJECTED, refusal
+            request.args = args
         return _EVENTS.get(name, Event.COMMAND), None
+
+    def _classify_select(self, word: bytes) -> tuple[Event, ReplyError | None]:
+        number = database(word, self.databases)
+        if isinstance(number, ReplyError):
+            is_ours = word == b"%d" % self.databases.ours
+            return (Event.SELECT_OURS, number) if is_ours else (Event.COMMAND, None)
+        if number and (refusal := self._refuse_elsewhere()) is not None:
+            return Event.SELECT_OURS, refusal
+        return Event.SELECT, None
 
     def _take_step(self, request: Request, event: Event, error: ReplyError | None) -> None:
         client = request.client
@@ -161,10 +184,13 @@ class Conversation:
             case Answer.WATCH:
                 self._watch(request)
             case Answer.ERROR:
-                request.answer(error)
+                way_out = _BEFORE_SELECT if following is Phase.DATABASE_REFUSED else ""
+                request.answer(ReplyError(f"{error}{way_out}") if way_out else error)
             case Answer.MISPLACED:
                 request.answer(_MISPLACED[request.command.name])
             case Answer.QUEUE:
+                if event is Event.SELECT:
+                    client.next_db = int(request.args[1])
                 self._queue(request, queue or Queue())
             case Answer.QUEUE_IN_VAIN:
                 request.answer(_QUEUED)
@@ -182,7 +208,7 @@ class Conversation:
         if isinstance(watching, ReplyError):
             request.answer(watching)
         else:
-            request.client.replace_last(watching)
+            request.client.replace(request, watching)
             self.submit(watching)
 
     def _queue(self, request: Request, queue: Queue) -> None:
@@ -201,13 +227,19 @@ class Conversation:
         client = request.client
         changes = any(command.name in _CHANGES_CONNECTION for _, command in queue.calls)
         before = client.protocol, client.name, dict(client.info)
+        db = client.db
+        selects = any(command.name == "SELECT" for _, command in queue.calls)
         heard = None if client.subscribed is None or not changes else client.subscribed.copy()
 
         def restore() -> None:
             client.protocol, client.name, client.info = before
             if client.subscribed is not None:
                 client.subscribed.restore(heard)
-            client.stand(client.phase, client.replies)
+            client.select(db)
+
+        def go_on() -> None:
+            for held in client.release():
+                self.handle(held)
 
         transaction = Transaction(
             request,
@@ -215,8 +247,11 @@ class Conversation:
             watch,
             silent=isinstance(request, SilentRequest),
             on_refused=restore if changes else lambda: None,
+            on_answered=go_on if selects else lambda: None,
         )
-        client.replace_last(transaction)
+        if selects:
+            client.hold()
+        client.replace(request, transaction)
         client.charge(queue.size)
         if transaction.begin(self._carry_out):
             self.submit(transaction)
@@ -233,13 +268,5 @@ class Conversation:
         if is_heard:
             return request
         silent = SilentRequest(client, request.args, request.command)
-        client.replace_last(silent)
+        client.replace(request, silent)
         return silent
-
-
-def _other_database(number: bytes, is_inside: bool) -> ReplyError:
-    way_out = "" if is_inside else _BEFORE_SELECT
-    return ReplyError(
-        f"ERR crdtcast: SELECT {number.decode()} is not possible: database 0 is the only one that is "
-        f"replicated; tell applications apart by a prefix of their keys{way_out}"
-    )

@@ -39,8 +39,8 @@ class Event(Enum):
     DISCARD = "DISCARD"
     WATCH = "WATCH"
     UNWATCH = "UNWATCH"
-    SELECT_ZERO = "SELECT of the database that is replicated"
-    SELECT_OTHER = "SELECT of another database"
+    SELECT = "SELECT of a database of the clients"
+    SELECT_OURS = "SELECT of the gateway's own database"
     RESET = "RESET"
 
 
@@ -76,8 +76,8 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.DISCARD: Step(Answer.MISPLACED, Phase.OPEN),
         Event.WATCH: Step(Answer.WATCH, Phase.OPEN),
         Event.UNWATCH: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
+        Event.SELECT: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.SELECT_OURS: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
     Phase.QUEUING: {
@@ -89,8 +89,8 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.DISCARD: Step(Answer.OK, Phase.OPEN),
         Event.WATCH: Step(Answer.MISPLACED, Phase.QUEUING),
         Event.UNWATCH: Step(Answer.QUEUE, Phase.QUEUING),
-        Event.SELECT_ZERO: Step(Answer.QUEUE, Phase.QUEUING),
-        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.ABORTING),
+        Event.SELECT: Step(Answer.QUEUE, Phase.QUEUING),
+        Event.SELECT_OURS: Step(Answer.ERROR, Phase.ABORTING),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
     Phase.ABORTING: {
@@ -102,8 +102,8 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.DISCARD: Step(Answer.OK, Phase.OPEN),
         Event.WATCH: Step(Answer.MISPLACED, Phase.ABORTING),
         Event.UNWATCH: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
-        Event.SELECT_ZERO: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
-        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.ABORTING),
+        Event.SELECT: Step(Answer.QUEUE_IN_VAIN, Phase.ABORTING),
+        Event.SELECT_OURS: Step(Answer.ERROR, Phase.ABORTING),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
     Phase.DATABASE_REFUSED: {
@@ -115,8 +115,8 @@ TRANSITIONS: dict[Phase, dict[Event, Step]] = {
         Event.DISCARD: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
         Event.WATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
         Event.UNWATCH: Step(Answer.REFUSE, Phase.DATABASE_REFUSED),
-        Event.SELECT_ZERO: Step(Answer.CARRY_OUT, Phase.OPEN),
-        Event.SELECT_OTHER: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
+        Event.SELECT: Step(Answer.CARRY_OUT, Phase.OPEN),
+        Event.SELECT_OURS: Step(Answer.ERROR, Phase.DATABASE_REFUSED),
         Event.RESET: Step(Answer.CARRY_OUT, Phase.OPEN),
     },
     # Nothing but the end of the transaction has a meaning.

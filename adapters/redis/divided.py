@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from crdtcast.adapters.redis.client import Request
 from crdtcast.adapters.redis.commands.table import MOST_KEYS
+from crdtcast.adapters.redis.named_args import same_keys
 from crdtcast.adapters.redis.resp import ReplyError
 
 
@@ -19,7 +20,8 @@ class Piece(Request):
     __slots__ = ("_whole",)
 
     def __init__(self, whole: _Whole, request: Request, keys: Sequence[bytes]) -> None:
-        super().__init__(request.client, [request.args[0], *keys], request.command)
+        args = same_keys(request.args, [request.args[0], *keys])
+        super().__init__(request.client, args, request.command)
         self._whole = whole
 
     def answer(self, value: object) -> None:

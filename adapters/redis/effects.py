@@ -5,7 +5,7 @@ hybrid time stamp and a list of effects, numbered by position. See docs/redis.md
 """
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
@@ -13,6 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
+from crdtcast.adapters.redis.databases import (
+    ELSEWHERE,
+    check_name,
+    db_of,
+    described,
+    key_of,
+    name_of,
+)
 from crdtcast.adapters.redis.many_slots import PIECE, ManySlots, Unfolding
 from crdtcast.adapters.redis.worth import Number, number_of, text_of
 from crdtcast.engine import ParkedOperation, Span
@@ -115,7 +123,9 @@ class KillKey:
 
 @dataclass(slots=True, unsafe_hash=True)
 class KillAll:
-    """Whatever any key of the database holds, and its deadline, as far as the origin had seen it."""
+    """Whatever any key of a database holds, and its deadline, as far as the origin had seen it. db: None for all."""
+
+    db: int | None
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -151,7 +161,8 @@ class Until:
     only: Only = Only.ALWAYS
 
     def __str__(self) -> str:
-        return f"PERSIST {self.key!r}" if self.at == NEVER else f"PEXPIREAT {self.key!r} {self.at}"
+        key = described(self.key)
+        return f"PERSIST {key}" if self.at == NEVER else f"PEXPIREAT {key} {self.at}"
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -211,6 +222,9 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
 }
 """Which format level brings in which effect, on which type. A new one is a row here, with a level of its own."""
 
+ELSEWHERE_LEVEL = 2
+"""Which one brings in names of keys that are not the keys themselves (`databases`)."""
+
 READS = Span(1, max(LEVELS.values()))
 """The format levels that this program reads."""
 
@@ -223,11 +237,14 @@ def encode(timestamp: int, effects: list[Effect]) -> bytes:
     """One message's payload, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
     rows = list(map(_encode, effects))
     level = max(map(LEVELS.__getitem__, set(map(_KIND, rows))), default=READS.lowest)
+    if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
+        level = max(level, ELSEWHERE_LEVEL)
     return _pack([level, timestamp, rows])
 
 
 _KIND: Callable[[list[Any]], tuple[Opcode, RedisType | None]] = itemgetter(0, 2)
 """What a row says of its level: opcode and type."""
+_NAME: Callable[[list[Any]], bytes] = itemgetter(1)
 
 
 def _encode(effect: Effect) -> list[Any]:
@@ -258,8 +275,8 @@ def _encode(effect: Effect) -> list[Any]:
             return [Opcode.EXPIRE, key, None, whole]
         case KillData(key):
             return [Opcode.KILL_DATA, key, None]
-        case KillAll():
-            return [Opcode.KILL_ALL, b"", None]
+        case KillAll(db):
+            return [Opcode.KILL_ALL, name_of(db or 0, b""), None, db is None]
 
 
 def _encoded(slots: Slots) -> Slots | bytes:
@@ -280,11 +297,11 @@ def decode(payload: bytes) -> Event:
 
 class Decoding:
     """A payload that is decoded a piece at a time: `event` is complete when `step` has returned True. Raises
-    UnreadableError for one that this program cannot read, here and at each step.
+    UnreadableError for one that this program cannot read, here and at each step. databases: those that it names, but 0.
     """
 
     def __init__(self, payload: bytes) -> None:
-        self.event = _decode_payload(payload)
+        self.event, self.databases = _decode_payload(payload)
         self._unfolding = [
             Unfolding(slots, 2 if type(effect) is Reg else 1)
             for effect in self.event.effects
@@ -307,14 +324,17 @@ class Decoding:
         return not self._unfolding
 
 
-def _decode_payload(payload: bytes) -> Event:
+def _decode_payload(payload: bytes) -> tuple[Event, Collection[int]]:
     try:
         level, timestamp, rows = unpacked_within(payload, _MOST_LISTS)
         if type(level) is not int or level not in READS:
             raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
         if type(timestamp) is not int:
             raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
-        return Event(timestamp, [_decode(row) for row in rows])
+        databases: Collection[int] = ()
+        if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
+            databases = _databases(set(map(_NAME, rows)))
+        return Event(timestamp, [_decode(row) for row in rows]), databases
     except UnreadableError:
         raise
     except (
@@ -326,6 +346,12 @@ def _decode_payload(payload: bytes) -> Event:
         msgpack.exceptions.UnpackException,
     ) as error:
         raise UnreadableError(f"invalid payload: {error}") from error
+
+
+def _databases(names: Iterable[bytes]) -> Collection[int]:
+    for name in names:
+        check_name(name)
+    return set(map(db_of, names)) - {0}
 
 
 def decode_own(message: Message | ParkedOperation) -> Event:
@@ -346,8 +372,8 @@ def _decode(row: list[object]) -> Effect:
             return KillKey(key)
         case [Opcode.KILL_DATA, bytes(key), None]:
             return KillData(key)
-        case [Opcode.KILL_ALL, b"", None]:
-            return KillAll()
+        case [Opcode.KILL_ALL, bytes(name), None, bool(everywhere)] if not key_of(name):
+            return KillAll(None if everywhere else db_of(name))
         case [Opcode.REPLACE, bytes(key), None, at]:
             return Replace(key, _deadline(at))
         case [Opcode.UNTIL, bytes(key), None, at, int(only)]:

@@ -221,6 +221,7 @@ class Gateway:
             admin=self.admin.handle,
             password=options.password,
             refuse_growth=lambda: self.committer.refusals.growth,
+            refuse_elsewhere=lambda: self.committer.refusals.elsewhere,
         )
         self.front = Front(
             self._poller,
@@ -518,6 +519,7 @@ class Gateway:
         self.hlc.observe(state.clock)
         self.comparison.resumed()
         keyspace = Keyspace(self.options.metadata_db)
+        keyspace.databases = inspection.databases
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
         keyspace.disputed = inspection.disputed
         keyspace.refused = keyspace.damaged | keyspace.disputed
@@ -538,11 +540,12 @@ class Gateway:
             in_use=inspection.has_deadlines or keyspace.log.deadlines.any_ends(),
         )
         self._begin_events(state, engine, keyspace, inspection)
-        self.session.server = ServerIdentity(
+        identity = ServerIdentity(
             name=inspection.product,
             version=inspection.version,
             redis_version=inspection.redis_version,
         )
+        self.session.use(identity, inspection.databases)
         self._start_peers(engine, state)
         connection.on_lost = self._suspend
         self.committer.resume(

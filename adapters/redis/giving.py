@@ -15,6 +15,15 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.census import take_census
 from crdtcast.adapters.redis.contents import Contents, with_deadline
+from crdtcast.adapters.redis.databases import (
+    BEGIN,
+    END,
+    Databases,
+    by_name,
+    described,
+    scan,
+    select,
+)
 from crdtcast.adapters.redis.effects import WHOLE, Effect, KillAll
 from crdtcast.adapters.redis.own_reads import Pending, read_together, replies_to
 from crdtcast.adapters.redis.sizes import Weight, weights_of
@@ -50,8 +59,8 @@ class _Guest(Guest):
         self.total: int | None = None
         self.left_out: dict[str, int] = {}
         """What the copy will not have."""
-        self.cursor: bytes | None = b"0"
-        """Of the SCAN; None when that is over."""
+        self.cursor: bytes | None = BEGIN
+        """Of the scan; None when that is over."""
         self.dirty: set[bytes] = set()
         """Touched since the joiner came, and not read again yet."""
         self.round: list[bytes] = []
@@ -94,7 +103,8 @@ class Giver(Hosting[_Guest]):
             return Unable(True, f"the server beside {me} does not answer")
         if damaged := sorted(committer.keyspace.damaged):
             return Unable(
-                True, f"{me} waits for keys that were overwritten past it ({damaged[0]!r}, …)"
+                True,
+                f"{me} waits for keys that were overwritten past it ({described(damaged[0])}, …)",
             )
         return None
 
@@ -107,6 +117,10 @@ class Giver(Hosting[_Guest]):
         except HandshakeError as error:
             return Unable(False, str(error))
         return None
+
+    @property
+    def _databases(self) -> Databases:
+        return self._gateway.committer.keyspace.databases
 
     # The copy
 
@@ -141,9 +155,11 @@ class Giver(Hosting[_Guest]):
 
     async def _slice(self, guest: _Guest) -> Slice:
         if guest.total is None:
-            (total,) = await self._ask([[b"DBSIZE"]])
-            guest.total = int(str(total))
-            guest.left_out = await take_census(self._ask)
+            databases = self._databases
+            each = [words for db in databases.clients for words in ([*select(db)], [b"DBSIZE"])]
+            told = await self._ask([*each, [*select(0)]])
+            guest.total = sum(int(str(size)) for size in told[1::2])
+            guest.left_out = await take_census(self._ask, databases)
             guest.dirty |= self._gateway.committer.keyspace.dates.orphans.keys()
         rows = await self._rows(guest)
         slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
@@ -165,16 +181,15 @@ class Giver(Hosting[_Guest]):
 
     async def _find_names(self, guest: _Guest) -> None:
         if guest.cursor is not None:
-            (answer,) = await self._ask([[b"SCAN", guest.cursor, b"COUNT", b"%d" % _SLICE_KEYS]])
-            assert isinstance(answer, list)
-            cursor, names = answer
-            guest.cursor = None if cursor == b"0" else cursor
+            cursor, names = await scan(self._ask, self._databases, guest.cursor, _SLICE_KEYS)
+            guest.cursor = None if cursor == END else cursor
         else:
             if not guest.round:
                 guest.round, guest.dirty = sorted(guest.dirty), set()
                 guest.rounds += 1
             names, guest.round = guest.round[:_SLICE_KEYS], guest.round[_SLICE_KEYS:]
-        weights = await weights_of(names, partial(replies_to, self._gateway.ask))
+        read = by_name(partial(replies_to, self._gateway.ask))
+        weights = await weights_of(names, read)
         guest.names.extend(zip(names, weights, strict=True))
 
     def _some_names(self, guest: _Guest) -> list[bytes]:
@@ -198,7 +213,7 @@ class Giver(Hosting[_Guest]):
     async def _page(self, guest: _Guest, key: bytes, at: int) -> list[Row]:
         end = at + _SLICE_BYTES - 1
         commands = [[b"GETRANGE", key, b"%d" % at, b"%d" % end], [b"PEXPIRETIME", key]]
-        text, until = await replies_to(self._gateway.ask, commands)
+        text, until = await by_name(partial(replies_to, self._gateway.ask))(commands)
         is_whole = not isinstance(text, bytes) or len(text) < _SLICE_BYTES
         guest.page = None if is_whole else (key, at + _SLICE_BYTES)
         if isinstance(text, bytes) and text:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from crdtcast.adapters.redis.databases import LUA_HOME
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.worth import LONGEST_NUMBER
 
 # MOVE keeps the name: a client may have a key of that name, then the value is copied.
-_SETTLE = b"""
-local key, db, longest = KEYS[1], ARGV[1], tonumber(ARGV[2])
+_SETTLE = (
+    LUA_HOME
+    + b"""
+local db, longest = tonumber(ARGV[1]), tonumber(ARGV[2])
+local key = home(KEYS[1])
+local there = stands
 local visible = redis.call('TYPE', key).ok
 local hidden = {}
-redis.call('SELECT', db)
+to(db)
 for i = 3, #ARGV, 2 do
   if redis.call('TYPE', ARGV[i + 1]).ok ~= 'none' then
     if visible == 'none' then
-      if redis.call('MOVE', ARGV[i + 1], 0) == 1 then
-        redis.call('SELECT', 0)
+      if redis.call('MOVE', ARGV[i + 1], there) == 1 then
+        to(there)
         redis.call('RENAME', ARGV[i + 1], key)
-        redis.call('SELECT', db)
+        to(db)
       else
-        redis.call('COPY', ARGV[i + 1], key, 'DB', 0)
+        redis.call('COPY', ARGV[i + 1], key, 'DB', there)
         redis.call('UNLINK', ARGV[i + 1])
       end
       visible = ''
@@ -30,12 +35,13 @@ for i = 3, #ARGV, 2 do
     end
   end
 end
-redis.call('SELECT', 0)
+to(there)
 visible = redis.call('TYPE', key).ok
 local text = ''
 if visible == 'string' and redis.call('STRLEN', key) <= longest then text = redis.call('GET', key) end
 return {visible, text, hidden}
 """
+)
 
 
 def hidden_key(type_: RedisType, key: bytes) -> bytes:

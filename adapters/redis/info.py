@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.commands.table import Table
+from crdtcast.adapters.redis.databases import USUAL, Databases
 from crdtcast.adapters.redis.server_monitor import Sections
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Info:
     ) -> None:
         self.server: Sections = {}
         """What the server told last."""
+        self.databases = Databases(USUAL, USUAL - 1)
         self.front: Front | None = None
         self._table = table
         self._identity = identity
@@ -117,9 +119,9 @@ class Info:
         }
 
     def _keyspace(self) -> Fields:
-        return {
-            name: value for name, value in self.server.get("keyspace", {}).items() if name == "db0"
-        }
+        names = {f"db{db}" for db in self.databases.clients}
+        told = self.server.get("keyspace", {})
+        return {name: value for name, value in told.items() if name in names}
 
     def _commandstats(self) -> Fields:
         """Calls are the gateway's; the time of one is the server's mean for a command of that name."""

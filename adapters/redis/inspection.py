@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.databases import MOST_DATABASES, Databases
 from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.hiding import hidden_of
@@ -53,6 +54,7 @@ class Inspection:
     """The server's clock."""
     parked: bytes | None
     """What an earlier incarnation of this gateway may have to send again."""
+    databases: Databases
     fence: int
     product: str
     """`redis` or `valkey`."""
@@ -67,7 +69,6 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         "info": ("INFO",),
         "config": ("CONFIG", "GET", "*append*"),
         "commands": ("COMMAND",),
-        "keys": ("DBSIZE",),
         "selected": ("SELECT", metadata_db),
         "size": ("DBSIZE",),
         "state": ("GET", metadata.STATE),
@@ -104,7 +105,8 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     )
     refuse_unusable(info)
     hidden = await _hidden_keys(server)
-    await server.call([("SELECT", 0)])
+    databases = await _databases(server, metadata_db)
+    keyspace = parse_sections(told["info"]).get("keyspace", {})
     version = _version(info.get("redis_version", "0"))
     state = None if told["state"] is None else StoredState.decode(told["state"])
     stored = _decoded(dict(zip(told["store"][::2], told["store"][1::2], strict=True)))
@@ -117,7 +119,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             role=info.get("role", "master"),
             durability=durability(info, told["config"], version),
             state=state,
-            keys=told["keys"],
+            keys=sum(keys_told(keyspace.get(f"db{db}", "")) for db in databases.clients),
             address=str(server.address),
             metadata_keys=told["size"]
             - (told["fence"] is not None),  # a first start may have got no further
@@ -135,6 +137,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         has_deadlines=bool(told["due"] or told["orphans"]),
         time_ms=int(told["time"][0]) * 1000 + int(told["time"][1]) // 1000,
         parked=told["parked"],
+        databases=databases,
         fence=_number(told["fence"]),
         product=info.get("server_name", "redis"),
         version=info.get("valkey_version", info.get("redis_version", "")),
@@ -173,6 +176,18 @@ def _damaged(key: bytes, error: Exception) -> ConfigurationError:
         f"the key {key.decode()!r} of the metadata database is damaged ({error}): somebody wrote to it "
         "past the gateway. Restore the server's append-only file or snapshot"
     )
+
+
+async def _databases(server: ServerConnection, metadata_db: int) -> Databases:
+    """How many the server has, as it answers: not every host lets its settings be read. Leaves it on database 0."""
+    tried: list[Words] = [("SELECT", db) for db in range(1, MOST_DATABASES)]
+    replies = await server.call([*tried, ("SELECT", 0)])
+    return Databases(1 + sum(reply == b"OK" for reply in replies[:-1]), metadata_db)
+
+
+def keys_told(field: str) -> int:
+    """Keys of a database, by what INFO says of it: `keys=3,expires=0,…`."""
+    return int(dict(part.partition("=")[::2] for part in field.split(",")).get("keys", 0))
 
 
 async def _hidden_keys(server: ServerConnection) -> dict[bytes, set[RedisType]]:

@@ -19,6 +19,7 @@ import msgpack
 import trio
 
 from crdtcast.adapters.redis.contents import ROWS, reads_of
+from crdtcast.adapters.redis.databases import by_name, check_name, scan
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.key_digests import (
@@ -219,7 +220,7 @@ class KeyComparison:
             case "page", [[*keys], bytes(digest)] if _are_keys(keys):
                 own = b"".join(look.digest for look in await self.looks(keys))
                 return _pack([None if own == digest else own])
-            case "list", [bytes(cursor)] if cursor.isdigit():
+            case "list", [bytes(cursor)] if cursor.replace(b":", b"", 1).isdigit():
                 cursor, names = await self.scan(cursor)
                 looks = await self.looks(names)
                 kinds = Counter(kind for look in looks for kind in look.not_replicated)
@@ -230,12 +231,13 @@ class KeyComparison:
             case _:
                 raise RemoteProtocolError(f"an unknown question {verb!r:.40}")
 
-    async def scan(self, cursor: bytes) -> tuple[bytes, list[bytes]]:
+    async def scan(self, at: bytes) -> tuple[bytes, list[bytes]]:
         """Some names of own keys, without repetitions, and how to go on. Raises NotReadyError."""
-        (reply,) = await self._replies([[b"SCAN", cursor, b"COUNT", b"%d" % PAGE_KEYS]])
-        if not isinstance(reply, list):
-            raise NotReadyError(f"the server does not answer: {reply!r:.80}")
-        following, names = reply
+        databases = self._committer.keyspace.databases
+        try:
+            following, names = await scan(self._replies, databases, at, PAGE_KEYS)
+        except TypeError as error:
+            raise NotReadyError(str(error)) from error
         return following, list(dict.fromkeys(names))
 
     async def _replies(self, commands: Sequence[Sequence[bytes]]) -> list[object]:
@@ -258,7 +260,7 @@ class KeyComparison:
             found = {state.key: look_at(state) for state in (await self.states(special))[1]}
         rest = [key for key in keys if key not in found]
         if rest:
-            looks = await look_at_keys(rest, self._replies)
+            looks = await look_at_keys(rest, by_name(self._replies))
             found.update((look.key, look) for look in looks)
         return [found[key] for key in keys]
 
@@ -315,7 +317,7 @@ class KeyComparison:
         Raises NotReadyError if nothing could be compared.
         """
         found: list[Found] = []
-        weights = [weight for _, weight in await weights_of(keys, self._replies)]
+        weights = [weight for _, weight in await weights_of(keys, by_name(self._replies))]
         for some in portions(keys, weights, _EXAMINED_BYTES):
             found += await self._examine(some, act=act, source=source)
         return found
@@ -494,7 +496,15 @@ def _opened(raw: bytes) -> list[Any]:
 
 
 def _are_keys(keys: Sequence[Any]) -> bool:
-    return 0 < len(keys) <= 2 * PAGE_KEYS and all(type(key) is bytes for key in keys)
+    return 0 < len(keys) <= 2 * PAGE_KEYS and all(map(_is_key, keys))
+
+
+def _is_key(key: Any) -> bool:
+    try:
+        check_name(key)
+    except (ValueError, TypeError):
+        return False
+    return type(key) is bytes
 
 
 def _are_counts(kinds: Mapping[Any, Any]) -> bool:

@@ -6,12 +6,13 @@ as they are short, other values with a command each, as many as have few slots i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from crdtcast.adapters.redis.census import is_replicated
 from crdtcast.adapters.redis.contents import Contents, deadline_of, types_of
+from crdtcast.adapters.redis.databases import Read, db_of
 from crdtcast.adapters.redis.effects import NEVER, WHOLE
 from crdtcast.adapters.redis.key_states import KeyState
 from crdtcast.adapters.redis.types import TYPES
@@ -27,9 +28,6 @@ _SCANNED = 1000
 """Slots that are asked for at once."""
 NOTHING = bytes(DIGEST_BYTES)
 """Of a key that is not there."""
-
-Read = Callable[[Sequence[Sequence[bytes]]], Awaitable[Sequence[object]]]
-"""Sends commands on database 0 and returns their replies, errors among them as values."""
 
 
 class Look(NamedTuple):
@@ -101,7 +99,7 @@ def look_at(state: KeyState) -> Look:
 
 
 async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[Look]:
-    """Look at keys that hide nothing."""
+    """Look at keys that hide nothing. read: `databases.by_name`."""
     lengths = await _read_all(read, String.size, keys)
     sizes = {k: size for k, size in zip(keys, lengths, strict=True) if isinstance(size, int)}
     digests = await _digests_of_texts(sizes, read)
@@ -157,7 +155,7 @@ async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[byte
             if (digest := await _digest_of_long(key, size, read)) is not None:
                 digests[key] = digest
             continue
-        if size > room:
+        if size > room or (together and db_of(together[0]) != db_of(key)):
             await read_together()
             room = MOST_BYTES
         together.append(key)

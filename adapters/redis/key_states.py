@@ -23,6 +23,7 @@ from crdtcast.adapters.redis.contents import (
     types_of,
     unpacked,
 )
+from crdtcast.adapters.redis.databases import check_name, db_of
 from crdtcast.adapters.redis.deadlines.atoms import Deadline, Deadlines, winner
 from crdtcast.adapters.redis.effects import (
     NEVER,
@@ -191,10 +192,11 @@ def _apply(
                 content.pop(slot, None)
             left_of = log.of(key, type_)
             content.update((s, w) for s in slots if (w := left_of.worth(s)) is not None)
-        case KillAll():
-            log.kill_all(tag)
-            _hold_only(contents, log.key(of))
-            _set_deadline(contents, log, of)
+        case KillAll(db):
+            if db is None or db == db_of(of):
+                log.kill_all(db, tag)
+                _hold_only(contents, log.key(of))
+                _set_deadline(contents, log, of)
         case _:
             assert_never(effect)
 
@@ -226,7 +228,7 @@ def read_state(
     if not is_replicated(kind):
         name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
         return KeyState(key, None, f"a key of type {name}", log, deadlines)
-    contents = keyspace.with_orphan(key, contents_of(replies, hidden))
+    contents = keyspace.with_orphan(key, contents_of(key, replies, hidden))
     types = types_of(contents)
     if types and known is not None and not _may_be(contents, known):
         visible = TYPES[types[0]].name.decode()
@@ -287,6 +289,7 @@ def decode_states(raw: bytes) -> tuple[Vector, list[KeyState]]:
 def _state(key: Any, contents: Any, foreign: Any, log: Any, deadlines: Any) -> KeyState:
     if type(key) is not bytes:
         raise ValueError("a key is bytes")
+    check_name(key)
     value = None if contents is None else Value(unpacked(contents))
     logs = {RedisType(number): _log(*rows) for number, rows in log.items()}
     return KeyState(key, value, str(foreign), logs, tuple(_deadline(*row) for row in deadlines))

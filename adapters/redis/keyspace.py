@@ -19,6 +19,16 @@ from crdtcast.adapters.redis.contents import (
     types_of,
     with_deadline,
 )
+from crdtcast.adapters.redis.databases import (
+    ELSEWHERE,
+    USUAL,
+    Databases,
+    Home,
+    db_of,
+    described,
+    home_of,
+    names_in,
+)
 from crdtcast.adapters.redis.deadlines.atoms import winner
 from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.deadlines.index import (
@@ -55,7 +65,7 @@ from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.slot_numbers import Known, SlotNumbers, known_of
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
-from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, Home, NativeType
+from crdtcast.adapters.redis.types.native import NOTHING, OTHER, Content, Holds, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import KeyLog, UnstableLog
 from crdtcast.adapters.redis.worth import Figures, Number, Worth, exact, text_of
@@ -71,11 +81,12 @@ _INTEGER = Expect.INTEGER
 
 
 class Keyspace:
-    """Native state of database 0, as far as it matters, and the log over it."""
+    """Native state of the clients' databases, as far as it matters, and the log over it; keys by name (`databases`)."""
 
     def __init__(self, metadata_db: int) -> None:
         self.log = UnstableLog()
         self.metadata_db = metadata_db
+        self.databases = Databases(USUAL, metadata_db)
         self.hidden: dict[bytes, set[RedisType]] = {}
         """Types that another one hides, by key."""
         self.damaged: set[bytes] = set()
@@ -152,7 +163,7 @@ class Keyspace:
         """Where the key's value of that type stands, if it has one."""
         if type_ in self.hidden.get(key, ()):
             return self._hidden_home(key, type_)
-        return Home(key, key, 0)
+        return home_of(key)
 
     def learn_number(self, key: bytes, type_: RedisType, slot: bytes, value: object) -> None:
         """Take in what the server has told of a slot: its value, nothing, or an error if the key is of another type."""
@@ -203,9 +214,9 @@ class Keyspace:
                     self.expire(key, tag, plan, whole=whole)
                 case KillData(key):
                     self.expire(key, tag, plan, whole=False)
-                case KillAll():
-                    self.kill_all(tag, plan)
-                    self._know(applied[index + 1 :])
+                case KillAll(db):
+                    self.kill_all(db, tag, plan)
+                    self._know(db, applied[index + 1 :])
 
     def _apply_to_dropped(self, effect: KeyEffect, tag: Tag, timestamp: int, index: int) -> None:
         """The server has dropped the key, and no X has followed: its contents are nowhere, so it stays gone until one
@@ -258,7 +269,7 @@ class Keyspace:
     def show(self, key: bytes, type_: RedisType, slots: Collection[bytes], plan: Plan) -> int:
         """Have the server add slots, which are present. Returns the position of the command that does it."""
         native = TYPES[type_]
-        if self.types[key] is native.here:
+        if key < ELSEWHERE and self.types[key] is native.here:
             return plan.native_packed(key, _INTEGER, command_of(native.write, key, slots))
         home = self._home(key, type_, native.here, plan)
         return plan.at(home, command_of(native.write, home.key, slots))
@@ -279,7 +290,12 @@ class Keyspace:
         if self.aside is not None:
             self._put_aside(key, type_, values, tag, index, plan)
         self.log.put(key, type_, values, tag.dot, timestamp, index)
-        if self._numbers or type_ is _STRING or self.types[key] is not native.here:
+        if (
+            self._numbers
+            or type_ is _STRING
+            or key >= ELSEWHERE
+            or self.types[key] is not native.here
+        ):
             return self._fill(key, type_, values, plan)
         return plan.native_packed(
             key, native.written, command_of(native.write, key, native.words(values))
@@ -344,7 +360,7 @@ class Keyspace:
             if visible is not None and visible is not type_:
                 self._hide(key, visible, plan)
             self.types[key] = then
-        return Home(key, key, 0)
+        return Home(key, key, 0) if key < ELSEWHERE else home_of(key)
 
     def assign(
         self, key: bytes, value: bytes, at: int, tag: Tag, timestamp: int, place: int, plan: Plan
@@ -365,7 +381,7 @@ class Keyspace:
             self._numbers.emptied(key)
         self.log.assign(key, _STRING, value, dot, timestamp, place + 1)
         self.types[key] = known_of(value)
-        plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
+        plan.on_key(key, SAYS_OK, b"SET", value)
 
     def increment(
         self,
@@ -394,7 +410,9 @@ class Keyspace:
         """Have the server count in a slot of which it is known what it holds; a text hides the increments beside it."""
         known = self.number(key, type_, slot)
         if known is None:
-            raise LocalProtocolError(f"nobody has looked what slot {slot!r} of key {key!r} holds")
+            raise LocalProtocolError(
+                f"nobody has looked what slot {slot!r} of key {described(key)} holds"
+            )
         base = known.number if isinstance(known, Figures) else known
         if base is None or isinstance(base, Holds):
             return
@@ -439,10 +457,10 @@ class Keyspace:
         """
         known = self.types[key]
         if type(known) is int and type(base) is int and _fits(base, known, known - base):
-            plan.native(key, known, b"INCRBY", key, b"%d" % (known - base))
+            plan.on_key(key, known, b"INCRBY", b"%d" % (known - base))
         else:
             assert not isinstance(known, Holds)
-            plan.native(key, SAYS_OK, b"SET", key, _text(known))
+            plan.on_key(key, SAYS_OK, b"SET", _text(known))
 
     def kill_key(
         self,
@@ -471,47 +489,62 @@ class Keyspace:
             self.aside.key(key, tag.dot, own, plan, hides=key in self.hidden)
         return self._hold_only(key, left, plan, is_assigned=is_assigned)
 
-    def kill_all(self, tag: Tag, plan: Plan) -> None:
-        """Another region has removed all that it had seen: keys are worth what of the log survives that."""
-        self.log.kill_all(tag)
-        plan.flush()
-        self.flushed(plan)
-        for key in list(self.log.keys()):
+    def kill_all(self, db: int | None, tag: Tag, plan: Plan) -> None:
+        """Another region has removed all that it had seen of a database, or, without a number, of all of them: keys are
+        worth what of the log survives that.
+        """
+        self.log.kill_all(db, tag)
+        plan.flush(self.databases.clients if db is None else (db,))
+        self.flushed(db, plan)
+        for key in names_in(self.log.keys(), db):
             self.types[key] = NOTHING
             self._put_survivors(key, self.log.key(key), plan)
-        for key in self.log.deadlines:
+        for key in names_in(self.log.deadlines, db):
             self._deadline_is(key)
 
-    def _know(self, behind: Sequence[Effect]) -> None:
-        """What keys hold behind a removal of all: only what the log has."""
+    def _know(self, db: int | None, behind: Sequence[Effect]) -> None:
+        """What keys of a database hold behind a removal of all in it: only what the log has."""
         for effect in behind:
-            if not isinstance(effect, KillAll):
-                self.types.setdefault(effect.key, NOTHING)
+            if isinstance(effect, KillAll) or (db is not None and db_of(effect.key) != db):
+                continue
+            self.types.setdefault(effect.key, NOTHING)
             if type(effect) is Inc and effect.type is not _STRING:
                 worth = self.log.of(effect.key, effect.type).worth(effect.slot)
                 known = 0 if worth is None else known_of(worth)
                 self._numbers.learn(effect.key, effect.type, effect.slot, known)
 
-    def flushed(self, plan: Plan) -> None:
-        """The clients' database is empty as of this place in the plan: nothing of it is kept elsewhere, nor known. In
-        this commit nothing may follow that has to know.
+    def flushed(self, db: int | None, plan: Plan) -> None:
+        """This database of the clients is empty as of this place in the plan, or, without a number, all of them are:
+        nothing of it is kept elsewhere, nor known. In this commit nothing may follow that has to know.
         """
-        for key in list(self.hidden):
+        for key in names_in(self.hidden, db):
             self.drop_hidden(key, plan)
-        if self.refused:
-            plan.metadata(Expect.INTEGER, b"UNLINK", metadata.DAMAGED, metadata.DISPUTED)
-        for refused in (self.damaged, self.disputed, self.refused):
-            refused.clear()
+        for refused, name in self._refused_by_name:
+            if gone := names_in(refused, db):
+                plan.metadata(Expect.INTEGER, b"SREM", name, *gone)
+                refused.difference_update(gone)
+                self.refused.difference_update(gone)
         if self.dates.in_use:
-            plan.metadata(Expect.INTEGER, *forget_all(self.metadata_db))
-        self.dates.flushed()
-        self.unsettled.clear()
-        self._forget_all()
+            plan.metadata(Expect.INTEGER, *forget_all(db, self.metadata_db))
+        self.dates.flushed(db)
+        for key in names_in(self.unsettled, db):
+            del self.unsettled[key]
+        self._forget_all(db)
 
-    def _forget_all(self) -> None:
-        """Of no key it is known what it holds: to note for each that it is gone would take a while."""
-        self.types.clear()
-        self._numbers.forget_all()
+    @property
+    def _refused_by_name(self) -> tuple[tuple[set[bytes], bytes], ...]:
+        """Sets of keys that are refused, and where our own database has them."""
+        return (self.damaged, metadata.DAMAGED), (self.disputed, metadata.DISPUTED)
+
+    def _forget_all(self, db: int | None) -> None:
+        """Of no key of a database it is known what it holds: to note for each that it is gone would take a while."""
+        if db is None:
+            self.types.clear()
+            self._numbers.forget_all()
+            return
+        for key in names_in(self.types, db):
+            del self.types[key]
+        self._numbers.forget_database(db)
 
     def begin(self, key: bytes, tag: Tag, plan: Plan) -> None:
         """A local write begins a key that holds nothing: deadlines that it has seen are not the new one's, and what was
@@ -529,7 +562,7 @@ class Keyspace:
         """The key holds this, and nothing else. Returns the position in the plan of the DEL, -1 if none is needed."""
         position = -1
         if left or not is_assigned:
-            position = plan.native(key, Expect.INTEGER, b"DEL", key)
+            position = plan.on_key(key, Expect.INTEGER, b"DEL")
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         if self._numbers:
@@ -563,7 +596,7 @@ class Keyspace:
         is_visible = isinstance(known, Holds) and known.type is type_
         if not is_visible and type_ not in self.hidden.get(key, ()):
             return ()
-        home = Home(key, key, 0) if is_visible else self._hidden_home(key, type_)
+        home = home_of(key) if is_visible else self._hidden_home(key, type_)
         if native.valued and gone is not slots:
             log = self.log.of(key, type_)
             left = {slot: w for slot in slots if (w := log.worth(slot)) is not None}
@@ -586,7 +619,7 @@ class Keyspace:
     def executed(self, effect: Effect) -> None:
         """Know what a key holds after a command that the server has carried out, and has not refused."""
         if isinstance(effect, KillAll):
-            self._forget_all()
+            self._forget_all(effect.db)
             return
         key = effect.key
         match effect:
@@ -627,11 +660,10 @@ class Keyspace:
         """The visible value makes room for a type that comes before it."""
         self._note_unsure(key, self.types[key])
         target = hidden_key(type_, key)
-        db = b"%d" % self.metadata_db
-        plan.look(key, command_of(b"COPY", key, (target, b"DB", db, b"REPLACE")))
+        self._copy(key, target, plan)
         if key in self.dates.touched:  # its deadline was copied, too
             plan.metadata(Expect.INTEGER, b"PERSIST", target)
-        plan.native(key, Expect.INTEGER, b"DEL", key)
+        plan.on_key(key, Expect.INTEGER, b"DEL")
         self._note_hidden(key, type_)
 
     def _hidden_home(self, key: bytes, type_: RedisType) -> Home:
@@ -717,13 +749,13 @@ class Keyspace:
         """
         known = self.types.get(key)
         if known is not None and not isinstance(known, Holds):
-            plan.native(key, SAYS_OK, b"SET", key, _text(known))
+            plan.on_key(key, SAYS_OK, b"SET", _text(known))
             return
         self.damaged.add(key)
         self.refused.add(key)
         plan.metadata(Expect.INTEGER, b"SADD", metadata.DAMAGED, key)
         self._keep_foreign(key, plan)
-        plan.native(key, Expect.INTEGER, b"DEL", key)
+        plan.on_key(key, Expect.INTEGER, b"DEL")
         hidden = self.hidden.get(key, ())
         self.types[key] = NOTHING
         self._numbers.emptied(key, kept=hidden)
@@ -744,7 +776,7 @@ class Keyspace:
         """
         if key not in self.damaged:  # then it is aside already
             self._keep_foreign(key, plan)
-        plan.native(key, Expect.INTEGER, b"DEL", key)
+        plan.on_key(key, Expect.INTEGER, b"DEL")
         self.drop_hidden(key, plan)
         self.types[key] = NOTHING
         self._numbers.emptied(key)
@@ -757,10 +789,7 @@ class Keyspace:
 
     def in_order(self, key: bytes, plan: Plan) -> None:
         """Commands on the key are carried out again, if they were refused."""
-        for refused, name in (
-            (self.damaged, metadata.DAMAGED),
-            (self.disputed, metadata.DISPUTED),
-        ):
+        for refused, name in self._refused_by_name:
             if key in refused:
                 refused.discard(key)
                 plan.metadata(Expect.INTEGER, b"SREM", name, key)
@@ -774,9 +803,14 @@ class Keyspace:
 
     def _keep_foreign(self, key: bytes, plan: Plan) -> None:
         """Keep what the server holds there for a while, outside of the clients' sight."""
-        aside, db = metadata.FOREIGN_PREFIX + key, b"%d" % self.metadata_db
-        plan.look(key, command_of(b"COPY", key, (aside, b"DB", db, b"REPLACE")))
+        aside = metadata.FOREIGN_PREFIX + key
+        self._copy(key, aside, plan)
         plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
+
+    def _copy(self, key: bytes, target: bytes, plan: Plan) -> None:
+        """Have our own database have a copy of what is visible under a key."""
+        home, db = home_of(key), b"%d" % self.metadata_db
+        plan.look(home, command_of(b"COPY", home.key, (target, b"DB", db, b"REPLACE")))
 
 
 def _counted(number: Number) -> Known:

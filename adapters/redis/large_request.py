@@ -8,6 +8,7 @@ each chunk costs what it holds.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import islice
 
 import hiredis
@@ -31,21 +32,30 @@ _MISSING = object()
 class LargeArgs(list[bytes]):
     """The arguments of such a request. size: their bytes. words: all of them as a server takes them, without a header.
 
-    slots: those behind the key, once `fold` is done with them.
+    slots: those behind the key, once `fold` is done with them. db: the database that they are for. sent: how a server
+    takes them, if a name stands in the place of the key (`named_args`).
     """
 
-    __slots__ = ("_folding", "size", "slots", "words")
+    __slots__ = ("_folding", "db", "sent", "size", "slots", "words")
 
     def __init__(self) -> None:
         self.size = 0
         self.words = b""
         self.slots: ManySlots | None = None
+        self.db = 0
+        self.sent: list[bytes] | None = None
         self._folding: Folding | None = None
+
+    def name(self, db: int, names: Mapping[int, bytes]) -> None:
+        """Put names in the places of keys; the words are for this database."""
+        self.db, self.sent = db, list(self)
+        for at, name in names.items():
+            self[at] = name
 
     def fold(self) -> bool:
         """Do one more piece of what makes `slots`. Returns whether they are complete."""
         if self._folding is None:
-            first = len(words_of(self[:2]))
+            first = len(words_of((self.sent or self)[:2]))
             self._folding = Folding(self[2:], memoryview(self.words)[first:])
         if self.slots is None and self._folding.step():
             self.slots = self._folding.slots

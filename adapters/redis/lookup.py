@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from crdtcast.adapters.redis.contents import Contents, contents_of, reads_of
+from crdtcast.adapters.redis.databases import Home, home_of, select
 from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.deadlines.index import Due
 from crdtcast.adapters.redis.effects import RedisType
@@ -14,7 +15,6 @@ from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.server import pack
 from crdtcast.adapters.redis.transaction import SlotContents
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import Home
 from crdtcast.adapters.redis.worth import LONGEST_NUMBER
 from crdtcast.exceptions import ServerError
 
@@ -73,12 +73,11 @@ class Lookup:
         self._takers.append((len(commands), take))
 
     def at(self, home: Home, commands: Sequence[Words], take: Take) -> None:
-        """The same for a value that may be hidden."""
+        """The same where a value stands."""
         if not home.db:
             self.ask(commands, take)
             return
-        there, back = (b"SELECT", b"%d" % home.db), (b"SELECT", b"0")
-        self.ask([there, *commands, back], lambda replies: take(replies[1:-1]))
+        self.ask([select(home.db), *commands, select(0)], lambda replies: take(replies[1:-1]))
 
     def learn(self, replies: Replies) -> None:
         """Have all replies taken in."""
@@ -100,7 +99,8 @@ class Lookup:
             if kind != b"none":
                 found(key)
 
-        self.ask(((b"TYPE", key), (b"GETRANGE", key, b"0", _LAST)), take)
+        home = home_of(key)
+        self.at(home, ((b"TYPE", home.key), (b"GETRANGE", home.key, b"0", _LAST)), take)
 
     def dated(
         self, keys: Sequence[bytes], keyspace: Keyspace, found: Callable[[bytes], None]
@@ -129,7 +129,7 @@ class Lookup:
         """All that a key is worth."""
         hidden = frozenset(keyspace.hidden.get(key, ()))
         commands = list(reads_of(key, hidden, keyspace.metadata_db))
-        self.ask(commands, lambda replies: take(contents_of(replies, hidden)))
+        self.ask(commands, lambda replies: take(contents_of(key, replies, hidden)))
 
     def slots(
         self,
@@ -164,7 +164,9 @@ class Lookup:
                 number = len(present) if native.get is None else size
                 found(SlotContents(type_, number, present))
 
-        self.ask([[native.size, key], *(native.asking(key, slot) for slot in slots)], take)
+        home = home_of(key)
+        asking = (native.asking(home.key, slot) for slot in slots)
+        self.at(home, [[native.size, home.key], *asking], take)
 
     def number(self, key: bytes, type_: RedisType, slot: bytes, keyspace: Keyspace) -> None:
         """What a slot holds that is counted in."""

@@ -92,13 +92,21 @@ class RequestParser:
         "_large",
         "_length",
         "_limits",
+        "_on_high",
         "_size",
         "error",
         "missing",
     )
 
-    def __init__(self, fast: FastReader, limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        fast: FastReader,
+        limits: RequestLimits,
+        on_high: Callable[[], None] = lambda: None,
+    ) -> None:
+        """on_high: called before a word that begins with 0xff comes out, and perhaps without one."""
         self._limits = limits
+        self._on_high = on_high
         self.error: str | None = None
         self.missing = 0
         """Bytes of the bulk string in progress that are still to come: a hint for the next read."""
@@ -113,6 +121,8 @@ class RequestParser:
 
     def feed(self, chunk: bytes) -> list[Args]:
         """Take what a socket gave; return the complete commands, lists of at least one argument."""
+        if b"\n\xff" in chunk or chunk[0] == 255:
+            self._on_high()
         if self._busy or _BEGINNING(chunk) is None or LARGE_COUNT(chunk) is not None:
             if self._large is not None:
                 return self._feed_large(chunk)
@@ -204,6 +214,8 @@ class RequestParser:
                     words = split_line(bytes(buffer[position:end]))
                     position = end + 1
                     if words:
+                        if max(words) >= b"\xff":
+                            self._on_high()
                         commands.append(words)
                         if not whole:
                             break

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import trio
 
 from crdtcast.adapters.redis.client import NO_REPLY, UNREAD_PAUSE, SilentRequest
+from crdtcast.adapters.redis.databases import select
+from crdtcast.adapters.redis.named_args import db_of_args, sent_of
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.server import NOT_YET, Replies, ServerConnection, WholeReplies, pack
@@ -30,22 +32,33 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 64
 """Reads of one group."""
+_SELECTED = b"+OK\r\n"
 _LARGE_BYTES = 1 << 20
 """Of a group's replies, from which on the client's next group is a single read."""
 
 
 class _Group:
-    """Reads of one client, next to each other among its requests, that are under way together."""
+    """Reads of one client in one database, next to each other among its requests, that are under way together."""
 
-    def __init__(self, requests: list[Request]) -> None:
+    def __init__(self, requests: list[Request], stands: int) -> None:
+        """stands: the database that the connection is on."""
         self.requests = requests
         self.size = 0
+        self.db = db_of_args(requests[0].args)
         token = secrets.token_hex(16).encode()
-        self.packed = b"".join([*(pack(request.args) for request in requests), _echo(token)])
+        words: list[Sequence[bytes]] = [sent_of(request.args) for request in requests]
+        self._begun = b""
+        if self.db != stands:
+            words.insert(0, select(self.db))
+            self._begun = _SELECTED
+        self.packed = b"".join([*map(pack, words), _echo(token)])
         self.end = b"$%d\r\n%b\r\n" % (len(token), token)
 
     def take(self, piece: bytes) -> None:
-        """A piece of the replies."""
+        """A piece of the replies; that to a SELECT before them is nobody's."""
+        if self._begun and piece:
+            gone = min(len(self._begun), len(piece))
+            piece, self._begun = piece[gone:], self._begun[gone:]
         if piece:
             self.size += len(piece)
             self.requests[0].pass_on(piece)
@@ -62,6 +75,8 @@ class _Passing:
         self._greeting = WholeReplies()
         self._rest = b""
         self._at = 0
+        self.stands = 0
+        """The database that it is on when all that was sent is carried out."""
         self.groups: deque[_Group] = deque()
 
     def feed(self, chunk: bytes) -> None:
@@ -153,7 +168,8 @@ class Passthrough:
                 self._opening.add(protocol)
                 self._nursery.start_soon(self._open, protocol)
             return
-        group = _Group(list(_together(client, waiting)))
+        group = _Group(list(_together(client, waiting)), reader.stands)
+        reader.stands = group.db
         waiting.under_way = len(group.requests)
         del self._stalled[client]
         reader.groups.append(group)
@@ -220,12 +236,15 @@ class Passthrough:
 def _together(client: Client, waiting: _Waiting) -> Iterator[Request]:
     """The first reads that wait, as long as nothing stands between them at the client."""
     requests = waiting.requests
-    protocol = requests[0].protocol
+    protocol, db = requests[0].protocol, db_of_args(requests[0].args)
     most = client.relayed_together
     for request, pending in zip(islice(requests, most), islice(client.pending, most), strict=False):
         alone = isinstance(request, SilentRequest)
         if request is not requests[0] and (
-            alone or request is not pending or request.protocol != protocol
+            alone
+            or request is not pending
+            or request.protocol != protocol
+            or db_of_args(request.args) != db
         ):
             return
         yield request

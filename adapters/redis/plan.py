@@ -6,7 +6,7 @@ the reply that it must get; another one means that the key was changed past the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import Enum
 from itertools import compress, count
 from operator import ne
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import hiredis
 
+from crdtcast.adapters.redis.databases import ELSEWHERE, Home, db_of, home_of
 from crdtcast.adapters.redis.deadlines.index import Move, finish
 from crdtcast.adapters.redis.hiding import settling
+from crdtcast.adapters.redis.named_args import db_of_args, sent_of
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.front import Request
-    from crdtcast.adapters.redis.types.native import Home
 
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -65,7 +66,7 @@ class Plan:
         self.pieces: list[bytes] = []
         self.expected: list[Expect | int | bytes] = []
         self.keys: dict[int, bytes] = {}
-        """Position of a command on the clients' database -> the key that is blamed if its reply is not as expected."""
+        """Position of a command on the clients' databases -> the key that is blamed if its reply is not as expected."""
         self.looks: set[int] = set()
         """Positions of those of them that leave their key as it is."""
         self.from_reply: list[tuple[Request, int]] = []
@@ -80,13 +81,13 @@ class Plan:
         """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
         self.dated: list[tuple[Sequence[Move], int]] = []
         """Keys whose deadlines were set, and where the reply stands that tells which of them are there."""
-        self.flushes: list[int] = []
-        """Positions of commands that empty the clients' database."""
+        self.flushes: list[tuple[int, int | None]] = []
+        """Positions of commands that empty a database of the clients, and which; None: all of them."""
         self.as_they_are: set[int] = set()
         """Positions of reads whose replies go to the client byte for byte."""
 
     def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:
-        """A command on the clients' database; `key` is blamed if its reply is not the expected one.
+        """A command from database 0, and back to it; `key` is blamed if its reply is not the expected one.
 
         Returns its position: an answer can be made from the reply at it.
         """
@@ -103,17 +104,29 @@ class Plan:
         self.expected.append(expect)
         return place
 
-    def look(self, key: bytes, packed: bytes) -> int:
-        """The same for one that tells a number and leaves the key as it is: it copies what is there."""
-        place = self.native_packed(key, Expect.INTEGER, packed)
+    def on_key(self, name: bytes, expect: Expect | int | bytes, verb: bytes, *behind: bytes) -> int:
+        """A command on the visible value of a key, in its database."""
+        if name < ELSEWHERE:
+            return self.native_packed(name, expect, _pack((verb, name, *behind)))
+        home = home_of(name)
+        return self.at(home, _pack((verb, home.key, *behind)), expect)
+
+    def look(self, home: Home, packed: bytes) -> int:
+        """The same, packed, for one that tells a number and leaves the key as it is: it copies what is there."""
+        place = self.at(home, packed)
         self.looks.add(place)
         return place
 
     def at(self, home: Home, packed: bytes, expect: Expect | int | bytes = Expect.INTEGER) -> int:
-        """A packed command on a key of either database. Returns its position."""
-        if home.db:
+        """A packed command on a key of any database, ours too. Returns its position."""
+        if home.db == self._metadata_db:
             return self.metadata_packed(packed, expect)
-        return self.native_packed(home.owner, expect, packed)
+        if self._db != home.db:
+            self._select(home.db)
+        self.writes = True
+        place = self._append(expect, packed)
+        self.keys[place] = home.owner
+        return place
 
     def metadata_packed(self, packed: bytes, expect: Expect | int | bytes = Expect.INTEGER) -> int:
         """A packed command on our own database. Returns its position."""
@@ -122,12 +135,13 @@ class Plan:
         self.writes = True
         return self._append(expect, packed)
 
-    def flush(self) -> None:
-        """Have the clients' database be empty. The server frees the memory behind the commit."""
-        if self._db:
-            self._select(0)
+    def flush(self, databases: Iterable[int]) -> None:
+        """Have these of the clients' databases be empty. The server frees the memory behind the commit."""
         self.writes = True
-        self.flushes.append(self._append(SAYS_OK, _pack((b"FLUSHDB", b"ASYNC"))))
+        for db in databases:
+            if self._db != db:
+                self._select(db)
+            self.flushes.append((self._append(SAYS_OK, _pack((b"FLUSHDB", b"ASYNC"))), db))
 
     def settle(self, key: bytes) -> None:
         """Have a key that has become empty hold what it hid."""
@@ -151,10 +165,12 @@ class Plan:
 
     def read(self, request: Request, command: list[bytes]) -> None:
         """A client's read, behind all that is in the plan so far; its reply goes to the client as it comes."""
-        if self._db:
-            self._select(0)
+        db = 0 if type(command) is list else db_of_args(command)
+        if self._db != db:
+            self._select(db)
         self.reads = True
-        self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(command)))))
+        words = command if type(command) is list else sent_of(command)
+        self.from_reply.append((request, self._append(Expect.ANY, _pack(tuple(words)))))
 
     def read_as_it_is(self, request: Request, command: list[bytes], protocol: int) -> None:
         """The same for a read whose reply is not taken apart; `speak(2)` has to follow."""
@@ -173,7 +189,7 @@ class Plan:
             self._append(Expect.ANY, _pack((b"HELLO", b"%d" % protocol)))
 
     def may_write(self, keys: Set[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Places of commands that may write one of these keys of the clients' database, and which of them.
+        """Places of commands that may write one of these keys of the clients' databases, and which of them.
 
         The one place that says so: a command that tells only by its reply what it writes counts for all of them.
         """
@@ -183,11 +199,11 @@ class Plan:
                     yield place, key
         for moves, place in self.dated:
             yield from ((place, move.key) for move in moves if move.is_new and move.key in keys)
-        for place in self.flushes:
-            yield from ((place, key) for key in keys)
+        for place, db in self.flushes:
+            yield from ((place, key) for key in keys if db is None or db_of(key) == db)
 
     def finish(self) -> None:
-        """Leave the connection on the clients' database, where every plan starts."""
+        """Leave the connection on database 0, where every plan starts."""
         if self._db:
             self._select(0)
 

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast.adapters.redis.contents import Contents, packed, unpacked
+from crdtcast.adapters.redis.databases import db_of, described, names_in
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
@@ -70,9 +71,9 @@ class Removal:
 
     def __str__(self) -> str:
         if self.type is None or self.slots is None:
-            return f"DEL {self.key!r}"
+            return f"DEL {described(self.key)}"
         verb = TYPES[self.type].remove.decode()
-        return f"{verb} {self.key!r} {' '.join(map(repr, self.slots[:_SHOWN]))}"
+        return f"{verb} {described(self.key)} {' '.join(map(repr, self.slots[:_SHOWN]))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +88,20 @@ class Write:
     def __str__(self) -> str:
         verb = TYPES[self.type].write.decode()
         shown = " ".join(repr(slot) for slot in list(self.values)[:_SHOWN] if slot)
-        return f"{verb} {self.key!r} {shown}".rstrip()
+        return f"{verb} {described(self.key)} {shown}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Of all keys. Nobody knows what it took away: it yields, and only takes back what mine had written before."""
+    """Of all keys of a database, or of all. Nobody knows what it took away: it yields, and only takes back what mine
+    had written before.
+    """
 
+    db: int | None
     key: bytes = b""
 
     def __str__(self) -> str:
-        return "FLUSHALL"
+        return "FLUSHALL" if self.db is None else f"FLUSHDB of database {self.db}"
 
 
 Part: TypeAlias = One | Inc | Until | Write | Removal | Flush
@@ -141,8 +145,8 @@ class Mine:
                     parts.append(Until(key, at))
                 case KillSlots(key, type_, slots):
                     parts.append(Removal(key, type_, tuple(slots), taken.get(place), again))
-                case KillAll():
-                    parts.append(Flush())
+                case KillAll(db):
+                    parts.append(Flush(db))
         return cls(tuple(parts), home, timestamp)
 
     def encode(self) -> bytes:
@@ -183,8 +187,8 @@ def _row(part: Part) -> list[object]:
         case Removal(key, type_, slots, taken, back):
             packed_ = None if taken is None else packed(taken)
             return ["removal", key, type_, slots, packed_, sorted(back)]
-        case Flush(key):
-            return ["flush", key, None]
+        case Flush(db, key):
+            return ["flush", key, None, db]
 
 
 def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
@@ -198,8 +202,8 @@ def _part(what: str, key: bytes, number: int | None, *fields: Any) -> Part:
                 None if taken is None else unpacked(taken),
                 frozenset((RedisType(each), slot) for each, slot in back),
             )
-        case "flush", ():
-            return Flush()
+        case "flush", (db,) if db is None or type(db) is int:
+            return Flush(db)
         case "until", (at, only):
             return Until(key, at, Only(only))
         case "one", (slots,) if type_ is not None:
@@ -250,7 +254,7 @@ class _Later:
     """What writes of mine do that come behind the one at hand."""
 
     def __init__(self) -> None:
-        self._is_flushed = False
+        self._flushed: set[int | None] = set()
         self._dead_keys: set[bytes] = set()
         self._dated: set[bytes] = set()
         self._dead: defaultdict[bytes, set[Slot]] = defaultdict(set)
@@ -263,10 +267,10 @@ class _Later:
     def left_of(self, part: Part, message: Mine) -> Part | None:
         """What is left of a part, if anything; it is one of the later ones from here on."""
         key = part.key
-        dead, is_dead = self._dead[key], self._is_flushed or key in self._dead_keys
+        dead, is_dead = self._dead[key], self._is_dead(key)
         match part:
             case Flush():
-                self._is_flushed = True
+                self._flushed.add(part.db)
                 return None
             case Until():
                 if is_dead or key in self._dated:
@@ -294,12 +298,18 @@ class _Later:
             case Removal():
                 return self._left_of_removal(part, message)
 
+    def _is_dead(self, key: bytes) -> bool:
+        """Whether a later write of mine has removed all of the key."""
+        if key in self._dead_keys:
+            return True
+        return bool(self._flushed) and not self._flushed.isdisjoint((None, db_of(key)))
+
     def _left_of_removal(self, part: Removal, message: Mine) -> Removal | None:
         key = part.key
         gone = set(self._there[key])
         if not message.rebased:
             gone |= self._dead[key] | (part.back - self._counted[key])
-        is_dead = (self._is_flushed or key in self._dead_keys) and not message.rebased
+        is_dead = self._is_dead(key) and not message.rebased
         left: dict[RedisType, dict[bytes, Worth]] = {}
         for type_, content in (part.taken or {}).items() if not is_dead else ():
             if kept := {s: w for s, w in content.items() if (type_, s) not in gone}:
@@ -381,9 +391,10 @@ class _Mine:
                 over[name] = base
         return replace(part, taken=over if is_known else None)
 
-    def flush(self) -> None:
+    def flush(self, db: int | None) -> None:
         """What mine had put there is gone."""
-        for states in self._keys.values():
+        for key in names_in(self._keys, db):
+            states = self._keys[key]
             for slot, state in states.items():
                 states[slot] = _State(
                     None, state.base if state.is_written else None, is_written=True
@@ -427,7 +438,7 @@ def _against_what_was_of_others(mine: Iterable[Mine]) -> Generator[None, None, R
                 case Inc():
                     own.count(part)
                 case Flush():
-                    own.flush()
+                    own.flush(part.db)
                     yielding.append(part)
                 case Write() if not message.rebased:
                     kept = own.write(part)

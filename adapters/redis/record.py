@@ -7,13 +7,14 @@ what came of it. Effects are derived from that, and from nothing else (docs/redi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgpack
 
+from crdtcast.adapters.redis.databases import LUA_HOME, db_of
 from crdtcast.adapters.redis.deadlines.index import PIN_BELOW_MS, PIN_MS
 from crdtcast.adapters.redis.exact_sums import LUA
 from crdtcast.adapters.redis.resp import ReplyError, Status
@@ -35,7 +36,7 @@ _pack_for_script: Callable[[object], bytes] = partial(msgpack.packb, use_bin_typ
 
 # No line behind the first write can fail: what a command answers is caught, and all sizes are bounded before.
 _SCRIPT = b"""
-local db, header, always, most = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local ours, header, always, most = tonumber(ARGV[1]), ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 local results, kept, wrote, used, stopped = {0}, {}, always, 0, false
 local sizes = {string = 'STRLEN', set = 'SCARD', hash = 'HLEN'}
 local reads = {string = 'GET', set = 'SMEMBERS', hash = 'HGETALL'}
@@ -59,7 +60,17 @@ local function expire(words)
   if at - time[1] * 1000 < BELOW_MS then at = at + PIN_MS end
   return redis.call('PEXPIREAT', key, string.format('%%.0f', at))
 end
+local function flush_all(count)
+  for db = 0, count - 1 do
+    if db ~= ours then
+      to(db)
+      redis.call('FLUSHDB', 'ASYNC')
+    end
+  end
+  return {ok = 'OK'}
+end
 local function carry_out(words)
+  if words[1] == 'FLUSHALL' then return flush_all(tonumber(words[2])) end
   if words[1] == 'PEXPIREAT' then return expire(words) end  -- a deadline may be put off, and nobody is to see that
   return counted(words)
 end
@@ -83,6 +94,8 @@ end
 for i = 5, #ARGV do
   local asked = cmsgpack.unpack(ARGV[i])
   local words, begins, idle, before, weighs, exact = asked[2], asked[3], asked[4], asked[5], asked[6], asked[7]
+  local db, into = asked[8] or 0, asked[9] or asked[8] or 0
+  to(db)
   local there, found, reply = '', false, nil
   if weighs and too_large(weighs) then
     reply = {err = 'ERR crdtcast: what this command copies is too large for one message'}
@@ -107,7 +120,9 @@ for i = 5, #ARGV do
     results[#results + 1] = ''
   else
     if not reply then
+      to(into)
       for j = 1, #begins do there = there .. redis.call('EXISTS', words[begins[j]]) end
+      to(db)
       reply = carry_out(words)
     end
     local kind = 0
@@ -127,18 +142,18 @@ for i = 5, #ARGV do
   end
 end
 if wrote and #kept > 0 then
-  redis.call('SELECT', db)
+  to(ours)
   if redis.call('EXISTS', 'record') == 0 then
     local time = redis.call('TIME')
     redis.call('RPUSH', 'record', header, time[1] .. '.' .. time[2])
   end
   for i = 1, #kept, 1000 do redis.call('RPUSH', 'record', unpack(kept, i, math.min(i + 999, #kept))) end
-  redis.call('SELECT', 0)
   results[1] = 1
 end
+to(0)
 return results
 """ % {b"slots": MOST_SLOTS}
-SCRIPT = (LUA + _SCRIPT).replace(b"PIN_MS", b"%d" % PIN_MS)
+SCRIPT = (LUA_HOME + LUA + _SCRIPT).replace(b"PIN_MS", b"%d" % PIN_MS)
 SCRIPT = SCRIPT.replace(b"BELOW_MS", b"%d" % PIN_BELOW_MS)
 SCRIPT_SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 
@@ -161,6 +176,8 @@ NO_LOOK = Look()
 class Asked(NamedTuple):
     """One command for the script. number: among those of its commit. begins: places of keys that it may begin: whether
     they had data before is recorded. idle: whether a reply of nothing, 0, or no elements tells that it wrote nothing.
+    db: the database that it is carried out in. names: by place, what stands for the keys in the record, where these
+    are not their own names.
     """
 
     number: int
@@ -168,26 +185,32 @@ class Asked(NamedTuple):
     begins: Sequence[int] = ()
     idle: bool = False
     look: Look = NO_LOOK
+    db: int = 0
+    names: Mapping[int, bytes] = {}
 
     def encode(self) -> bytes:
         """As the script takes it, and the record keeps it."""
         before, weighs, exact = self.look
         begins = [place + 1 for place in self.begins]
-        return _pack_for_script(
-            [
-                self.number,
-                self.words,
-                begins,
-                self.idle,
-                before or False,
-                weighs or False,
-                exact or False,
-            ]
-        )
+        asked: list[Any] = [
+            self.number,
+            self.words,
+            begins,
+            self.idle,
+            before or False,
+            weighs or False,
+            exact or False,
+        ]
+        if self.db or self.names:
+            into = {db_of(self.names[place]) for place in self.begins if place in self.names}
+            asked += self.db, max(into, default=self.db), list(self.names.items())
+        return _pack_for_script(asked)
 
 
 class Entry(NamedTuple):
-    """What is recorded of one command. fresh: its keys that had no data before. before: the reply to that look."""
+    """What is recorded of one command, with names for keys. fresh: those that had no data before. before: the reply to
+    that look.
+    """
 
     number: int
     words: Sequence[bytes]
@@ -198,7 +221,9 @@ class Entry(NamedTuple):
     @classmethod
     def decode(cls, asked: bytes, result: bytes) -> Entry:
         """From the two parts of it."""
-        number, words, begins, *_ = msgpack.unpackb(asked, raw=True)
+        number, words, begins, _, _, _, _, *elsewhere = msgpack.unpackb(asked, raw=True)
+        for place, name in elsewhere[2] if elsewhere else ():
+            words[place] = name
         there, before, kind, reply = msgpack.unpackb(result, raw=True)
         fresh = [words[p - 1] for p, is_there in zip(begins, there, strict=False) if is_there == 48]
         return cls(number, words, fresh, None if before is False else before, _reply(kind, reply))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import takes_away
 from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.deriving import derived, derived_by_entry, effects_of, event_of, row_of
 from crdtcast.adapters.redis.effects import (
     Effect,
@@ -171,13 +172,15 @@ def _taken(
     """Places of the effects that may have taken something away, and what; None if the record does not tell. hidden:
     where values are that it has ended beside those which were visible; None if nobody knows.
     """
-    place, is_flushed = 0, False
+    place, flushed = 0, set[int | None]()
     for entry in record.entries:
         gone = set(entry.fresh)
         for effect in effects_of(entry):
-            is_flushed |= isinstance(effect, KillAll)
+            if isinstance(effect, KillAll):
+                flushed.add(effect.db)
             if takes_away(effect):
-                is_known = is_flushed or effect.key in gone
+                is_empty = bool(flushed) and not flushed.isdisjoint((None, db_of(effect.key)))
+                is_known = is_empty or effect.key in gone
                 yield place, {} if is_known else _taken_by(effect, entry, hidden)
             if isinstance(effect, KillKey | KillData | Replace):
                 gone.add(effect.key)

@@ -23,6 +23,7 @@ from crdtcast.adapters.redis.contents import (
     reads_of,
     types_of,
 )
+from crdtcast.adapters.redis.databases import db_of, home_of, select
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest
 from crdtcast.adapters.redis.effects import (
@@ -243,18 +244,23 @@ class Recorder:
             self.log.gc(self._size_before, size, entries)
             self._told_size, self._size_before = now, size
 
-    def _touch_all(self, dot: Dot, now: float) -> None:
-        """A message on all keys. Of those that were touched last it is told that they are gone."""
+    def _touch_all(self, db: int | None, dot: Dot, now: float) -> None:
+        """A message on all keys, or those of a database. Of those that were touched last it is told that they are gone.
+
+        The floor counts for what is not known here: a vector may be higher than what was done to an object.
+        """
         for vector in (self._floor, *self._vectors.values()):
             vector[dot.origin] = dot.counter
-        for key in list(islice(reversed(self._vectors), _OBJECTS_PER_ROUND)):
+        last = (key for key in reversed(self._vectors) if db is None or db == db_of(key))
+        for key in list(islice(last, _OBJECTS_PER_ROUND)):
             self._touched[key] = now
             self._touched.move_to_end(key)
 
     def _touch(self, applied: Iterable[Effect], dot: Dot, now: float) -> None:
         applied = list(applied)
-        if KillAll in map(type, applied):
-            self._touch_all(dot, now)
+        for effect in applied if KillAll in map(type, applied) else ():
+            if isinstance(effect, KillAll):
+                self._touch_all(effect.db, dot, now)
         for key in dict.fromkeys(map(_KEY, (e for e in applied if not isinstance(e, KillAll)))):
             vector = self._vectors.get(key)
             if vector is None:
@@ -298,8 +304,11 @@ class Recorder:
         elif known is NOTHING:
             self.tell(key, {})
         elif known is not None and known.type is not None:
-            size = TYPES[known.type].size
-            return [([size, key], lambda reply: self._sized(key, reply))]
+            home, size = home_of(key), TYPES[known.type].size
+            read: Read = ([size, home.key], lambda reply: self._sized(key, reply))
+            if not home.db:
+                return [read]
+            return [([*select(home.db)], _ignore), read, ([*select(0)], _ignore)]
         return []
 
     def _sized(self, key: bytes, size: object) -> None:
@@ -313,8 +322,8 @@ class Recorder:
 
         def tell(reply: object) -> None:
             replies.append(reply)
-            if len(replies) == len(commands) and is_read(replies):
-                contents = contents_of(replies, hidden)
+            if len(replies) == len(commands) and is_read(key, replies):
+                contents = contents_of(key, replies, hidden)
                 if self._may_tell(contents, hidden):
                     self.tell(key, contents)
 
@@ -337,3 +346,7 @@ class Recorder:
             return
         for key in [key for key in self._vectors if key not in self._touched][:surplus]:
             merge_into(self._floor, self._vectors.pop(key))
+
+
+def _ignore(_: object) -> None:
+    """The reply to a SELECT."""

@@ -225,7 +225,7 @@ def _refuse_occupied(found: Found) -> None:
         )
     if found.keys:
         raise ConfigurationError(
-            f"database 0 holds {found.keys} keys that the other regions do not have: start with an "
+            f"the server holds {found.keys} keys that the other regions do not have: start with an "
             "empty server and write the data through the gateway (taking over an existing database "
             "is not possible in this version)"
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.batch import MAX_COMMAND_BYTES
+from crdtcast.adapters.redis.databases import db_of, described, key_of
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.transaction import discarded_because
@@ -59,6 +60,14 @@ class Refusals:
     def count(self, request: Request) -> None:
         """It was refused."""
         self.writes += request.writes
+
+    @property
+    def elsewhere(self) -> ReplyError | None:
+        """Why the group cannot have keys of other databases than 0, and some of that; None if it can."""
+        level, engine = effects.ELSEWHERE_LEVEL, self._engine
+        if not self._exceeds_level(level) or engine is None:
+            return None
+        return self._formats.refusal(engine, "SELECT of another database than 0", level)
 
     def hinder_writes(self, commit: Commit, most_required: int) -> bool:
         """Whether some write of this commit may be refused, whatever its key holds. most_required: the highest format
@@ -141,18 +150,23 @@ class Refusals:
 
 def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
     for key in keys:
+        shown = described(key)
         if key in keyspace.disputed:
+            words = key_of(key).decode(errors="replace") + _option(key)
             return ReplyError(
-                f"ERR crdtcast: the members hold different values of key {key!r}, which was changed past a gateway, "
-                "and nothing tells who is right: say "
-                f"`crdtcast repair {key.decode(errors='replace')} --from NAME` (the member to take it from)"
+                f"ERR crdtcast: the members hold different values of key {shown}, which was changed past a gateway, "
+                f"and nothing tells who is right: say `crdtcast repair {words} --from NAME` (the one to take it from)"
             )
         if key in keyspace.damaged:
             return ReplyError(
-                f"ERR crdtcast: key {key!r} was overwritten past the gateway and is being restored from another "
+                f"ERR crdtcast: key {shown} was overwritten past the gateway and is being restored from another "
                 "region; try again"
             )
     return None
+
+
+def _option(key: bytes) -> str:
+    return f" --db {db}" if (db := db_of(key)) else ""
 
 
 def _too_large(size: int) -> ReplyError:

@@ -20,6 +20,7 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import is_whole, lost_name, taken_name, takes_away
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.contents import Contents
+from crdtcast.adapters.redis.databases import by_name
 from crdtcast.adapters.redis.effects import Event, Inc, KeyEffect, One, RedisType, Reg
 from crdtcast.adapters.redis.lookup import Looks
 from crdtcast.adapters.redis.performing import Performing
@@ -213,7 +214,8 @@ class Returning:
         ]
         for start in range(0, len(removed), _STEPS_AT_ONCE):
             some = removed[start : start + _STEPS_AT_ONCE]
-            replies = await connection.call(
+            read = by_name(connection.call)
+            replies = await read(
                 [TYPES[type_].asking(each.effect.key, slot) for each, (type_, slot) in some]
             )
             for (each, slot), reply in zip(some, replies, strict=True):

@@ -7,6 +7,7 @@ brings out a hidden value: both have to see what the commands before them have d
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis import metadata
@@ -17,11 +18,13 @@ from crdtcast.adapters.redis.commands.write_command import (
     WHOLE_KEY,
     WriteCommand,
 )
+from crdtcast.adapters.redis.databases import ELSEWHERE, db_of, name_of, names_in
 from crdtcast.adapters.redis.deadlines.index import Gone
 from crdtcast.adapters.redis.deriving import effects_of
 from crdtcast.adapters.redis.effects import KillAll
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.large_request import size_of
+from crdtcast.adapters.redis.named_args import db_of_args, sent_of
 from crdtcast.adapters.redis.plan import Expect, Plan
 from crdtcast.adapters.redis.record import (
     MOST_BYTES,
@@ -76,6 +79,8 @@ class Segments:
         """Keys that hide values, and of which nothing may be left: what they hid goes with the next commit."""
         self._undated = 0
         """Requests of which nothing is left that could have a deadline."""
+        self._flushed: dict[int, int] = {}
+        """The same of the keys of a database."""
         self.unsettled: set[bytes] = set()
         """Those of them that may have become empty in spite of that."""
         plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
@@ -104,20 +109,23 @@ class Segments:
         if row.flushes:
             self._flush(request)
             return
-        args: list[bytes] = request.args
+        args, sent = request.args, sent_of(request.args)
         if row.timed is not None:
-            args = self._timed(row, args)
+            sent = self._timed(row, sent)
         self.requests.append(request)
-        self._bytes += size_of(args)
-        self._operations += len(args)
+        self._bytes += size_of(sent)
+        self._operations += len(sent)
         begin = len(self._asked)
         hidden = self._keyspace.hidden
         begins = () if not row.begins else self._may_begin(row, args)
-        look = NO_LOOK if row.looks_at is None else row.looks_at(args)
+        look = NO_LOOK if row.looks_at is None else row.looks_at(sent)
         self._reads_values |= bool(look.before)
-        idle = row.idle if isinstance(row.idle, bool) else row.idle(args)
-        for words in _pieces(row, args):
-            asked = Asked(len(self._asked), words, begins, idle, look)
+        idle = row.idle if isinstance(row.idle, bool) else row.idle(sent)
+        db = db_of_args(args)
+        several = _pieces(row, args) if type(args) is not list else repeat(())
+        for words, named in zip(_pieces(row, sent), several, strict=False):
+            names = _names(row, named)
+            asked = Asked(len(self._asked), words, begins, idle, look, db, names)
             self._asked.append(asked.encode())
             begins = ()
         self._first[id(request)] = begin, len(self._asked) - begin
@@ -127,19 +135,29 @@ class Segments:
             self.end()
 
     def _flush(self, request: Request) -> None:
-        """All keys go, and all that is kept of them elsewhere, in a script by itself: what comes behind it finds both
-        gone.
+        """All keys of a database go, or of all of them, and all that is kept of them elsewhere, in a script by itself:
+        what comes behind it finds both gone.
         """
         self.end()
+        number, db = len(self._asked), db_of_args(request.args)
+        if request.command.name == "FLUSHALL":
+            count = self._keyspace.databases.count
+            asked, flushed = Asked(number, (b"FLUSHALL", b"%d" % count)), None
+        else:  # the name of an empty key tells the database
+            names = {1: name_of(db, b"")} if db else {}
+            asked, flushed = Asked(number, (b"FLUSHDB", b"ASYNC"), db=db, names=names), db
         self.requests.append(request)
-        self._first[id(request)] = len(self._asked), 1
-        self._asked.append(Asked(len(self._asked), (b"FLUSHDB", b"ASYNC")).encode())
+        self._first[id(request)] = number, 1
+        self._asked.append(asked.encode())
         self.end()
-        self._plan.flushes.append(self._scripts[-1][0])
-        self._keyspace.flushed(self._plan)
-        self._ended.clear()
-        self.unsettled.clear()
-        self._undated = len(self.requests)
+        self._plan.flushes.append((self._scripts[-1][0], flushed))
+        self._keyspace.flushed(flushed, self._plan)
+        for ended in (self._ended, self.unsettled):
+            ended.difference_update(names_in(ended, flushed))
+        if flushed is None:
+            self._undated = len(self.requests)
+        else:
+            self._flushed[flushed] = len(self.requests)
 
     def _timed(self, row: WriteCommand, args: list[bytes]) -> list[bytes]:
         """With deadlines as the server's clock tells them."""
@@ -152,11 +170,16 @@ class Segments:
     def dated(self) -> dict[bytes, Gone]:
         """Keys of which only the server knows the deadline when it is done."""
         found: dict[bytes, Gone] = {}
-        for request in self.requests[self._undated :] if self._keyspace.dates.in_use else ():
+        first = self._undated
+        for at, request in enumerate(
+            self.requests[first:] if self._keyspace.dates.in_use else (), first
+        ):
             row = request.command.write
             assert row is not None
             gone = Gone.STAYS if row.empties else Gone.ENDS
             for key in request.command.keys_of(request.args):
+                if self._flushed and at < self._flushed.get(db_of(key), 0):
+                    continue
                 if (
                     found.get(key) is not Gone.STAYS
                 ):  # what another command has ended the next commit knows
@@ -251,7 +274,7 @@ class Segments:
 
 def refusal_of(request: Request, now: int) -> ReplyError | None:
     """Why a command cannot be carried out by the server alone, as far as its arguments tell. now: its TIME, in ms."""
-    row, args = request.command.write, request.args
+    row, args = request.command.write, sent_of(request.args)
     if row is None:
         return None
     if len(args) > MOST_WORDS:
@@ -267,6 +290,15 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
     if row.timed is not None and isinstance(timed := row.timed(args, now), ReplyError):
         return timed
     return None
+
+
+def _names(row: WriteCommand, named: Sequence[bytes]) -> dict[int, bytes]:
+    """Which of these words are names that are not their own keys, by place."""
+    first, last, step = row.keys
+    if not (first and named):
+        return {}
+    places = range(first, last + 1 if last >= 0 else len(named) + last + 1, step)
+    return {place: named[place] for place in places if named[place] >= ELSEWHERE}
 
 
 def _front(row: WriteCommand) -> int:
@@ -291,7 +323,7 @@ def _shaped(request: Request, values: Sequence[Any]) -> Any:
     if len(values) == 1:
         value = values[0]
         if row is not None and row.shape is not None and not isinstance(value, ReplyError):
-            return row.shape(request.args, value)
+            return row.shape(sent_of(request.args), value)
         return value
     error = next((value for value in values if isinstance(value, ReplyError)), None)
     if error is not None:

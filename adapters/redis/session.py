@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.client import NO_REPLY, Request
+from crdtcast.adapters.redis.commands.names import database
 from crdtcast.adapters.redis.commands.table import (
     Command,
     Kind,
@@ -22,6 +23,7 @@ from crdtcast.adapters.redis.commands.table import (
     unknown_command,
 )
 from crdtcast.adapters.redis.conversation import Conversation
+from crdtcast.adapters.redis.databases import Databases
 from crdtcast.adapters.redis.dialogue import IN_MULTI, Phase, Replies
 from crdtcast.adapters.redis.info import Info
 from crdtcast.adapters.redis.resp import OK, Raw, ReplyError, Status, Verbatim
@@ -44,7 +46,6 @@ _NO_PASSWORD = ReplyError(
 )
 _NO_SHARDS_INSIDE = ReplyError("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client")
 _SYNTAX = ReplyError("ERR syntax error")
-_NO_INTEGER = ReplyError("ERR value is not an integer or out of range")
 _BAD_NAME = ReplyError("ERR Client names cannot contain spaces, newlines or special characters.")
 
 # What CONFIG GET may show of the server. Its passwords, users and paths are not the business of the
@@ -84,7 +85,7 @@ class Session:
     `password` is the gateway's own (None: no AUTH needed). `status` gives the values of INFO's
     section `crdtcast`; `admin` gets the requests of CRDTCAST and answers them. `server` is set anew
     whenever the server is connected to. `refuse_growth` tells why writes that need memory are
-    refused, if they are.
+    refused, if they are; `refuse_elsewhere` why keys of other databases than 0 are.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Session:
         admin: "Callable[[Request], None]",
         password: str | None = None,
         refuse_growth: Callable[[], ReplyError | None] = lambda: None,
+        refuse_elsewhere: Callable[[], ReplyError | None] = lambda: None,
     ) -> None:
         self.server = ServerIdentity()
         self.info = Info(table, identity=lambda: self.server.fields(), status=status)
@@ -103,7 +105,7 @@ class Session:
         self._admin = admin
         self._subscriptions = subscriptions
         self._conversation = Conversation(
-            table, self._carry_out, refuse_growth, admin, self._hang_up
+            table, self._carry_out, refuse_growth, admin, self._hang_up, refuse_elsewhere
         )
         self._password = None if password is None else password.encode()
         self._front: Front | None = None
@@ -138,6 +140,11 @@ class Session:
         self._front = self.info.front = front
         self.submit_by(submit)
 
+    def use(self, server: ServerIdentity, databases: Databases) -> None:
+        """This is the server from now on."""
+        self.server = server
+        self.info.databases = self._conversation.databases = databases
+
     def submit_by(self, submit: "Callable[[Request], None]") -> None:
         """Where requests go that had to be looked at here."""
         self._conversation.submit = submit
@@ -147,7 +154,7 @@ class Session:
         client.trust(self._password is None)
 
     def handle(self, request: Request) -> None:
-        """Answer, refuse, queue or submit one request: the last one that has come of its client."""
+        """Answer, refuse, queue or submit one request: the first of its client that was not yet."""
         self._conversation.handle(request)
 
     def _carry_out(self, request: Request, submit: Callable[[Request], None]) -> None:
@@ -208,13 +215,16 @@ class Session:
         client.protocol = request.protocol = 2
         if client.subscribed is not None:
             client.subscribed.end()
+        client.db = client.next_db = 0
         client.stand(Phase.OPEN, Replies.ON)
         self.welcome(client)
         return _RESET
 
     def _select(self, request: Request) -> object:
-        if request.args[1] != b"0":
-            raise _NO_INTEGER
+        number = database(request.args[1], self.info.databases)
+        if isinstance(number, ReplyError):
+            raise number
+        request.client.select(number)
         return OK
 
     def _auth(self, request: Request) -> object:
@@ -320,7 +330,8 @@ class Session:
         library = [client.info.get(name, b"").decode() for name in ("lib-name", "lib-ver")]
         return (
             f"id={client.id} addr={client.address} laddr={client.local_address} "
-            f"name={client.name.decode()} age={age} flags={flags or 'N'} db=0 sub={sub} psub={psub} multi={multi} "
+            f"name={client.name.decode()} age={age} flags={flags or 'N'} db={client.db} "
+            f"sub={sub} psub={psub} multi={multi} "
             f"pending={len(client.pending)} omem={len(client.unread)} cmd={command} user=default "
             f"resp={client.protocol} lib-name={library[0]} lib-ver={library[1]}"
         ).encode()

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
+from crdtcast.adapters.redis.databases import Read
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.strings import String
 
 _SLOT = 64
 """Bytes of a slot, about."""
-Read: TypeAlias = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
-"""Sends commands on database 0 and returns their replies, errors among them as values."""
 T = TypeVar("T")
 Weight: TypeAlias = tuple[type[NativeType] | None, int]
 """Of a key: its type, None if it is of none of ours or not there, and its bytes."""
 
 
 async def weights_of(keys: Sequence[bytes], read: Read) -> list[Weight]:
-    """In their order."""
+    """In their order. read: `databases.by_name`."""
     kinds = await read([[b"TYPE", key] for key in keys])
     natives = [BY_NAME.get(kind) if isinstance(kind, bytes) else None for kind in kinds]
     sizes = iter(

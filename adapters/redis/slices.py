@@ -14,6 +14,7 @@ import msgpack
 
 from crdtcast.adapters.redis import contents
 from crdtcast.adapters.redis.contents import ROWS, Contents, packed, unpacked
+from crdtcast.adapters.redis.databases import check_name, home_of, select
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.recorder import Read
@@ -106,6 +107,7 @@ def _packed(row: Row) -> list[object]:
 def _row(key: Any, contents: Any, at: Any = 0) -> Row:
     if type(key) is not bytes or type(at) is not int or at < 0:
         raise ValueError("a key is bytes, and begins somewhere")
+    check_name(key)
     worth = unpacked(contents)
     if at and worth.keys() != {RedisType.STRING}:
         raise ValueError("only a text has pages")
@@ -133,7 +135,7 @@ def _reads_of_one(key: bytes, keyspace: Keyspace, take: Callable[[Row], None]) -
     def note(reply: object) -> None:
         replies.append(reply)
         if len(replies) == len(commands):
-            take(Row(key, keyspace.with_orphan(key, contents.contents_of(replies, hidden))))
+            take(Row(key, keyspace.with_orphan(key, contents.contents_of(key, replies, hidden))))
 
     for command in commands:
         yield list(command), note
@@ -148,7 +150,12 @@ def commands_for(
     """
     for key, worth, at in rows:
         if at:
-            yield b"SETRANGE", key, b"%d" % at, worth[RedisType.STRING][WHOLE]
+            home = home_of(key)
+            if home.db:
+                yield select(home.db)
+            yield b"SETRANGE", home.key, b"%d" % at, worth[RedisType.STRING][WHOLE]
+            if home.db:
+                yield select(0)
             continue
         yield from contents.commands_for(key, worth, hiding.pop(key, ()), metadata_db)
         types = contents.types_of(worth)

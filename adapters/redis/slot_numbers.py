@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
+from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import Content, Holds
@@ -69,6 +70,11 @@ class SlotNumbers(dict[tuple[bytes, RedisType], dict[bytes, Known]]):
         """Ask the server again."""
         for type_ in TYPES:
             self.pop((key, type_), None)
+
+    def forget_database(self, db: int) -> None:
+        """Ask the server again of every key of a database."""
+        for key in names_in({key for key, _ in self}, db):
+            self.forget(key)
 
     def trim(self) -> None:
         """Bound the memory."""

@@ -102,12 +102,13 @@ class Transaction(Request):
     """EXEC, with what it executes. It is answered when all of its calls are, or with one error instead.
 
     `calls` are those that the core carries out: reads and writes. watch: what it depends on: then the core has to say
-    `go`. on_refused: called when it is refused whole, or aborted.
+    `go`. on_refused: called when it is refused whole, or aborted. on_answered: called then, and when it is carried out.
     """
 
     __slots__ = (
         "_all",
         "_missing",
+        "_on_answered",
         "_on_refused",
         "_silent",
         "_waits",
@@ -127,6 +128,7 @@ class Transaction(Request):
         *,
         silent: bool,
         on_refused: Callable[[], None],
+        on_answered: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(request.client, request.args, request.command)
         self._all = [Call(self, args, command) for args, command in queue.calls]
@@ -135,6 +137,7 @@ class Transaction(Request):
         self._waits = watch is not None
         self._silent = silent
         self._on_refused = on_refused
+        self._on_answered = on_answered
         self.size, self.steps = queue.size, queue.steps
         self.calls: list[Call] = []
         self.uncertain: Uncertain = {}
@@ -186,6 +189,7 @@ class Transaction(Request):
         if value is ABORTED:
             value = Raw(b"_\r\n" if self.protocol == 3 else b"*-1\r\n")
         super().answer(NO_REPLY if self._silent else value)
+        self._on_answered()
 
     def go(self) -> None:
         """What it watches has not been written."""

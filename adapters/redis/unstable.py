@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.effects import (
     WHOLE,
@@ -383,8 +384,8 @@ class UnstableLog:
                 self.kill_key(key, tag)
             case Expire(key) | KillData(key):
                 self.kill_data(key, tag)
-            case KillAll():
-                self.kill_all(tag)
+            case KillAll(db):
+                self.kill_all(db, tag)
 
     def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
         logs = self._keys.get(key)
@@ -490,11 +491,13 @@ class UnstableLog:
             del self._keys[key]
         return logs
 
-    def kill_all(self, tag: Tag) -> None:
-        """Drop what comes before of all keys, and their deadlines; what is left is all that there is now."""
-        for key in list(self._keys):
+    def kill_all(self, db: int | None, tag: Tag) -> None:
+        """Drop what comes before of all keys, or those of a database, and their deadlines; what is left is all that
+        there is now.
+        """
+        for key in names_in(self._keys, db):
             self.kill_data(key, tag)
-        self.deadlines.kill_all(tag)
+        self.deadlines.kill_all(db, tag)
 
     def kill_slots(
         self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag

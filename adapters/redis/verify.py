@@ -1,4 +1,4 @@
-"""CRDTCAST VERIFY: a digest of every key of database 0, written to the event log and summed up.
+"""CRDTCAST VERIFY: a digest of every key, written to the event log and summed up.
 
 Keys are read in slices behind the commits, so each digest belongs to the vector at its instant. Two replicas with
 equal vectors must answer with equal digests.
@@ -7,11 +7,13 @@ equal vectors must answer with equal digests.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis.census import is_replicated
 from crdtcast.adapters.redis.contents import Contents, with_deadline
+from crdtcast.adapters.redis.databases import BEGIN, END, by_name, scan
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
 from crdtcast.adapters.redis.own_reads import replies_to
@@ -36,17 +38,19 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
     of the same keys, although clocks differ.
     """
     recorder = gateway.recorder
-    read = partial(replies_to, gateway.ask)
+    databases = gateway.committer.keyspace.databases
+    read_words = partial(replies_to, gateway.ask)
+    read = by_name(read_words)
     vector = dict(gateway.committer.engine.vector) if gateway.committer.engine else {}
     total = keys = 0
     foreign: Counter[str] = Counter()
     horizon = _horizon(gateway.committer.keyspace.dates.now)
     lasting, lasting_keys = 0, 0
-    cursor = b"0"
+    at = BEGIN
     while True:
-        ((cursor, names),) = await read([[b"SCAN", cursor, b"COUNT", b"%d" % _SLICE]])
-        types = await read([[b"TYPE", name] for name in names])
-        deadlines = await read([[b"PEXPIRETIME", name] for name in names])
+        at, names = await scan(read_words, databases, at, _SLICE)
+        types: Sequence[Any] = await read([[b"TYPE", name] for name in names])
+        deadlines: Sequence[Any] = await read([[b"PEXPIRETIME", name] for name in names])
         until = dict(zip(names, deadlines, strict=True))
         for name, kind in zip(names, types, strict=True):
             if isinstance(kind, bytes) and not is_replicated(kind):
@@ -69,19 +73,19 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
                     recorder.touch_again(name)  # told when it has been read with what it hides
                     continue
                 contents: Contents = {native.type: content}
-                if (at := until[name]) < 0:
+                if (end := until[name]) < 0:
                     recorder.tell(name, contents)
                     total += int(key_digest(name, contents), 16)
                     keys += 1
-                elif at > horizon - _MINUTE_MS:  # what is nearer may be gone elsewhere
-                    contents = with_deadline(contents, at)
+                elif end > horizon - _MINUTE_MS:  # what is nearer may be gone elsewhere
+                    contents = with_deadline(contents, end)
                     recorder.tell(name, contents)
-                    if at > horizon:
+                    if end > horizon:
                         lasting += int(key_digest(name, contents), 16)
                         lasting_keys += 1
         if recorder.log is not None:
             recorder.log.flush()
-        if cursor == b"0":
+        if at == END:
             break
     return {
         "keys": keys,

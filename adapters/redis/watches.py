@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.client import NO_REPLY, Request
+from crdtcast.adapters.redis.databases import home_of
 from crdtcast.adapters.redis.deadlines.index import BOUND_MS, unpinned
 from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.adapters.redis.resp import OK, ReplyError
@@ -143,7 +144,9 @@ class Watches:
             since = self._round, len(plan.pieces)
             for key in request.new:
                 if batch.keyspace.dates.in_use:
-                    self._asked.append((watch, plan.look(key, _LIVES_ON % (len(key), key))))
+                    home = home_of(key)
+                    packed = _LIVES_ON % (len(home.key), home.key)
+                    self._asked.append((watch, plan.look(home, packed)))
                 watch.keys[key] = since
                 self._by_key.setdefault(key, set()).add(watch)
         plan.answer_with(request, OK)

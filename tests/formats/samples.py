@@ -120,7 +120,9 @@ EFFECTS: list[effects.Effect] = [
     effects.Inc(b"h", effects.RedisType.HASH, b"g", 10**30),
     effects.KillSlots(b"h", effects.RedisType.HASH, (b"f",)),
     effects.Inc(b"n", effects.RedisType.STRING, effects.WHOLE, Fraction(-5, 2)),
-    effects.KillAll(),
+    effects.KillAll(None),
+    effects.KillAll(0),
+    effects.KillAll(3),
 ]
 STORED = metadata.StoredState(
     group="shop",

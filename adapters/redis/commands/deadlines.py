@@ -171,7 +171,7 @@ def getex(batch: LocalBatch, request: Request) -> bool:
         plan.answer_with(request, WRONG_TYPE)
     else:
         batch.increments.show((key,))
-        plan.from_reply.append((request, plan.native(key, Expect.ANY, b"GET", key)))
+        plan.from_reply.append((request, plan.on_key(key, Expect.ANY, b"GET")))
         if at is not None and at <= now:
             batch.kill_key(key)
         elif at is not None and not (at == NEVER and keyspace.dates.at(key) == NEVER):

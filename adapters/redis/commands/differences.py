@@ -60,12 +60,12 @@ _FAMILIES = (
     ),
     (
         "FLUSHDB FLUSHALL",
-        "of database 0: removes what this region had seen, of every key; the server frees the memory later, with SYNC, "
-        "too",
+        "removes what this region had seen, of every key of the database, or of all but the gateway's own; the server "
+        "frees the memory later, with SYNC, too",
     ),
     (
-        "RENAME RENAMENX COPY",
-        "by value, as one message: strings, hashes and sets of up to 131,072 slots and 8 MiB; COPY within database 0",
+        "RENAME RENAMENX COPY MOVE",
+        "by value, as one message: strings, hashes and sets of up to 131,072 slots and 8 MiB",
     ),
     ("OBJECT TOUCH MEMORY DUMP", "of this region's server alone"),
     (
@@ -94,7 +94,7 @@ _FAMILIES = (
     # connection and server
     (
         "SELECT",
-        "database 0 only; after another one every command is refused until `SELECT 0` or `RESET`",
+        "any database but that of the gateway's metadata (`--metadata-db`)",
     ),
     ("AUTH HELLO", "one password for all, that of the gateway"),
     ("CLIENT", "of this gateway's clients; `NO-EVICT` and `NO-TOUCH` are accepted and do nothing"),

@@ -15,6 +15,7 @@ from crdtcast.adapters.redis.commands.write_command import (
     WHOLE_KEY,
     WriteCommand,
 )
+from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
@@ -38,10 +39,6 @@ if TYPE_CHECKING:
 
 
 Args: TypeAlias = Sequence[bytes]
-
-_IN_ONE_DATABASE = ReplyError(
-    "ERR crdtcast: COPY with DB is not replicated, database 0 is the only one that is; nothing was written"
-)
 
 
 def delete(batch: LocalBatch, request: Request) -> bool:
@@ -79,19 +76,31 @@ def _duplicated(args: Args, reply: int, before: Any) -> Sequence[Effect]:
     return _copied(args[2], before) if reply and before is not None else ()
 
 
-def _other_database(args: Args) -> ReplyError | None:
-    options = {word.upper() for word in args[3:]}
+def _moved(args: Args, reply: int, before: Any) -> Sequence[Effect]:
+    """args: with the name of the key that it becomes in the place of the database."""
+    if not reply or before is None:
+        return ()
+    return KillKey(args[1]), *_copied(args[2], before)
+
+
+def _wrong_options(args: Args) -> ReplyError | None:
+    """A database is one of the names already (`names`)."""
+    options = [word.upper() for word in args[3:]]
     if b"DB" in options:
-        return _IN_ONE_DATABASE
-    return None if options <= {b"REPLACE"} else SYNTAX
+        at = options.index(b"DB")
+        del options[at : at + 2]
+    return None if set(options) <= {b"REPLACE"} else SYNTAX
 
 
 def _look(args: Args) -> Look:
     return Look(before=(b"VALUE", args[1]), weighs=(args[1],))
 
 
-def _flushed(_args: Args, _reply: bytes, _before: None) -> Sequence[Effect]:
-    return (KillAll(),)
+def _flushed(args: Args, _reply: bytes, _before: None) -> Sequence[Effect]:
+    """args: with the name of an empty key of the database."""
+    if args[0] == b"FLUSHALL":
+        return (KillAll(None),)
+    return (KillAll(db_of(args[1])),)
 
 
 def _refused_flush(args: Args) -> ReplyError | None:
@@ -138,6 +147,24 @@ COMMANDS = (
     _FROM_TO("RENAME", 3, _COPIES, derive=_renamed),
     _FROM_TO("RENAMENX", 3, _COPIES, derive=_renamed, idle=True),
     _FROM_TO(
-        "COPY", -3, _COPIES, grows=True, derive=_duplicated, idle=True, refuses=_other_database
+        "COPY",
+        -3,
+        _COPIES,
+        grows=True,
+        derive=_duplicated,
+        idle=True,
+        refuses=_wrong_options,
+        crosses=True,
+    ),
+    WriteCommand(
+        "MOVE",
+        3,
+        _COPIES,
+        keys=(1, 2, 1),
+        looks_at=_look,
+        begins=(),
+        derive=_moved,
+        idle=True,
+        crosses=True,
     ),
 )

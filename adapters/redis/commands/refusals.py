@@ -58,8 +58,8 @@ _WRITE_FAMILIES = (
         "use COPY, or SADD, HSET or SET, instead",
     ),
     (
-        "MOVE SWAPDB",
-        "use another key instead; database 0 is the only one that is replicated",
+        "SWAPDB",
+        "use COPY with DB, or MOVE, key by key instead: what two regions swap at once would be neither's",
     ),
     (
         "BLPOP BRPOP BLMOVE BLMPOP BRPOPLPUSH BZPOPMIN BZPOPMAX BZMPOP XREADGROUP",

@@ -61,6 +61,7 @@ class Command:
         "calls",
         "counts",
         "counts_in",
+        "crosses",
         "denied",
         "flags",
         "forwarded",
@@ -130,10 +131,12 @@ class Command:
         """And nothing has to be known but the key's type."""
         self.flags = frozenset(flags)
         self.hides_keys = kind is Kind.READ and "movablekeys" in self.flags
+        self.crosses = write is not None and write.crosses
         self.forwarded = kind in (Kind.READ, Kind.WRITE, Kind.PUBSUB)
         self.tells_deadline = name in _TELL_DEADLINES
         most = min(self.high, MOST_KEYS + 1) if self.removes_keys else self.high
-        self.taken = range(self.low, most + 1) if self.forwarded else range(0)
+        is_direct = self.forwarded and not self.crosses
+        self.taken = range(self.low, most + 1) if is_direct else range(0)
         self.denied: ReplyError | None = None
         """What the server says to the gateway's user, who may not use it."""
         self.calls = 0  # taken since the start

@@ -73,7 +73,9 @@ class WriteCommand(NamedTuple):
     empties: bool = False
     """Whether it may take the last of what a key holds, without ending all that is under it."""
     flushes: bool = False
-    """Whether it empties the database."""
+    """Whether it empties a database."""
+    crosses: bool = False
+    """Whether one of its words tells another database."""
     refuses: Callable[[Sequence[bytes]], ReplyError | None] | None = None
     """Which of its arguments cannot be carried out."""
     shape: Callable[[Sequence[bytes], Any], Any] | None = None

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.effects import NEVER, Only
 from crdtcast.tags import Dot, Tag, make_tuple
 
@@ -93,9 +94,9 @@ class DeadlineLog:
         self._keep(key, left)
         return winner(left)
 
-    def kill_all(self, tag: Tag) -> None:
-        """Drop of all keys those that `tag` has seen."""
-        for key in list(self._keys):
+    def kill_all(self, db: int | None, tag: Tag) -> None:
+        """Drop of all keys, or those of a database, those that `tag` has seen."""
+        for key in names_in(self._keys, db):
             self.kill(key, tag)
 
     def stabilise(self, dot: Dot) -> None:

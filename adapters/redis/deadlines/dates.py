@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
+from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.deadlines.index import (
     MINE,
@@ -168,10 +169,12 @@ class Dates:
         while some := list(islice(known, _MOVED_AT_ONCE)):
             yield some
 
-    def flushed(self) -> None:
-        """No key has a deadline any more, nor an entry in the index."""
-        self.touched.clear()
-        self.orphans.clear()
+    def flushed(self, db: int | None) -> None:
+        """No key of a database, or of all, has a deadline any more, nor an entry in the index."""
+        dated: dict[bytes, Dated] | dict[bytes, Orphan]
+        for dated in (self.touched, self.orphans):
+            for key in names_in(dated, db):
+                del dated[key]
 
     def pinned(self) -> None:
         """In the middle of a commit the server has been told all, and deadlines that are near were put off."""

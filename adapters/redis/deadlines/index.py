@@ -1,11 +1,11 @@
 """The index of deadlines in the metadata database, and the fixed scripts that look at it and move it.
 
     due             sorted set of the seconds that have a bucket
-    due:SECOND      hash, the keys whose deadline is in that second -> whether this member has set it (`m`), or another
+    due:SECOND      hash, keys whose deadline is in that second -> whether this member has set it (`m`), or another
     orphans         hash, keys without data -> their deadline and who has set it
     pinned          hash, keys whose native deadline is put off for a moment -> their deadline
 
-An entry is always in the bucket of the native deadline, moved in the same step as the write. So an entry that is over,
+Keys are told by their names (`databases`). An entry is always in the bucket of the native deadline, moved in the same step as the write. So an entry that is over,
 and whose key is gone, means that the server has dropped it; nothing is kept by key in memory. An entry whose key is
 there is stale: a write on the whole key does not look for it, and the next look removes it.
 
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from crdtcast.adapters.redis.databases import LUA_HOME, home_of, select
 from crdtcast.adapters.redis.worth import LONGEST_NUMBER
 
 DUE, ORPHANS, PINNED = b"due", b"orphans", b"pinned"
@@ -35,8 +36,10 @@ MOST_DUE = 250
 """Keys of one look for what has expired, and so of one commit: a client's write waits for no more."""
 
 # offset: what an administrator has moved the clock by, for tests; in the server a deadline is earlier by that.
-_COMMON = b"""
-local db, offset = ARGV[1], tonumber(ARGV[2])
+_COMMON = (
+    LUA_HOME
+    + b"""
+local db, offset = tonumber(ARGV[1]), tonumber(ARGV[2])
 local function ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000) + offset
@@ -50,6 +53,7 @@ local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
 local pin = PIN_MS
 local function unpinned(at) return at >= pin and at - pin or at end
 """.replace(b"PIN_MS", b"%d" % PIN_MS)
+)
 
 _LOOK = (
     _COMMON
@@ -57,37 +61,36 @@ _LOOK = (
 local longest, bound = tonumber(ARGV[3]), tonumber(ARGV[4])
 local below = tonumber(ARGV[5])
 local now = ms()
-redis.call('SELECT', db)
+to(db)
 local over = redis.call('ZRANGEBYSCORE', 'due', '-inf', text(math.floor((now + 2 * bound) / 1000)))
-redis.call('SELECT', 0)
 local found = {text(now)}
-for i, key in ipairs(KEYS) do
+for i, name in ipairs(KEYS) do
+  local key = home(name)
   local kind = redis.call('TYPE', key).ok
   local number, at, owner, bucket = '', -1, '', ''
   if kind == 'string' and redis.call('STRLEN', key) <= longest then number = redis.call('GET', key) end
   if kind ~= 'none' then
     at = unpinned(ends(key))
     if at >= 0 then
-      redis.call('SELECT', db)
-      owner = redis.call('HGET', 'due:' .. text(math.floor(at / 1000)), key) or ''
+      to(db)
+      owner = redis.call('HGET', 'due:' .. text(math.floor(at / 1000)), name) or ''
       if owner ~= '' then bucket = text(math.floor(at / 1000)) end
       if at - now < below then
-        redis.call('HSET', 'pinned', key, text(at))
-        redis.call('SELECT', 0)
+        redis.call('HSET', 'pinned', name, text(at))
+        home(name)
         set(key, at + pin)
       end
-      redis.call('SELECT', 0)
     end
   elseif #over > 0 then
-    redis.call('SELECT', db)
+    to(db)
     for _, second in ipairs(over) do
-      local found_owner = redis.call('HGET', 'due:' .. second, key)
+      local found_owner = redis.call('HGET', 'due:' .. second, name)
       if found_owner then owner, bucket = found_owner, second end
     end
-    redis.call('SELECT', 0)
   end
   found[i + 1] = {kind, number, text(at), owner, bucket}
 end
+to(0)
 return found
 """
 )
@@ -97,7 +100,8 @@ _FINISH = (
     _COMMON
     + b"""
 local below, there = tonumber(ARGV[3]), {}
-for i, key in ipairs(KEYS) do
+for i, name in ipairs(KEYS) do
+  local key = home(name)
   local at, owner, old, marks = ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2], ARGV[4 * i + 3]
   local exists, near = redis.call('EXISTS', key) == 1, false
   local is_known = string.sub(at, 1, 1) ~= 'r'
@@ -123,80 +127,100 @@ for i, key in ipairs(KEYS) do
       set(key, tonumber(at))
     end
   end
-  redis.call('SELECT', db)
+  to(db)
   if near then
-    redis.call('HSET', 'pinned', key, at)
+    redis.call('HSET', 'pinned', name, at)
   elseif string.find(marks, 'p') then
-    redis.call('HDEL', 'pinned', key)
+    redis.call('HDEL', 'pinned', name)
   end
   local second = ''
   if at ~= '' and exists then second = text(math.floor(tonumber(at) / 1000)) end
-  if old ~= '' and old ~= second then redis.call('HDEL', 'due:' .. old, key) end
+  if old ~= '' and old ~= second then redis.call('HDEL', 'due:' .. old, name) end
   if second ~= '' then
-    redis.call('HSET', 'due:' .. second, key, owner)
+    redis.call('HSET', 'due:' .. second, name, owner)
     redis.call('ZADD', 'due', second, second)
   end
   if gone ~= '' and not exists then
-    redis.call('HSET', 'orphans', key, gone .. owner)
+    redis.call('HSET', 'orphans', name, gone .. owner)
   elseif string.find(marks, 'o') then
-    redis.call('HDEL', 'orphans', key)
+    redis.call('HDEL', 'orphans', name)
   end
-  redis.call('SELECT', 0)
   there[i] = exists and 'x' .. at or ''
 end
+to(0)
 return there
 """
 )
 
-_FORGET = b"""
-redis.call('SELECT', ARGV[1])
+# of: the database whose keys are to be forgotten, or nothing for all.
+_FORGET = (
+    LUA_HOME
+    + b"""
+local of = ARGV[2]
+to(tonumber(ARGV[1]))
 local seconds = redis.call('ZRANGE', 'due', 0, -1)
-for i = 1, #seconds, 1000 do
-  local names = {}
-  for j = i, math.min(i + 999, #seconds) do names[#names + 1] = 'due:' .. seconds[j] end
-  redis.call('UNLINK', unpack(names))
+if of == '' then
+  for i = 1, #seconds, 1000 do
+    local names = {}
+    for j = i, math.min(i + 999, #seconds) do names[#names + 1] = 'due:' .. seconds[j] end
+    redis.call('UNLINK', unpack(names))
+  end
+  redis.call('UNLINK', 'due', 'orphans', 'pinned')
+  return #seconds
 end
-redis.call('UNLINK', 'due', 'orphans', 'pinned')
+of = tonumber(of)
+local function forget(index)
+  local gone = {}
+  for _, name in ipairs(redis.call('HKEYS', index)) do
+    local db = string.byte(name) == 255 and string.byte(name, 2) or 0
+    if db == of then gone[#gone + 1] = name end
+  end
+  for i = 1, #gone, 1000 do redis.call('HDEL', index, unpack(gone, i, math.min(i + 999, #gone))) end
+end
+for _, second in ipairs(seconds) do forget('due:' .. second) end
+forget('orphans')
+forget('pinned')
 return #seconds
 """
+)
 
 _FIND = (
     _COMMON
     + b"""
 local most, grace, mine = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local now = ms()
-redis.call('SELECT', db)
+to(db)
 local seconds = redis.call('ZRANGEBYSCORE', 'due', '-inf', text(math.floor(now / 1000)))
 local found, looked = {text(now)}, 0
 for _, second in ipairs(seconds) do
   local bucket, cursor = 'due:' .. second, '0'
   repeat
-    redis.call('SELECT', db)
+    to(db)
     local some = redis.call('HSCAN', bucket, cursor, 'COUNT', 100)
     cursor = some[1]
     local stale = {}
     for i = 1, #some[2], 2 do
-      local key, owner = some[2][i], some[2][i + 1]
+      local name, owner = some[2][i], some[2][i + 1]
       looked = looked + 1
-      redis.call('SELECT', 0)
+      local key = home(name)
       local there = redis.call('EXISTS', key) == 1
       local at = there and unpinned(ends(key)) or -2
-      redis.call('SELECT', db)
       if not there then
         local late = now - (tonumber(second) + 1) * 1000
         if late >= grace or (late >= 0 and owner == mine) then
-          found[#found + 1] = {key, owner, second}
+          found[#found + 1] = {name, owner, second}
         end
       elseif at < 0 or math.floor(at / 1000) ~= tonumber(second) then
-        stale[#stale + 1] = key
+        stale[#stale + 1] = name
       end
     end
-    for _, key in ipairs(stale) do redis.call('HDEL', bucket, key) end
+    to(db)
+    for _, name in ipairs(stale) do redis.call('HDEL', bucket, name) end
   until cursor == '0' or #found > most or looked > 5 * most
   if redis.call('EXISTS', bucket) == 0 then redis.call('ZREM', 'due', second) end
   if #found > most or looked > 5 * most then break end
 end
-redis.call('SELECT', 0)
+to(0)
 return found
 """
 )
@@ -205,17 +229,16 @@ _ADVANCE = (
     _COMMON
     + b"""
 local by = tonumber(ARGV[3])
-redis.call('SELECT', db)
+to(db)
 for _, second in ipairs(redis.call('ZRANGE', 'due', 0, -1)) do
-  redis.call('SELECT', db)
-  for _, key in ipairs(redis.call('HKEYS', 'due:' .. second)) do
-    redis.call('SELECT', 0)
+  to(db)
+  for _, name in ipairs(redis.call('HKEYS', 'due:' .. second)) do
+    local key = home(name)
     local at = ends(key)
     if at >= 0 and text(math.floor(unpinned(at) / 1000)) == second then set(key, at - by) end
-    redis.call('SELECT', db)
   end
 end
-redis.call('SELECT', 0)
+to(0)
 """
 )
 
@@ -253,23 +276,26 @@ def check_deadline(text: bytes) -> None:
 
 
 def commands_until(
-    key: bytes, at: int, metadata_db: int, *, is_there: bool
-) -> Iterator[tuple[bytes, ...]]:
+    name: bytes, at: int, metadata_db: int, *, is_there: bool
+) -> Iterator[Sequence[bytes]]:
     """What gives a key that was copied its deadline, from database 0 and back. is_there: whether it holds something."""
     second = b"%d" % (at // 1000)
     if is_there:
-        yield b"PEXPIREAT", key, b"%d" % at
-    yield b"SELECT", b"%d" % metadata_db
+        home = home_of(name)
+        if home.db:
+            yield select(home.db)
+        yield b"PEXPIREAT", home.key, b"%d" % at
+    yield select(metadata_db)
     if is_there:
-        yield b"HSET", BUCKET_PREFIX + second, key, OTHER
+        yield b"HSET", BUCKET_PREFIX + second, name, OTHER
         yield b"ZADD", DUE, second, second
     else:
-        yield b"HSET", ORPHANS, key, b"%d%b" % (at, OTHER)
-    yield b"SELECT", b"0"
+        yield b"HSET", ORPHANS, name, b"%d%b" % (at, OTHER)
+    yield select(0)
 
 
 def look(keys: Sequence[bytes], metadata_db: int, offset_ms: int) -> tuple[bytes, ...]:
-    """The command that looks at keys of database 0, and puts off deadlines that are near."""
+    """The command that looks at keys, and puts off deadlines that are near."""
     numbers = (metadata_db, offset_ms, LONGEST_NUMBER, BOUND_MS, PIN_BELOW_MS)
     return b"EVAL", _LOOK, b"%d" % len(keys), *keys, *(b"%d" % number for number in numbers)
 
@@ -343,9 +369,11 @@ def found_due(reply: Sequence[Any]) -> tuple[int, list[Due]]:
     return int(now), [Due(*row) for row in rows]
 
 
-def forget_all(metadata_db: int) -> tuple[bytes, ...]:
-    """The words that empty the index, on our own database; the reply is a number."""
-    return b"EVAL", _FORGET, b"0", b"%d" % metadata_db
+def forget_all(db: int | None, metadata_db: int) -> tuple[bytes, ...]:
+    """The words that take out of the index what it has of a database, or all of it; the reply is a number. It looks at
+    each deadline, unless all are to go.
+    """
+    return b"EVAL", _FORGET, b"0", b"%d" % metadata_db, b"" if db is None else b"%d" % db
 
 
 def advance(metadata_db: int, offset_ms: int, by_ms: int) -> tuple[bytes, ...]:
@@ -355,7 +383,10 @@ def advance(metadata_db: int, offset_ms: int, by_ms: int) -> tuple[bytes, ...]:
 
 def unpinning(
     pinned: Mapping[bytes, bytes], metadata_db: int, offset_ms: int
-) -> list[tuple[bytes | int, ...]]:
+) -> list[Sequence[bytes]]:
     """The commands, from database 0 and back, that set deadlines again which were put off for a commit that was not."""
-    again = [(b"PEXPIREAT", key, int(at) - offset_ms) for key, at in pinned.items()]
-    return [*again, (b"SELECT", metadata_db), (b"DEL", PINNED), (b"SELECT", 0)]
+    again: list[Sequence[bytes]] = []
+    for name, at in pinned.items():
+        home = home_of(name)
+        again += select(home.db), (b"PEXPIREAT", home.key, b"%d" % (int(at) - offset_ms))
+    return [*again, select(metadata_db), (b"DEL", PINNED), select(0)]

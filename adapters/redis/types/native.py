@@ -7,7 +7,7 @@ other file names one, but for the string, which may be a number.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.plan import Expect
@@ -15,14 +15,6 @@ from crdtcast.adapters.redis.worth import PRESENT, Worth
 
 Content: TypeAlias = Mapping[bytes, Worth]
 """What the slots of one type under one key are worth."""
-
-
-class Home(NamedTuple):
-    """Where a value stands. owner: the client's key, which is blamed; key: the native one; db: of the server."""
-
-    owner: bytes
-    key: bytes
-    db: int
 
 
 class Holds:

@@ -39,8 +39,11 @@ class MemoryCore:
 
     def after_events(self) -> None:
         self.most_waiting = max(self.most_waiting, len(self.requests))
-        if self.hold:
-            return
+        while self.requests and not self.hold:
+            self.answer_all()
+
+    def answer_all(self) -> None:
+        """What is there by now; that may bring more."""
         for request in self.requests:
             if isinstance(request, Transaction):
                 if request.watch is not None and request.watch.marked:

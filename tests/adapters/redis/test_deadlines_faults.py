@@ -105,15 +105,15 @@ def removes_the_unseen(patch: Patch) -> None:
     """FLUSHALL of another region takes what that had not seen, too."""
     kill_all = Keyspace.kill_all
 
-    def all_of_it(self: Keyspace, tag: Tag, plan: Plan) -> None:
+    def all_of_it(self: Keyspace, db: int | None, tag: Tag, plan: Plan) -> None:
         self.log._keys.clear()
-        kill_all(self, tag, plan)
+        kill_all(self, db, tag, plan)
 
     patch.setattr(Keyspace, "kill_all", all_of_it)
 
 
 def keeps_the_unstable(patch: Patch) -> None:
-    patch.setattr(UnstableLog, "kill_all", lambda self, tag: None)
+    patch.setattr(UnstableLog, "kill_all", lambda self, db, tag: None)
 
 
 @pytest.fixture(scope="module")

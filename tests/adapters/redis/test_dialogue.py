@@ -27,7 +27,7 @@ SHORT = {
     "d": Phase.DATABASE_REFUSED_MULTI,
 }
 EXPECTED = """
-   COMMAND REJECTED MULTI EXEC EXEC_REJECTED DISCARD WATCH UNWATCH SELECT_ZERO SELECT_OTHER RESET
+   COMMAND REJECTED MULTI EXEC EXEC_REJECTED DISCARD WATCH UNWATCH SELECT SELECT_OURS RESET
 O  cO      eO       oQ    mO   eO            mO      wO    cO      cO          eD           cO
 Q  qQ      eA       mQ    xO   eO            oO      mQ    qQ      qQ          eA           cO
 A  vA      eA       mA    dO   eO            oO      mA    vA      vA          eA           cO
@@ -86,8 +86,8 @@ def test_nothing_is_done_in_a_context_that_was_refused(events: list[Event]) -> N
             watching = True
         elif event is Event.UNWATCH:
             watching = watching and other_database  # it is refused behind a refused SELECT
-        elif event in (Event.SELECT_ZERO, Event.SELECT_OTHER):
-            other_database = event is Event.SELECT_OTHER
+        elif event in (Event.SELECT, Event.SELECT_OURS):
+            other_database = event is Event.SELECT_OURS
         assert watching or not does_watch
         if other_database:
             assert answer not in (Answer.QUEUE, Answer.EXECUTE, Answer.QUEUE_IN_VAIN, Answer.WATCH)

@@ -99,7 +99,7 @@ def effect(rng: Random) -> Effect:
     field, value = rng.choice(MEMBERS), rng.choice((b"5", b"text"))
     match rng.randrange(12):
         case 0:
-            return KillKey(KEY) if rng.random() < 0.7 else KillAll()
+            return KillKey(KEY) if rng.random() < 0.7 else KillAll(None)
         case 1:
             return KillSlots(KEY, RedisType.SET, (rng.choice(MEMBERS),))
         case 6:
@@ -205,7 +205,14 @@ def test_anything_else_is_no_state(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "effect",
-    [KillKey(KEY), KillData(KEY), KillAll(), Replace(KEY, NEVER), Expire(KEY, whole=False)],
+    [
+        KillKey(KEY),
+        KillData(KEY),
+        KillAll(None),
+        KillAll(0),
+        Replace(KEY, NEVER),
+        Expire(KEY, whole=False),
+    ],
     ids=repr,
 )
 def test_what_ends_a_key_ends_all_that_it_had_seen(effect: Effect) -> None:

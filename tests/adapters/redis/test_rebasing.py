@@ -108,13 +108,15 @@ def test_all_keys_removed_yields_and_takes_back_what_mine_had_put_there() -> Non
         [
             mine((add(b"own"), None), (inc(5), None), (KillKey(b"gone"), number(7))),
             mine(
-                (Inc(b"n", RedisType.HASH, b"f", 1), None), (KillAll(), None), (add(b"again"), None)
+                (Inc(b"n", RedisType.HASH, b"f", 1), None),
+                (KillAll(None), None),
+                (add(b"again"), None),
             ),
             mine((remove(b"again"), members(b"again")), (inc(2), None)),
         ]
     )
     assert [message.parts for message in found] == [(), (), (inc(2),)]
-    assert yielding == [Flush()] and str(Flush()) == "FLUSHALL"
+    assert yielding == [Flush(None)] and str(Flush(None)) == "FLUSHALL"
     assert rebased(found) == (found, [])
 
 

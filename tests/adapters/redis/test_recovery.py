@@ -176,8 +176,8 @@ def test_a_member_that_has_left_comes_back_by_a_join_only() -> None:
     ("left", "seen", "founds", "said"),
     [
         (file(), EMPTY, True, "has lost its data"),
-        (None, found(state=None, keys=1, metadata_keys=0), False, "database 0 holds 1 keys"),
-        (None, found(state=None, keys=1, metadata_keys=0), True, "database 0 holds 1 keys"),
+        (None, found(state=None, keys=1, metadata_keys=0), False, "the server holds 1 keys"),
+        (None, found(state=None, keys=1, metadata_keys=0), True, "the server holds 1 keys"),
         (None, found(state=None, keys=0, metadata_keys=3), False, "metadata database holds 3"),
         (file(), found(), False, "a group of fixed members"),
         (None, found(state=MEMBER), False, "not certain"),

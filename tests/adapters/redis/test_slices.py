@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crdtcast.adapters.redis.databases import name_of
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.gate import Gate
 from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
@@ -16,7 +17,7 @@ WORDS = st.binary(max_size=4)
 ROWS = st.lists(
     st.builds(
         Row,
-        WORDS,
+        st.builds(name_of, st.integers(0, 255), WORDS),
         st.fixed_dictionaries(
             {},
             optional={

@@ -78,7 +78,7 @@ def test_reads_of_the_server_pass_and_writes_do_not(table: Table) -> None:
         ([b"hexpire", b"k", b"1"], "command 'HEXPIRE' is not replicated"),
         ([b"shutdown"], "it concerns one server alone; send it to the server's own port"),
         ([b"client", b"kill", b"x"], "command 'CLIENT KILL' is not replicated"),
-        ([b"move", b"k", b"1"], "database 0 is the only one"),
+        ([b"swapdb", b"0", b"1"], "use COPY with DB, or MOVE"),
         ([b"copy", b"a", b"b"], "command 'COPY' is not replicated"),
     ],
 )

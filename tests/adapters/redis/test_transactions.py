@@ -170,9 +170,10 @@ def unordered(reply: Raw) -> bytes:
 
 
 def conversation(port: int, protocol: int, commands: list[str]) -> list[bytes]:
-    """All that is answered to these commands, which are sent at once, and an ECHO behind them."""
+    """All that is answered to these commands, sent at once, and an ECHO behind them. A character is a byte."""
     end = packed(["ECHO", "the end"])
-    sent = b"".join(packed(command.split()) for command in commands)
+    words = ([word.encode("latin-1") for word in command.split()] for command in commands)
+    sent = b"".join(map(packed, words))
     with socket.create_connection(("127.0.0.1", port), 20) as wire:
         wire.sendall(packed(["HELLO", str(protocol)]) + end)
         received = b""
@@ -439,7 +440,7 @@ def test_the_given_case_of_a_refused_transaction(running: Running, client: RawCl
 
 
 def test_the_given_case_of_a_refused_database(client: RawClient) -> None:
-    words = ["SELECT 3", "INCR k", "SELECT 0", "GET k", "DEL k"]
+    words = ["SELECT 15", "INCR k", "SELECT 0", "GET k", "DEL k"]
     replies = client.pipeline([command.split() for command in words])
     assert [isinstance(reply, ErrorReply) for reply in replies[:2]] == [True, True]
     assert replies[2:] == [b"OK", None, 0]

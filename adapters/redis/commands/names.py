@@ -1,0 +1,85 @@
+"""Puts names in the place of the keys among a client's words: of one that has selected another database than 0, that
+names a key which is not its own name, or that says itself in which database a key stands.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from crdtcast.adapters.redis.databases import Databases, name_of
+from crdtcast.adapters.redis.large_request import LargeArgs
+from crdtcast.adapters.redis.named_args import NamedArgs
+from crdtcast.adapters.redis.resp import ReplyError
+
+if TYPE_CHECKING:
+    from crdtcast.adapters.redis.commands.table import Command
+
+NO_INTEGER = ReplyError("ERR value is not an integer or out of range")
+OUT_OF_RANGE = ReplyError("ERR DB index is out of range")
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
+
+
+def named(
+    command: Command, args: list[bytes], db: int, databases: Databases
+) -> list[bytes] | ReplyError:
+    """The words of a command that a client has sent in this database; the server's error if they name another one
+    that is not there.
+    """
+    if command.crosses:
+        return _crossing(args, db, databases)
+    first, last, step = command.keys
+    places = range(0)
+    if first:
+        places = range(first, last + 1 if last >= 0 else len(args) + last + 1, step)
+    elif command.hides_keys:
+        places = range(1, len(args))
+    found = {at: name for at in places if (name := name_of(db, args[at])) != args[at]}
+    if not (found or db):
+        return args
+    if type(args) is LargeArgs and command.is_list:
+        args.name(db, found)
+        return args
+    words = NamedArgs(args, db, args)
+    for at, name in found.items():
+        words[at] = name
+    return words
+
+
+def database(word: bytes, databases: Databases) -> int | ReplyError:
+    """The number of a database of the clients; the error that a server, or the gateway, has for it."""
+    if not _INTEGER.fullmatch(word) or not -(1 << 31) <= int(word) < 1 << 31:
+        return NO_INTEGER
+    number = int(word)
+    if not 0 <= number < databases.count:
+        return OUT_OF_RANGE
+    return not_a_clients(number) if number == databases.ours else number
+
+
+def not_a_clients(number: int) -> ReplyError:
+    """Why a database is not to be used."""
+    return ReplyError(
+        f"ERR crdtcast: database {number} holds the gateway's own metadata: use another one, or move the metadata "
+        "with --metadata-db"
+    )
+
+
+def _crossing(args: list[bytes], db: int, databases: Databases) -> list[bytes] | ReplyError:
+    """COPY source target [DB number] [REPLACE], MOVE key number: names of both keys. What is wrong with the words the
+    server says.
+    """
+    verb, source, target, *options = args
+    number = None
+    if verb.upper() == b"MOVE":
+        number, target = target, source
+    for word, behind in pairwise(options):
+        if word.upper() == b"DB":
+            number = behind
+    into: int | ReplyError = db if number is None else database(number, databases)
+    if isinstance(into, ReplyError):
+        if number == b"%d" % databases.ours:
+            return into
+        into = db
+    words = [verb, name_of(db, source), name_of(into, target), *options]
+    return words if words == args else NamedArgs(words, db, list(args))

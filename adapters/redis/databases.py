@@ -1,0 +1,163 @@
+"""The databases of a server. What the gateway does to keys goes over *names*, each of which tells its database, too:
+so effects, logs over keys, records, digests and what travels need not know that there are several.
+
+A key of database 0 is its own name, unless it begins with the byte 0xff, which few do. Any other name is that byte, the
+number of the database, the key. A client's words become names in one place, when its command is known
+(`conversation`), and keys again where native commands are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+ELSEWHERE = b"\xff"
+"""What the name of a key begins with that is not its own; no other name is greater."""
+MOST_DATABASES = 256
+"""That names can tell apart."""
+USUAL = 16
+"""How many a server has, unless it is told otherwise."""
+
+# In scripts, which begin in database 0: `home` goes to a name's database, and returns its key.
+LUA_HOME = b"""
+local stands = 0
+local function to(db)
+  if db ~= stands then
+    redis.call('SELECT', db)
+    stands = db
+  end
+end
+local function home(name)
+  if string.byte(name) ~= 255 then
+    to(0)
+    return name
+  end
+  to(string.byte(name, 2))
+  return string.sub(name, 3)
+end
+"""
+
+
+class Home(NamedTuple):
+    """Where a value stands. owner: the name of the client's key, which is blamed; key: the native one; db: of the
+    server.
+    """
+
+    owner: bytes
+    key: bytes
+    db: int
+
+
+def name_of(db: int, key: bytes) -> bytes:
+    """The name of a key of a database."""
+    return key if not db and key < ELSEWHERE else b"\xff%c%b" % (db, key)
+
+
+def key_of(name: bytes) -> bytes:
+    """The key in its database."""
+    return name if name < ELSEWHERE else name[2:]
+
+
+def db_of(name: bytes) -> int:
+    """The database that a name tells."""
+    return 0 if name < ELSEWHERE else name[1]
+
+
+def home_of(name: bytes) -> Home:
+    """Where the visible value of a key stands."""
+    if name < ELSEWHERE:
+        return Home(name, name, 0)
+    return Home(name, name[2:], name[1])
+
+
+def described(name: bytes) -> str:
+    """For people: `b'x'`, or `b'x' of database 3`."""
+    key, db = key_of(name), db_of(name)
+    return f"{key!r} of database {db}" if db else repr(key)
+
+
+def names_in(names: Iterable[bytes], db: int | None) -> list[bytes]:
+    """Those of a database; all if `db` is None."""
+    return [name for name in names if db is None or db_of(name) == db]
+
+
+def check_name(name: bytes) -> None:
+    """Raises ValueError for bytes that are the name of no key."""
+    if name >= ELSEWHERE and (len(name) < 2 or name_of(name[1], name[2:]) != name):
+        raise ValueError(f"{name!r:.40} is the name of no key")
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """Of one server. ours: the one of the gateway's metadata, which is none of the clients'."""
+
+    count: int
+    ours: int
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Those that are replicated."""
+        return tuple(db for db in range(self.count) if db != self.ours)
+
+
+# Reads of the gateway's own
+
+Words = Sequence[bytes]
+Read = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
+"""Sends commands from database 0, and back to it, and returns their replies, errors among them as values."""
+
+
+def select(db: int) -> tuple[bytes, bytes]:
+    """The words that go to a database."""
+    return b"SELECT", b"%d" % db
+
+
+def by_name(read: Read) -> Read:
+    """The same for commands on names: all of one database for each command, behind its verb one, or, if that is MGET,
+    several.
+    """
+
+    async def read_named(commands: Sequence[Words]) -> list[object]:
+        sent: list[list[bytes]] = []
+        places: list[int] = []
+        stands = 0
+        for verb, name, *rest in commands:
+            home = home_of(name)
+            if home.db != stands:
+                sent.append([*select(home.db)])
+                stands = home.db
+            places.append(len(sent))
+            words = map(key_of, rest) if verb == b"MGET" else rest
+            sent.append([verb, home.key, *words])
+        if stands:
+            sent.append([*select(0)])
+        replies = await read(sent) if sent else ()
+        return [replies[place] for place in places]
+
+    return read_named
+
+
+BEGIN = END = b"0"
+"""Where a `scan` begins, and what it returns when it has come to its end."""
+
+
+async def scan(read: Read, databases: Databases, at: bytes, most: int) -> tuple[bytes, list[bytes]]:
+    """Some names of keys of all databases, perhaps with repetitions, and how to go on. Raises TypeError if the
+    server does not answer, or for a place that it has not.
+    """
+    number, _, cursor = at.rpartition(b":")
+    db = int(number or 0)
+    if db not in databases.clients:
+        raise TypeError(f"there is no database {db} of the clients")
+    command = [b"SCAN", cursor, b"COUNT", b"%d" % most]
+    replies = await read([[*select(db)], command, [*select(0)]] if db else [command])
+    reply = replies[1 if db else 0]
+    if not isinstance(reply, list):
+        raise TypeError(f"the server does not answer: {reply!r:.80}")
+    following, keys = reply
+    names = [name_of(db, key) for key in keys]
+    if following != b"0":
+        return b"%d:%b" % (db, following), names
+    further = next((each for each in databases.clients if each > db), None)
+    return END if further is None else b"%d:0" % further, names
