@@ -23,6 +23,7 @@ class Reason(enum.StrEnum):
     WRONG_NAME = "wrong-name"
     CLOCK = "clock"
     LEVEL = "level"
+    DATABASES = "databases"
     SUPERSEDED = "superseded"
     CUT = "cut"
     LINKED = "linked"
@@ -68,6 +69,7 @@ PATIENCE: Mapping[str, Patience] = {
     Reason.WRONG_NAME: Patience.SLOW,
     Reason.CLOCK: Patience.SLOW,
     Reason.LEVEL: Patience.SLOW,
+    Reason.DATABASES: Patience.SLOW,
     Reason.SUPERSEDED: Patience.ENDED,
     Reason.CUT: Patience.RETRY,
     Reason.LINKED: Patience.RETRY,
@@ -146,6 +148,14 @@ def judge(
         )
     if not own.shared and (refusal := _judge_level(own, peer)) is not None:
         return refusal
+    if own.databases != peer.databases:
+        return Refusal(
+            Reason.DATABASES,
+            f"the server of node {peer.name!r} has {_shown(peer.databases)}, that of node {own.name!r} "
+            f"{_shown(own.databases)}: all servers of a group need the same, or one could not hold what another "
+            "writes: set `databases` in a server's configuration and start it again, or give its gateway another "
+            "--metadata-db",
+        )
     if (
         max_drift_ms is not None
         and peer.clock_ms is not None
@@ -160,6 +170,13 @@ def judge(
     if cut:
         return Refusal(Reason.CUT, f"node {own.name!r} has its link to {peer.name!r} cut")
     return _judge_rival(own, peer, linked) if linked is not None else None
+
+
+def _shown(databases: tuple[int, int] | None) -> str:
+    if databases is None:
+        return "no databases"
+    count, own = databases
+    return f"{count} databases with the metadata in {own}"
 
 
 def _judge_level(own: Hello, peer: Hello) -> Refusal | None:

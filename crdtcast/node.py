@@ -35,7 +35,7 @@ class Node(Endpoint, Driving):
     thread.
 
     engine: what decides. Between two of its calls the node may call it; the application polls it.
-    fence_epoch: of the owner of the server beside a gateway; 0 without one.
+    fence_epoch: of the owner of the server beside a gateway; 0 without one. databases: see `Hello`.
     on_work: called whenever something may be deliverable or stable, or a tick has passed. Must not
         block; an exception from it ends the node.
     on_rolled_back: called once when a peer remembers more of this incarnation than the engine does.
@@ -51,6 +51,7 @@ class Node(Endpoint, Driving):
         engine: Engine,
         *,
         fence_epoch: int = 0,
+        databases: tuple[int, int] | None = None,
         on_work: Callable[[], None] = no_work,
         on_rolled_back: Callable[[RolledBackError], None] | None = None,
         clock_ms: Callable[[], int] | None = None,
@@ -62,6 +63,7 @@ class Node(Endpoint, Driving):
         self.engine = engine
         engine.repair_at_once = REPAIR_AT_ONCE
         self.fence_epoch = fence_epoch
+        self.databases = databases
         self._on_rolled_back = on_rolled_back
         self._clock_ms = clock_ms
         self._fences: dict[str, tuple[str, int]] = {}
@@ -161,6 +163,7 @@ class Node(Endpoint, Driving):
             clock_ms=self._clock_ms() if self._clock_ms is not None else None,
             level=self.options.level,
             reads=self.options.reads,
+            databases=self.databases,
         )
 
     def admit(self, peer: Hello) -> Refusal | None:

@@ -62,6 +62,7 @@ def _identity(hello: Hello) -> list[object]:
         hello.nonce,
         hello.level,
         list(hello.reads),
+        hello.databases,
     ]
 
 

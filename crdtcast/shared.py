@@ -65,6 +65,7 @@ class SharedLinks(Endpoint):
         """Where processes can be dialled, by name."""
         self._incarnation = fresh_incarnation(options.name)
         self._fence: int | None = 0
+        self._databases: tuple[int, int] | None = None
         self._fences: dict[str, tuple[str, int]] = {}
         self._advertise = advertise
         self._rarely = Throttle(self._logger, _REPEAT)
@@ -189,10 +190,11 @@ class SharedLinks(Endpoint):
         """Link with nobody before `owns`."""
         self._fence = None
 
-    def owns(self, server: str, fence: int) -> None:
+    def owns(self, server: str, fence: int, databases: tuple[int, int]) -> None:
         """This process has taken a server, with that fence epoch. Whoever meets a higher one of the same server refuses
-        a lower one. server: hexadecimal digits that tell it from others.
+        a lower one. server: hexadecimal digits that tell it from others. databases: see `Hello`.
         """
+        self._databases = databases
         begins = self._fence is None
         self._incarnation, self._fence = f"{self.name}.{server[:32] or 0}", fence
         if begins and self._links is not None:
@@ -214,6 +216,7 @@ class SharedLinks(Endpoint):
             max_frame=self.options.max_frame,
             shared=True,
             address=self._own_address(),
+            databases=self._databases,
         )
 
     def _own_address(self) -> str:

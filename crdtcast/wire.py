@@ -83,7 +83,8 @@ class Hello:
     `address` is where others can dial it, if it says so. `nonce`: drawn for this connection, by who has
     a secret to prove and demands that the other side proves it (`proof.py`); else empty. `zstd`: it
     understands compressed frames. `level`, `reads`: where the members are fixed, the format level that it sends in, and
-    those that its program reads.
+    those that its program reads. `databases`: how many the server beside a gateway has, and which one is the gateway's
+    own; None without one.
     """
 
     group: str
@@ -101,6 +102,7 @@ class Hello:
     zstd: bool = False
     level: int = PROGRAM.lowest
     reads: Span = PROGRAM
+    databases: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,8 @@ def _hello_fields(hello: Hello) -> dict[str, object]:
         fields.update(nonce=hello.nonce)
     if hello.zstd:
         fields.update(zstd=True)
+    if hello.databases is not None:
+        fields.update(databases=list(hello.databases))
     return fields
 
 
@@ -326,7 +330,17 @@ def _decode_hello(fields: list[Any]) -> Hello:
         zstd=said.get("zstd") is True,
         level=read_level(said.get("level", PROGRAM.lowest)),
         reads=_span(said.get("reads", list(PROGRAM))),
+        databases=_databases(said.get("databases")),
     )
+
+
+def _databases(fields: object) -> tuple[int, int] | None:
+    match fields:
+        case None:
+            return None
+        case [int(count), int(own)] if 0 <= own < MAX_COUNTER and 0 < count < MAX_COUNTER:
+            return count, own
+    raise RemoteProtocolError(f"a hello whose 'databases' are not two numbers: {fields!r:.40}")
 
 
 def _span(fields: object) -> Span:

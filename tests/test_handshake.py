@@ -32,6 +32,11 @@ def test_two_members_of_one_group_have_nothing_against_each_other() -> None:
         (replace(PEER, name="c"), Reason.WRONG_NAME, "expects 'b'"),
         (replace(PEER, clock_ms=70_000), Reason.CLOCK, "69,000 ms ahead"),
         (
+            replace(PEER, databases=(16, 14)),
+            Reason.DATABASES,
+            "node 'b' has 16 databases with the metadata in 14, that of node 'a' no databases",
+        ),
+        (
             replace(PEER, level=2, reads=Span(1, 2)),
             Reason.LEVEL,
             "node 'b' sends in format level 2, and the program of node 'a' reads level 1: upgrade 'a'",
@@ -49,6 +54,15 @@ def test_each_objection_in_one_clear_sentence(peer: Hello, reason: Reason, words
     assert refusal.reason == reason
     assert words in refusal.text
     assert patience(refusal.reason) is Patience.SLOW
+
+
+def test_servers_beside_gateways_need_the_same_databases() -> None:
+    own = replace(OWN, databases=(16, 15))
+    for other in ((16, 14), (32, 15), None):
+        refusal = judge(own, replace(PEER, databases=other))
+        assert refusal is not None and refusal.reason == Reason.DATABASES
+        assert "--metadata-db" in refusal.text
+    assert judge(own, replace(PEER, databases=(16, 15))) is None
 
 
 def test_levels_that_both_read_must_be_the_same_where_members_are_fixed() -> None:

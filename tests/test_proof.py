@@ -38,6 +38,7 @@ CHANGES = st.sampled_from(
         {"nonce": bytes([2] * 32)},
         {"level": 2},
         {"reads": Span(1, 9)},
+        {"databases": (16, 15)},
     ]
 )
 

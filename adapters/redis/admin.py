@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis.databases import name_of
 from crdtcast.adapters.redis.durability import PROMISES
 from crdtcast.adapters.redis.probes import member_status
 from crdtcast.adapters.redis.resp import OK, ReplyError
@@ -187,7 +188,8 @@ class Admin:
         if not self._gateway.options.admin_commands:
             request.answer(_not_for_clients(b"REPAIR"))
             return
-        self._answer_later(request, "REPAIR", lambda: self._gateway.rounds.repair(key, source))
+        name = None if key is None else name_of(request.client.db, key)
+        self._answer_later(request, "REPAIR", lambda: self._gateway.rounds.repair(name, source))
 
     def _answer_later(
         self, request: Request, verb: str, work: Callable[[], Awaitable[dict[str, Any]]]

@@ -162,13 +162,13 @@ class Belonging:
             if way is Way.CONVERT:
                 gateway.write_file(state, inspection.found)  # first, as at the end of a join
             await gateway.claim(connection, inspection.fence, epoch, state)
-            self.peers.shared.owns(inspection.found.run_id, epoch)
+            self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
         else:
             # Whoever writes here (another gateway, or our own last EXEC on its way) is stopped by the fence: what was
             # read before that may be out of date already, and would be written over it.
             await gateway.claim(connection, inspection.fence, epoch, None)
-            self.peers.shared.owns(inspection.found.run_id, epoch)
+            self.peers.shared.owns(inspection.found.run_id, epoch, inspection.databases.told)
             inspection = await inspect(connection, db)
             if way is Way.SAME:
                 way = decided(inspection.found)

@@ -17,8 +17,8 @@ from typing import Any
 import trio
 
 from crdtcast.adapters.redis.census import described
-from crdtcast.adapters.redis.databases import db_of, key_of
 from crdtcast.adapters.redis.databases import described as described_key
+from crdtcast.adapters.redis.databases import in_words
 from crdtcast.adapters.redis.key_comparison import (
     PAGE_KEYS,
     Finding,
@@ -452,12 +452,7 @@ def _plain(foreign: Mapping[str, Counter[str]]) -> dict[str, dict[str, int]]:
 
 
 def _names(keys: Iterable[bytes]) -> list[str]:
-    return [_shown(key) for key in list(keys)[:_NAMED]]
-
-
-def _shown(name: bytes) -> str:
-    key, db = key_of(name).decode(errors="backslashreplace"), db_of(name)
-    return f"{key} of database {db}" if db else key
+    return [in_words(key) for key in list(keys)[:_NAMED]]
 
 
 def _listed(keys: Iterable[bytes]) -> str:

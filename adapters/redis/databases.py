@@ -77,6 +77,17 @@ def described(name: bytes) -> str:
     return f"{key!r} of database {db}" if db else repr(key)
 
 
+def in_words(name: bytes) -> str:
+    """The same in a list of keys: `x`, or `x of database 3`."""
+    key, db = key_of(name).decode(errors="backslashreplace"), db_of(name)
+    return f"{key} of database {db}" if db else key
+
+
+def object_of(name: bytes) -> bytes:
+    """What an event log calls a key: `x`, or, behind the byte 0xff, `database 3: x`."""
+    return name if name < ELSEWHERE else b"\xffdatabase %d: %b" % (db_of(name), key_of(name))
+
+
 def names_in(names: Iterable[bytes], db: int | None) -> list[bytes]:
     """Those of a database; all if `db` is None."""
     return [name for name in names if db is None or db_of(name) == db]
@@ -94,6 +105,11 @@ class Databases:
 
     count: int
     ours: int
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """As it is told to other members, who must have the same."""
+        return self.count, self.ours
 
     @property
     def clients(self) -> tuple[int, ...]:

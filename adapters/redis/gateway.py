@@ -585,13 +585,18 @@ class Gateway:
         if isinstance(engine, GroupEngine):
             assert self.belonging is not None
             self.belonging.start(engine, state)
-        elif isinstance(self.node, Node):
+            return
+        assert self.inspection is not None
+        databases = self.inspection.databases.told
+        if isinstance(self.node, Node):
+            self.node.databases = databases
             self.node.replace_engine(engine, self._epoch)
         else:
             self.node = Node(
                 self.options.node,
                 engine,
                 fence_epoch=self._epoch,
+                databases=databases,
                 on_work=self.on_work,
                 on_rolled_back=self._fixed.rolled_back,
                 clock_ms=self.clock.ms,

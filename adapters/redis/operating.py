@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from crdtcast.adapters.redis.databases import in_words, name_of
 from crdtcast.adapters.redis.probes import GatewayProbes, not_in
 from crdtcast.channel import Channel
 from crdtcast.engine import GroupEngine, Standing
-from crdtcast.exceptions import ConfigurationError, NotReadyError
+from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.administered import Departure, departed
@@ -137,8 +138,7 @@ class GatewayAdmin(Admin):
         outcome = await self._gateway.rounds.verify()
         silent = sorted(set(self._gateway.others_with_data()) - set(outcome["members"]))
         different = {
-            key.decode(errors="backslashreplace"): dict(found.values)
-            for key, found in sorted(outcome["different"].items())
+            in_words(key): dict(found.values) for key, found in sorted(outcome["different"].items())
         }
         return {
             "equal": not different and not silent,
@@ -155,9 +155,21 @@ class GatewayAdmin(Admin):
     async def _repair(self, asked: Asked) -> Any:
         key = asked.get("key")
         source = asked.get("source")
-        wanted = None if key is None else text(asked, "key").encode(errors="surrogateescape")
+        wanted = None
+        if key is not None:
+            wanted = self._name(
+                text(asked, "key").encode(errors="surrogateescape"), asked.get("db")
+            )
         return await self._gateway.rounds.repair(
             wanted, None if source is None else text(asked, "source")
+        )
+
+    def _name(self, key: bytes, db: object) -> bytes:
+        databases = self._gateway.committer.keyspace.databases
+        if db is None or (type(db) is int and db in databases.clients):
+            return name_of(db or 0, key)
+        raise LocalProtocolError(
+            f"db is {db!r}: the server has {databases.count} databases, and {databases.ours} is the gateway's own"
         )
 
 

@@ -23,7 +23,7 @@ from crdtcast.adapters.redis.contents import (
     reads_of,
     types_of,
 )
-from crdtcast.adapters.redis.databases import db_of, home_of, select
+from crdtcast.adapters.redis.databases import db_of, home_of, object_of, select
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest
 from crdtcast.adapters.redis.effects import (
@@ -338,7 +338,7 @@ class Recorder:
         """Write a STATE line for a key's value at this instant."""
         if self.log is not None:
             vector = self._vectors.get(key, self._floor)
-            self.log.state(key, vector, key_digest(key, contents))
+            self.log.state(object_of(key), vector, key_digest(key, contents))
 
     def _forget_vectors(self) -> None:
         surplus = len(self._vectors) - _REMEMBERED_OBJECTS

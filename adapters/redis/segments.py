@@ -293,12 +293,12 @@ def refusal_of(request: Request, now: int) -> ReplyError | None:
 
 
 def _names(row: WriteCommand, named: Sequence[bytes]) -> dict[int, bytes]:
-    """Which of these words are names that are not their own keys, by place."""
+    """Which of these words are names that the server has not been sent, by place."""
     first, last, step = row.keys
     if not (first and named):
         return {}
     places = range(first, last + 1 if last >= 0 else len(named) + last + 1, step)
-    return {place: named[place] for place in places if named[place] >= ELSEWHERE}
+    return {place: named[place] for place in places if row.crosses or named[place] >= ELSEWHERE}
 
 
 def _front(row: WriteCommand) -> int:

@@ -117,15 +117,22 @@ def verify(seconds: float, as_json: bool, **where: Any) -> None:
     metavar="NAME",
     help="The member whose values are right, for all that differs.",
 )
+@click.option(
+    "--db", type=click.IntRange(0), metavar="N", help="The database of KEY.  [default: 0]"
+)
 @asks
 @as_json
-def repair(key: str | None, source: str | None, as_json: bool, **where: Any) -> None:
+def repair(
+    key: str | None, source: str | None, db: int | None, as_json: bool, **where: Any
+) -> None:
     """Put KEY of a gateway's server right, or all its keys, from the states that the other members hold.
 
     For what was changed past a gateway: deleted, renamed, flushed, overwritten. Without --from, what most members hold
     is right, and of two members nothing is lost. Writers may go on. Exit code 1 if keys are left that differ.
     """
-    found = Where(**where).ask("repair", key=key, source=source)
+    if db is not None and key is None:
+        raise click.UsageError("--db goes with KEY: without one all keys are put right")
+    found = Where(**where).ask("repair", key=key, source=source, db=db)
     _print(found, as_json, views.repaired)
     if found["left"]:
         raise SystemExit(1)

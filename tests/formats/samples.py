@@ -72,7 +72,13 @@ FRAMES: Mapping[str, Frame] = {
         zstd=True,
     ),
     "fixed hello": Hello(
-        group="shop", name="a", incarnation=A, process=b"process8", level=2, reads=Span(1, 2)
+        group="shop",
+        name="a",
+        incarnation=A,
+        process=b"process8",
+        level=2,
+        reads=Span(1, 2),
+        databases=(16, 15),
     ),
     "welcome": Welcome(5),
     "refusal": Refusal("group", "another group"),

@@ -55,6 +55,11 @@ STRANGERS = {
         "unknown-name",
         "is no member of this group",
     ),
+    "a gateway whose server has other databases": (
+        replace(HEALTHY, databases=(16, 15)),
+        "databases",
+        "has 16 databases with the metadata in 15, that of node 'a' no databases",
+    ),
     "a superseded fence epoch": (
         replace(HEALTHY, fence=6),
         "superseded",

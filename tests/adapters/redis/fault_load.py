@@ -12,6 +12,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
 from typing import Protocol
 
@@ -32,7 +33,17 @@ _THINK_SECONDS = 0.02
 """Between two writes of a client: what they write is what the machine has to work off when a fault is over."""
 _LOOK_SECONDS = 0.05
 """Between two looks, so that they leave the processor to those who are looked at."""
-_INSTANT = (("GET", "left"), ("GET", "right"), ("GET", "transfers"), ("SCARD", "transferred"))
+_OTHER = "3"
+"""The database that a half of each transaction is in."""
+_BACK = ("SELECT", "0")
+_INSTANT = (
+    ("GET", "left"),
+    ("GET", "transfers"),
+    ("SELECT", _OTHER),
+    ("GET", "right"),
+    ("SCARD", "transferred"),
+    _BACK,
+)
 
 
 class HasPort(Protocol):
@@ -102,15 +113,16 @@ class Operations:
 
     def _transfer(self, key: str, parts: int) -> Operation:
         amount = str(self._random.randint(1, 9))
-        commands = [
-            ("DECRBY", "left", amount),
-            ("INCRBY", "right", amount),
-            ("INCR", "transfers"),
-            ("SADD", "transferred", key),
-            ("SADD", key, *(f"part{number}" for number in range(parts))),
+        there = ("SELECT", _OTHER)
+        steps: list[tuple[tuple[str, ...], ...]] = [
+            (("DECRBY", "left", amount),),
+            (there, ("INCRBY", "right", amount), _BACK),
+            (("INCR", "transfers"),),
+            (there, ("SADD", "transferred", key), _BACK),
+            (("SADD", key, *(f"part{number}" for number in range(parts))),),
         ]
-        self._random.shuffle(commands)
-        return Operation("transfer", key, tuple(commands))
+        self._random.shuffle(steps)
+        return Operation("transfer", key, tuple(chain.from_iterable(steps)))
 
 
 class Client:
@@ -212,8 +224,8 @@ class Watcher:
         if not isinstance(seen, list) or any(isinstance(each, ErrorReply) for each in seen):
             return  # refused: the server is away, or the gateway is filled again
         self.looks += 1
-        numbers = [int(each or 0) for each in seen if not isinstance(each, list | ErrorReply)]
-        left, right, transfers, transferred, size = numbers
+        told = [each for each in seen if not isinstance(each, list | ErrorReply) and each != b"OK"]
+        left, transfers, right, transferred, size = (int(each or 0) for each in told)
         if left + right or transfers != transferred or size not in (0, 1, LARGE):
             self.halves.append(seen)
 
@@ -326,7 +338,7 @@ def _check_writer(writer: Client, server: RawClient, may_yield: bool, *, may_los
     operations = [(state, each) for state, each in _with_state(writer) if each.kind != "shrink"]
     found = server.pipeline([read for _, each in operations for read in _reads(each)])
     for place, (state, each) in enumerate(operations):
-        value, member = found[2 * place : 2 * place + 2]
+        value, _, member, _ = found[4 * place : 4 * place + 4]
         match each.kind:
             case "incr":
                 assert value in (None, b"1"), ("doubled", each.key, value)
@@ -359,8 +371,10 @@ def _with_state(writer: Client) -> Iterator[tuple[str, Operation]]:
 
 def _reads(operation: Operation) -> Iterator[tuple[str, ...]]:
     yield ("GET" if operation.kind == "incr" else "SCARD"), operation.key
-    member_of = "members" if operation.kind == "sadd" else "transferred"
-    yield "SISMEMBER", member_of, operation.key
+    is_here = operation.kind == "sadd"
+    yield "SELECT", "0" if is_here else _OTHER
+    yield "SISMEMBER", "members" if is_here else "transferred", operation.key
+    yield _BACK
 
 
 def _sizes(grown: str, shrunk: str | None, may_yield: bool) -> set[int]:
