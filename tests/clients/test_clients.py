@@ -15,6 +15,7 @@ import pytest
 import redis
 import redis.asyncio
 
+from tests.adapters.redis.regression_support import until
 from tests.clients import node_packages
 from tests.clients.regions import Regions
 
@@ -188,3 +189,37 @@ def run(*words: str, text: str = "", **variables: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_database_in_the_url_is_the_same_in_all_regions(regions: Regions) -> None:
+    """Its number alone tells two clients' keys apart; a pool, and a pipeline, keep it."""
+
+    async def write() -> None:
+        url = f"redis://127.0.0.1:{regions.here}/4"
+        async with redis.asyncio.Redis.from_url(url) as client:
+            async with client.pipeline() as pipe:
+                assert await pipe.incr("in-db").set("in-db:text", "four").execute() == [1, True]
+            assert await client.move("in-db:text", 5)
+
+    with (
+        redis.Redis(port=regions.here, db=3) as here,
+        redis.Redis(port=regions.there, db=3, protocol=3) as there,
+        redis.Redis.from_url(f"redis://127.0.0.1:{regions.there}/4") as fourth,
+        redis.Redis(port=regions.there) as none,
+    ):
+        assert here.set("in-db", "3") is True
+        assert here.copy("in-db", "in-db:copy", destination_db=5)
+        asyncio.run(write())
+        regions.settle()
+        assert there.get("in-db") == b"3"
+        assert fourth.get("in-db") == b"1"
+        assert none.exists("in-db", "in-db:text") == 0
+        none.select(5)
+        assert none.mget("in-db:copy", "in-db:text") == [b"3", b"four"]
+        until(lambda: {"db3", "db4", "db5"} <= none.info("keyspace").keys())  # it is a second old
+        assert "db15" not in none.info("keyspace")
+        assert "5" in {each["db"] for each in none.client_list()}
+        with pytest.raises(redis.ResponseError, match="gateway's own metadata"):
+            none.select(15)
+        with pytest.raises(redis.ResponseError, match="DB index is out of range"):
+            here.select(16)

@@ -153,7 +153,7 @@ def _django(regions: Regions) -> None:
         ALLOWED_HOSTS=["testserver"],
         CACHES={"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
         | {
-            f"{kind}-{region}": {"BACKEND": backend, "LOCATION": f"redis://127.0.0.1:{port}/0"}
+            f"{kind}-{region}": {"BACKEND": backend, "LOCATION": f"redis://127.0.0.1:{port}/2"}
             for kind, backend in BACKENDS.items()
             for region, port in ports.items()
         },

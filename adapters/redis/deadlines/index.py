@@ -6,9 +6,9 @@
     pinned          hash, keys whose native deadline is put off for a moment -> their deadline
 
 Keys are told by their names (`databases`). An entry is always in the bucket of the native deadline, moved in the same
-step as the write. So an entry that is over, and whose key is gone, means that the server has dropped it; nothing is kept
-by key in memory. An entry whose key is there is stale: a write on the whole key does not look for it, and the next look
-removes it.
+step as the write. So an entry that is over, and whose key is gone, means that the server has dropped it; nothing is
+kept by key in memory. An entry whose key is there is stale: a write on the whole key does not look for it, and the next
+look removes it.
 
 A gateway looks at a key, decides, and writes: three instants. So a look puts off a deadline that is near (`pinned`);
 the server cannot drop the key in between, and the write sets the deadline again, or a restart does.

@@ -13,6 +13,7 @@ from decimal import Decimal, Inexact, localcontext
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
+from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.effects import (
     NEVER,
     Effect,
@@ -70,7 +71,7 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
         (_Placed(told, place), effect)
         for told in delivered
         for place, effect in enumerate(told.effects)
-        if isinstance(effect, KillAll) or effect.key == key
+        if _is_about(effect, key)
     ]
     past = Past()
     ones: set[Slot] = set()
@@ -131,6 +132,10 @@ def _written(number: Fraction) -> bytes:
 def _is_killed(where: _Placed, slot: Slot | None, about: list[tuple[_Placed, Effect]]) -> bool:
     """slot: None for the deadline."""
     return any(where.is_before(other) and _kills(effect, slot) for other, effect in about)
+
+
+def _is_about(effect: Effect, key: bytes) -> bool:
+    return effect.db in (None, db_of(key)) if isinstance(effect, KillAll) else effect.key == key
 
 
 def _kills(effect: Effect, slot: Slot | None) -> bool:

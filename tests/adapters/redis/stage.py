@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hiredis
@@ -19,11 +19,13 @@ from crdtcast.adapters.redis.client import Request
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.committer import Committer
+from crdtcast.adapters.redis.databases import ELSEWHERE, db_of, key_of
 from crdtcast.adapters.redis.deadlines.index import DUE, ORPHANS, PINNED, unpinning
 from crdtcast.adapters.redis.formatlevel import FormatLevel
 from crdtcast.adapters.redis.hiding import hidden_of
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.named_args import NamedArgs
 from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recorded import Derived
 from crdtcast.engine import Durability, Engine, EngineState
@@ -87,6 +89,13 @@ class DirectServer:
         (reply,) = self.exchange(hiredis.pack_command(words), 1)
         return reply
 
+    def ask_about(self, name: bytes, verb: bytes, *words: bytes) -> Any:
+        """One command on a key, in its database."""
+        self.ask(b"SELECT", b"%d" % db_of(name))
+        reply = self.ask(verb, key_of(name), *words)
+        self.ask(b"SELECT", b"0")
+        return reply
+
     def ask_metadata(self, *words: bytes) -> Any:
         """The same of the metadata database."""
         self.ask(b"SELECT", b"%d" % METADATA_DB)
@@ -106,6 +115,19 @@ class FakeClient:
     protocol = 2
     touched = True
     authenticated = True
+
+
+def request_of(words: Sequence[bytes]) -> Request:
+    """A client's command with names for keys, all of one database; FLUSHDB has that of an empty one."""
+    client: Any = FakeClient()
+    command = TABLE.get(words[0].decode())
+    args: list[bytes] = list(words)
+    if elsewhere := [word for word in words if word >= ELSEWHERE]:
+        sent = [words[0], *map(key_of, words[1:])]
+        args = NamedArgs(words, db_of(elsewhere[0]), sent)
+        if command.name == "FLUSHDB":
+            args.pop()
+    return Request(client, args, command)
 
 
 class _Observer:
@@ -309,7 +331,7 @@ class Site:
 
     def call(self, *commands: tuple[bytes, ...]) -> list[Any]:
         """Commands of clients, in one commit."""
-        requests = [Request(FakeClient(), list(c), TABLE.get(c[0].decode())) for c in commands]  # type: ignore[arg-type]
+        requests = [request_of(words) for words in commands]
         for request in requests:
             self.committer.submit(request)
         self.run()
@@ -320,8 +342,7 @@ class Site:
         not heard.
         """
         for words in commands:
-            client: Any = FakeClient()
-            self.committer.submit(Request(client, list(words), TABLE.get(words[0].decode())))
+            self.committer.submit(request_of(words))
         self.begin()
         for _ in range(steps):
             if self.server.waiting:

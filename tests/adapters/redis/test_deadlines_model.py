@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis.databases import name_of
 from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.adapters.redis.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
@@ -21,8 +22,8 @@ from tests.effort import seeds
 
 pytestmark = pytest.mark.process
 
-SESSION, LIMITER = b"session", b"limiter"
-KEYS = (b"k", b"l", SESSION, LIMITER)
+SESSION, LIMITER = b"session", name_of(0, b"\xfflimiter")
+KEYS = (name_of(3, b"k"), name_of(3, b"l"), SESSION, LIMITER)
 MEMBERS = (b"x", b"y", b"z")
 UNIT_MS = 1_000_000
 """Of time: far longer than a test takes, so that the servers' own clocks stand still beside it."""
@@ -67,10 +68,10 @@ class History:
 
 def check(history: History, site: Site) -> None:
     """The server's keys are what the messages say, as far as its clock lets them be seen."""
-    ask = site.server.ask
+    ask = site.server.ask_about
     for key in KEYS:
         past, now = history.of(site, key), site.now()
-        kind = ask(b"TYPE", key)
+        kind = ask(key, b"TYPE")
         if kind == b"none":
             assert not past.values or past.at <= site.latest, (key, past, now)
             continue
@@ -78,9 +79,9 @@ def check(history: History, site: Site) -> None:
         assert past.values, (key, past)
         visible = min(past.values)
         assert kind == TYPES[visible].name, (key, past)
-        content = TYPES[visible].content(ask(TYPES[visible].read, key))
+        content = TYPES[visible].content(ask(key, TYPES[visible].read))
         assert content == past.values[visible], (key, past, content)
-        native = ask(b"PEXPIRETIME", key)
+        native = ask(key, b"PEXPIRETIME")
         at = NEVER if native < 0 else native + site.committer.keyspace.dates.offset_ms
         assert at == past.at, (key, past, at)
 
@@ -289,7 +290,7 @@ class Schedule:
                 (b"RENAME", key, other),
                 (b"RENAMENX", key, other),
                 (b"COPY", key, other, b"REPLACE"),
-                (self.rng.choice((b"FLUSHALL", b"FLUSHDB")),),
+                self.rng.choice(((b"FLUSHALL",), (b"FLUSHDB",), (b"FLUSHDB", name_of(3, b"")))),
             )
         )
 

@@ -16,6 +16,7 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.table import Command
+from crdtcast.adapters.redis.databases import home_of, name_of, select
 from crdtcast.adapters.redis.effects import (
     Effect,
     Inc,
@@ -37,7 +38,7 @@ from tests.effort import seeds
 
 pytestmark = pytest.mark.process
 
-KEYS = (b"k", b"l")
+KEYS = (b"k", name_of(3, b"k"))
 MEMBERS = (b"x", b"y", b"z")
 VALUES = (b"1", b"2", b"three", b"4.50", b"-.5")
 DECIMALS = (b"0.1", b"-0.1", b"0.9", b"1e-30", b"2.0e2", b"-7", b"123456789012345678901234567890.5")
@@ -183,17 +184,19 @@ def check(replica: Replica) -> None:
     """The server's native value is the model's."""
     for key in KEYS:
         worth = live_values(replica.delivered, key)
-        kind = replica.ask(b"TYPE", key)
+        home = home_of(key)
+        replica.ask(*select(home.db))
+        kind = replica.ask(b"TYPE", home.key)
         visible, *hidden = sorted(worth) or [None]
         if visible is None:
             assert kind == b"none"
             continue
         assert kind == TYPES[visible].name
-        assert shown(replica, visible, key) == worth[visible]
+        assert shown(replica, visible, home.key) == worth[visible]
         replica.ask(b"SELECT", b"%d" % METADATA_DB)
         for type_ in hidden:
             assert shown(replica, type_, hidden_key(type_, key)) == worth[type_]
-        replica.ask(b"SELECT", b"0")
+    replica.ask(*select(0))
 
 
 def stabilise(replica: Replica, replicas: list[Replica]) -> None:
