@@ -119,7 +119,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             role=info.get("role", "master"),
             durability=durability(info, told["config"], version),
             state=state,
-            keys=sum(keys_told(keyspace.get(f"db{db}", "")) for db in databases.clients),
+            keys=sum(_keys_told(keyspace.get(f"db{db}", "")) for db in databases.clients),
             address=str(server.address),
             metadata_keys=told["size"]
             - (told["fence"] is not None),  # a first start may have got no further
@@ -185,7 +185,7 @@ async def _databases(server: ServerConnection, metadata_db: int) -> Databases:
     return Databases(1 + sum(reply == b"OK" for reply in replies[:-1]), metadata_db)
 
 
-def keys_told(field: str) -> int:
+def _keys_told(field: str) -> int:
     """Keys of a database, by what INFO says of it: `keys=3,expires=0,…`."""
     return int(dict(part.partition("=")[::2] for part in field.split(",")).get("keys", 0))
 

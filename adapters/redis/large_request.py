@@ -8,7 +8,6 @@ each chunk costs what it holds.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from itertools import islice
 
 import hiredis
@@ -46,11 +45,10 @@ class LargeArgs(list[bytes]):
         self.sent: list[bytes] | None = None
         self._folding: Folding | None = None
 
-    def name(self, db: int, names: Mapping[int, bytes]) -> None:
-        """Put names in the places of keys; the words are for this database."""
+    def name(self, db: int, name: bytes) -> None:
+        """Put a name in the place of the key; the words are for this database."""
         self.db, self.sent = db, list(self)
-        for at, name in names.items():
-            self[at] = name
+        self[1] = name
 
     def fold(self) -> bool:
         """Do one more piece of what makes `slots`. Returns whether they are complete."""

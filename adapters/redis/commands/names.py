@@ -8,7 +8,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from crdtcast.adapters.redis.databases import Databases, name_of
+from crdtcast.adapters.redis.databases import ELSEWHERE, Databases, name_of
 from crdtcast.adapters.redis.large_request import LargeArgs
 from crdtcast.adapters.redis.named_args import NamedArgs
 from crdtcast.adapters.redis.resp import ReplyError
@@ -29,21 +29,20 @@ def named(
     """
     if command.crosses:
         return _crossing(args, db, databases)
-    first, last, step = command.keys
-    places = range(0)
-    if first:
-        places = range(first, last + 1 if last >= 0 else len(args) + last + 1, step)
-    elif command.hides_keys:
-        places = range(1, len(args))
-    found = {at: name for at in places if (name := name_of(db, args[at])) != args[at]}
-    if not (found or db):
+    places = command.places(len(args))
+    keys = args[places]
+    if db:
+        begun = name_of(db, b"")
+        names = [begun + key for key in keys]
+    elif keys and max(keys) >= ELSEWHERE:
+        names = [name_of(0, key) for key in keys]
+    else:
         return args
     if type(args) is LargeArgs and command.is_list:
-        args.name(db, found)
+        args.name(db, names[0])
         return args
     words = NamedArgs(args, db, args)
-    for at, name in found.items():
-        words[at] = name
+    words[places] = names
     return words
 
 

@@ -165,6 +165,13 @@ class Command:
             return args[1:] if self.hides_keys else ()
         return args[first : (last + 1 if last >= 0 else len(args) + last + 1) : step]
 
+    def places(self, count: int) -> slice:
+        """Where the keys stand among so many arguments."""
+        first, last, step = self.keys
+        if not first:
+            return slice(1, count if self.hides_keys else 1)
+        return slice(first, last + 1 if last >= 0 else count + last + 1, step)
+
     def arity_error(self) -> ReplyError:
         """What the server says to a wrong number of arguments."""
         code = "EXECABORT Transaction discarded because of:" if self.name == "EXEC" else "ERR"

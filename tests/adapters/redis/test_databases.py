@@ -150,7 +150,32 @@ def contents(port: int) -> dict[tuple[int, bytes], object]:
     return found
 
 
+@pytest.mark.parametrize("before", [[], ["SPOP nothing"]], ids=["plain", "recorded"])
+@pytest.mark.parametrize("key", ["s", "\xffs"])
+def test_commands_of_very_many_words_are_as_the_plain_servers(
+    pair: Both, key: str, before: list[str]
+) -> None:
+    """before: what has the server carry out what comes behind it."""
+    for port in (pair.plain.port, pair.running.port):
+        emptied(port)
+    words = " ".join(f"w{number}" for number in range(6000))
+    pairs = " ".join(f"{key}{number} v" for number in range(3000))
+    keys = " ".join(f"{key}{number}" for number in range(9000))
+    commands = ["SELECT 3"]
+    for each in (
+        *(f"SADD {key} {words}", f"SREM {key} {words} no", f"SADD {key} {words}", f"SCARD {key}"),
+        *(f"HSET {key}h {words}", f"HLEN {key}h", f"MSET {pairs}", f"EXISTS {keys}"),
+        *(f"MGET {pairs}", f"DEL {keys}", "DBSIZE", f"UNLINK {key} {keys}", "DBSIZE"),
+    ):
+        commands += [*before, each]
+    expected = conversation(pair.plain.port, 2, commands)
+    assert conversation(pair.running.port, 2, commands) == expected
+    assert contents(pair.server.port) == contents(pair.plain.port)
+    assert pair.running.gateway.committer.changed_behind == 0
+
+
 def test_ours_is_refused_and_then_all_but_a_select(pair: Both) -> None:
+    emptied(pair.running.port)
     with pair.running.client() as client:
         words = ["SELECT 15", "SET k v", "GET k", "SELECT 3", "DBSIZE"]
         refused, after, again, selected, size = client.pipeline([w.split() for w in words])
