@@ -1,15 +1,18 @@
 """Throughput and CPU of a gateway beside the plain server, in turn in one run, every reply and the end state checked.
 
-    python benchmarks/gateway.py [--seconds 1.5] [--rounds 3] [--members 3] [--commands 'sadd;set ex'] [--json]
+    python benchmarks/gateway.py [--seconds 1.5] [--rounds 3] [--members 3] [--commands 'sadd;set ex'] [--keys 2000000]
+        [--json]
 
 Three regions run on this machine with event logs on; load goes to one of them. Rows: command, pipeline, connections;
 columns: operations a second of the plain server and through the gateway, their ratio (median of the rounds), CPU
 microseconds per operation of the gateway and of its server, and p50 in milliseconds of one request. All share the
-machine's cores with the load generator, so ratios say more than rates.
+machine's cores with the load generator, so ratios say more than rates. A connection uses one key, which the gateway
+knows; with `--keys` so many are shared out among the connections, and hardly one is known when it is used.
 """
 
 import argparse
 import json
+import math
 import os
 import selectors
 import socket
@@ -48,6 +51,8 @@ class Load:
     question: Callable[[bytes], Sequence[bytes]]
     answer: Callable[[int], bytes]
     before: Sequence[bytes] = ()
+    turn: int = 1
+    """So many commands behind each other are on one key."""
 
 
 def _number(n: int) -> bytes:
@@ -111,24 +116,32 @@ LOADS = {
         lambda n: text(b"x") if n % 2 else _number(1),
         lambda label: (b"SCARD", label),
         lambda n: _number(n % 2),
+        turn=2,
     ),
     "incr, get": Load(
         lambda label, n: (b"GET", label) if n % 2 else (b"INCR", label),
         lambda n: text(b"%d" % (n // 2 + 1)) if n % 2 else _number(n // 2 + 1),
         _get,
         lambda n: text(b"%d" % ((n + 1) // 2)),
+        turn=2,
     ),
 }
 
 
 class Connection:
-    """One client: it knows each reply beforehand, byte for byte."""
+    """One client: it knows each reply beforehand, byte for byte. keys: over which it goes again and again, in an order
+    that has no order.
+    """
 
-    def __init__(self, port: int, command: str, label: bytes, pipeline: int) -> None:
+    def __init__(self, port: int, command: str, label: bytes, pipeline: int, keys: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.load, self.pipeline = LOADS[command], pipeline
         self.label = b"%b:%b" % (command.encode(), label)
+        self.keys = keys
+        self.step = next(
+            step for step in range(keys * 5 // 8 + 1, 2 * keys + 1) if math.gcd(step, keys) == 1
+        )
         self.count = 0
         self.expected = b""
         self.received = bytearray()
@@ -141,10 +154,21 @@ class Connection:
     def send(self) -> None:
         load, numbers = self.load, range(self.count, self.count + self.pipeline)
         self.count += self.pipeline
-        request = b"".join(encode(*load.words(self.label, n)) for n in numbers)
-        self.expected = b"".join(map(load.reply, numbers))
+        request = b"".join(encode(*load.words(self.key(n), self.place(n))) for n in numbers)
+        self.expected = b"".join(load.reply(self.place(n)) for n in numbers)
         self.sent_at = time.perf_counter()
         self.socket.sendall(request)
+
+    def key(self, n: int) -> bytes:
+        """Of the command of this number."""
+        if self.keys == 1:
+            return self.label
+        return b"%b:%d" % (self.label, n // self.load.turn * self.step % self.keys)
+
+    def place(self, n: int) -> int:
+        """How many commands were on its key before."""
+        turn = self.load.turn
+        return n // turn // self.keys * turn + n % turn
 
     def receive(self) -> bool:
         """Whether the whole reply is here; it must be the expected one."""
@@ -157,8 +181,9 @@ class Connection:
 
     def end_state(self) -> None:
         """What the key holds must be what was acknowledged."""
-        self.socket.sendall(encode(*self.load.question(self.label)))
-        got, answer = self.socket.recv(1000), self.load.answer(self.count)
+        last = self.count - 1
+        self.socket.sendall(encode(*self.load.question(self.key(last))))
+        got, answer = self.socket.recv(1000), self.load.answer(self.place(last) + 1)
         assert got == answer, (got, answer)
 
 
@@ -182,12 +207,15 @@ def measure(
     connections: int,
     seconds: float,
     label: str,
+    keys: int,
     gateway_pid: int | None,
     server_pid: int,
 ) -> Measured:
     """Load for so many seconds; every connection has one pipeline under way."""
+    each = max(keys // connections, 1)
     clients = [
-        Connection(port, command, f"{label}:{n}".encode(), pipeline) for n in range(connections)
+        Connection(port, command, f"{label}:{n}".encode(), pipeline, each)
+        for n in range(connections)
     ]
     waits: list[float] = []
     operations = 0
@@ -237,6 +265,7 @@ def main() -> None:
     parser.add_argument(
         "--commands", default="sadd;incr;get", help=f"joined by ;, of: {'; '.join(LOADS)}"
     )
+    parser.add_argument("--keys", type=int, default=0, help="0: one for each connection")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = "abcde"[: options.members]
@@ -263,7 +292,10 @@ def main() -> None:
                         pairs = []
                         for round_ in range(options.rounds):
                             label = f"{pipeline}:{connections}:{round_}"
-                            shape = (command, pipeline, connections, options.seconds, label)
+                            shape = (
+                                *(command, pipeline, connections, options.seconds, label),
+                                options.keys,
+                            )
                             alone = measure(plain.port, *shape, None, plain.pid)
                             through = measure(
                                 region.gateway.port, *shape, process.pid, region.server.pid

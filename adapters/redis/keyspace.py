@@ -74,7 +74,7 @@ from crdtcast.tags import Tag, Vector
 
 _pack: Callable[[tuple[bytes, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-_REMEMBERED_KEYS = 200_000
+_REMEMBERED_KEYS = 100_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
 _TEXT, _STRING = String.here, String.type
 _INTEGER = Expect.INTEGER
