@@ -53,7 +53,7 @@ class MembershipChanges(Reception):
 
         Not before a member was heard of: it may remember more of this incarnation than its journal.
         """
-        if self._reservation is not None:
+        if self._reservation is not None or self.silent:
             return
         here, reads = self._membership.members.get(self.me), self._levels.reads
         if here is not None and here.reads != reads and (self._digests_in or not self._peers):
@@ -309,7 +309,7 @@ class MembershipChanges(Reception):
         if not unswept:
             self._ended_at = None
             return
-        if self.me in membership.evictions or self._reservation is not None:
+        if self.me in membership.evictions or self._reservation is not None or self.silent:
             return
         if self._ended_at is None:
             self._ended_at = self._tick

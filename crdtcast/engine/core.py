@@ -64,6 +64,11 @@ class Core:
         self._last_news: Vector | None = None
         self._spoke = False  # a message since the last tick has acknowledged all that was delivered
         self._acknowledged: Vector = {}  # told in some digest, at most
+        self.silent = False
+        """While it is set what is delivered becomes not stable, and no digest, nor a message of the engine's own,
+        acknowledges it: one that is sent with `after` may have to be concurrent with it. For as long as such a message
+        is being prepared.
+        """
         self._dropped = 0  # sum of the counters of those whom the vector does not name any more
         self._greet: list[str] = []  # linked, but not told our vector yet
         self._sent = self._delivered = self._reported = self._duplicates = self._stale = 0
@@ -100,7 +105,7 @@ class Core:
 
     def _may_tell(self) -> bool:
         """Whether digests may go out now."""
-        return True
+        return not self.silent
 
     def _digest(self, kind: DigestKind, ended: Mapping[str, int | None] | None = None) -> Digest:
         vector = dict(self._to_tell())
@@ -496,7 +501,9 @@ class Core:
         return dict(self._inbox.refused)
 
     def _evaluate(self, *, thoroughly: bool = False) -> None:
-        self._evaluate_now = False
+        self._evaluate_now = self.silent
+        if self.silent:
+            return
         risen = self._stability.evaluate(
             self._own_row, self._store, self._pasts, thoroughly=thoroughly
         )

@@ -281,7 +281,7 @@ class Engine(Core):
                 for origin in self.vector:
                     self._purged += self._inbox.purge(origin)
                 self._told.give_up(self.me)
-        return True
+        return super()._may_tell()
 
     def _to_tell(self) -> Vector:
         return self._told.vector()

@@ -172,6 +172,25 @@ def test_explicit_causality_includes_what_was_acknowledged():
     assert dot("b", 1) in tag.context
 
 
+def test_a_silent_member_acknowledges_nothing_until_it_has_sent_what_must_be_concurrent():
+    group = Group("ab")
+    seen = group["b"].send(b"1")
+    group.arrive("b", "a", is_message)
+    take(group["a"])
+    group["a"].silent = True
+    for _ in range(20):
+        group["a"].tick()
+    tag = group["a"].send(b"2", after=[])
+    assert tag.concurrent(seen)
+    assert not group["a"].has_stable()
+    assert [out.message for out in group["a"].take_outbox()] == [
+        Message(tag.dot, tag.context, b"2")
+    ]
+    group["a"].silent = False
+    group["a"].tick()
+    assert any(not isinstance(out.message, Message) for out in group["a"].take_outbox())
+
+
 def test_explicit_causality_needs_delivered_tags():
     group = Group("ab")
     strange = group["b"].send(b"")
