@@ -28,6 +28,7 @@ _QUEUED: tuple[Words, ...] = (
     ("GETRANGE", _KEY, "0", "0"),
     ("SETRANGE", _KEY, "0", ""),
     ("HGET", _KEY, "f"),
+    ("HMGET", _KEY, "f"),
     ("HINCRBY", _KEY, "f", "0"),
     ("HKEYS", _KEY),
     ("EXISTS", _KEY),
@@ -49,8 +50,6 @@ _QUEUED: tuple[Words, ...] = (
     ("EVALSHA", "0", "0"),
     ("LRANGE", _KEY, "0", "0"),
     ("RPUSH", _KEY, "0"),
-    ("EXISTS", _KEY),
-    ("TIME",),
     # What it carries out as clients have sent it.
     *((row.name, *[_KEY] * (abs(row.arity) - 1)) for row in WRITES.values() if row.keys != NO_KEY),
     ("SCAN", "0"),

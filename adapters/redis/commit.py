@@ -70,6 +70,8 @@ class Commit:
         """What all came after that was delivered before its deliveries; only where keys may expire."""
         self.unaware = 0
         """So many of `sent`, the first ones, come after that only: they have not seen the deliveries."""
+        self.grace_ms: int | None = None
+        """If it tells what the server has dropped: behind how long of others' deadlines."""
         self.due: list[Due] = []
         """What the server has dropped at its deadline."""
         self.extended: Sequence[bytes] = ()

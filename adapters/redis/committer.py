@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.commit_reads import (
 )
 from crdtcast.adapters.redis.commit_replies import CommitReplies
 from crdtcast.adapters.redis.databases import described
-from crdtcast.adapters.redis.deadlines.index import MOST_DUE, Due
+from crdtcast.adapters.redis.deadlines.index import BEGINNING, Due
 from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
@@ -217,6 +217,9 @@ class Committer:
         self._advance_ms = 0
         """What the clock of the deadlines is to be moved by, for tests."""
         self._grace_ms: int | None = None
+        self._usual_grace_ms = 0
+        self._has_expired = False
+        """Whether the last commit told of expired keys: if others wait, the next one goes without."""
         """What has expired is to be looked for with the next commit: `Look`."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
@@ -379,7 +382,7 @@ class Committer:
         """Tell the others, with the next commit, which keys the server has dropped; of deadlines that they have set
         only those that have been over for so long.
         """
-        self._grace_ms = grace_ms
+        self._grace_ms = self._usual_grace_ms = grace_ms
         self.kick()
 
     def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
@@ -475,6 +478,9 @@ class Committer:
         self._records_first = False
         self._commit = commit = Commit(Plan(self._metadata_db), reads)
         commit.derived = self.recorded.take()
+        if not (self._has_expired and has_load):
+            commit.grace_ms, self._grace_ms = self._grace_ms, None
+        self._has_expired = False
         if takes_stable:
             self._take_stable(commit, engine)
         self._gather(commit, engine)
@@ -485,16 +491,15 @@ class Committer:
         if commit.deliveries or self._inside:
             self._add_unknown_keys(commit)
         contents = self._unknown_contents() if self._alone is not None else {}
-        grace_ms, self._grace_ms = self._grace_ms, None
         commit.unknown |= dict.fromkeys(commit.extended)  # their deadlines are needed, too
         if (
             commit.unknown
             or commit.unknown_slots
             or commit.looks
             or contents
-            or grace_ms is not None
+            or commit.grace_ms is not None
         ):
-            self._look_up(list(commit.unknown), contents, commit, grace_ms)
+            self._look_up(list(commit.unknown), contents, commit)
         elif commit.has_large or commit.transactions:
             self._fold_first(commit)
         else:
@@ -510,7 +515,7 @@ class Committer:
             or commit.plan.pieces
             or self._repairs
             or self._inside
-            or self._grace_ms is not None
+            or commit.grace_ms is not None
             or self._last
             or self.behind
             or self._is_left
@@ -545,7 +550,7 @@ class Committer:
         delivered = steps = 0
         if self.keyspace.dates.in_use:
             commit.before = _last_delivered(engine)
-        own = self._inside or self._alone is not None or self._grace_ms is not None
+        own = self._inside or self._alone is not None or commit.grace_ms is not None
         while not own and len(commit.deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
@@ -582,6 +587,8 @@ class Committer:
             commit.is_flushed = KillAll in map(type, event.effects)
             if commit.extended or commit.is_flushed:
                 break
+        # Until it is known whether a message of ours has to be concurrent with these.
+        engine.silent = bool(commit.deliveries) and self.keyspace.dates.in_use
         return delivered
 
     def _has_databases(self, named: Collection[int]) -> bool:
@@ -719,9 +726,7 @@ class Committer:
             return {}
         return self._alone.uncertain
 
-    def _look_up(
-        self, keys: list[bytes], contents: Uncertain, commit: Commit, grace_ms: int | None
-    ) -> None:
+    def _look_up(self, keys: list[bytes], contents: Uncertain, commit: Commit) -> None:
         """One pipelined read for the whole batch."""
         assert self._server is not None
         lookup, keyspace = Lookup(), self.keyspace
@@ -730,8 +735,8 @@ class Committer:
         else:
             for key in keys:
                 lookup.type_of(key, keyspace, self.on_looked_up)
-        if grace_ms is not None:
-            lookup.due(keyspace, grace_ms, commit.due.extend)
+        if commit.grace_ms is not None:
+            lookup.due(keyspace, commit.grace_ms, commit.due.extend)
         for key in commit.extended:
             lookup.whole(key, keyspace, partial(commit.contents.__setitem__, key))
         for key, type_, slot in commit.unknown_slots:
@@ -813,6 +818,7 @@ class Committer:
             self._reads.note_large_sets(applied)
         if keyspace.dates.touched and commit.deliveries and not self.refusals.is_silent:
             self._expire_behind(batch, commit)
+        engine.silent = False
         if held and not self.refusals.is_silent:
             ((delivery, event),) = commit.deliveries
             for key, before in held.items():
@@ -898,8 +904,9 @@ class Committer:
             if not self.refusals.is_silent and each.key not in self.keyspace.refused:
                 batch.expire(each.key)
         batch.close()
-        if len(due) >= MOST_DUE:
-            self._grace_ms = 0  # there may be more
+        self._has_expired = bool(due)
+        if due and self.keyspace.dates.looks_on != BEGINNING:
+            self._grace_ms = self._usual_grace_ms  # there may be more
 
     def _expire_behind(self, batch: LocalBatch, commit: Commit) -> None:
         """What the server had dropped before a deadline came that has not seen it pass, and would show it again."""

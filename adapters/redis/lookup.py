@@ -118,12 +118,12 @@ class Lookup:
             (reply,) = replies
             if isinstance(reply, Exception):
                 raise ServerError(str(reply))
-            now, found = index.found_due(reply)
+            now, keyspace.dates.looks_on, found = index.found_due(reply)
             keyspace.dates.told(now)
             take(found)
 
         where = keyspace.metadata_db, keyspace.dates.offset_ms
-        self.ask((index.find_due(*where, grace_ms),), learn)
+        self.ask((index.find_due(*where, grace_ms, keyspace.dates.looks_on),), learn)
 
     def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
         """All that a key is worth."""

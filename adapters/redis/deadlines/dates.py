@@ -9,6 +9,7 @@ from itertools import chain, islice
 from crdtcast.adapters.redis.databases import names_in
 from crdtcast.adapters.redis.deadlines.atoms import Deadline
 from crdtcast.adapters.redis.deadlines.index import (
+    BEGINNING,
     MINE,
     OTHER,
     PIN_BELOW_MS,
@@ -31,15 +32,26 @@ class Dated:
 
     is_mine: whether this member has set it. bucket: where the index has the key, empty if nowhere. is_dropped: the
     server has dropped the key at its deadline; only an `Expire` may follow, or the end of everything in it.
+    was_dropped: it had, and the deadline has stayed.
     """
 
-    __slots__ = ("at", "bucket", "is_dropped", "is_mine", "is_new", "was_orphan", "was_pinned")
+    __slots__ = (
+        "at",
+        "bucket",
+        "is_dropped",
+        "is_mine",
+        "is_new",
+        "was_dropped",
+        "was_orphan",
+        "was_pinned",
+    )
 
     def __init__(self, at: int, *, is_mine: bool) -> None:
         self.at = at
         self.is_mine = is_mine
         self.bucket = b""
         self.is_dropped = self.is_new = self.was_pinned = self.was_orphan = False
+        self.was_dropped = False
 
 
 class Orphan:
@@ -66,6 +78,8 @@ class Dates:
         """How far the server's clock is ahead of this machine's."""
         self.touched: dict[bytes, Dated] = {}
         self.orphans: dict[bytes, Orphan] = {}
+        self.looks_on = BEGINNING
+        """Where the next look for what the server has dropped begins; elsewhere than there, there may be more."""
 
     def resume(
         self, me: str, orphans: Mapping[bytes, bytes], delivered: Vector, *, in_use: bool
@@ -132,6 +146,7 @@ class Dates:
     def is_known_again(self, key: bytes) -> None:
         """All that the server has dropped has come to its end."""
         if (dated := self.touched.get(key)) is not None:
+            dated.was_dropped = dated.is_dropped and not dated.was_orphan
             dated.is_new |= dated.is_dropped
             dated.is_dropped = False
 
@@ -145,6 +160,7 @@ class Dates:
             dated = self.touched[key] = Dated(NEVER, is_mine=False)
             self.in_use = True
         dated.is_new |= at != dated.at
+        dated.was_dropped &= at == dated.at
         dated.at = at
         dated.is_mine = deadline is not None and deadline.dot.origin == self.me
 
@@ -153,7 +169,8 @@ class Dates:
         if key in self.touched or at != NEVER:
             dated = self.touched.setdefault(key, Dated(NEVER, is_mine=False))
             dated.is_new |= dated.at != at
-            dated.at, dated.is_mine, dated.is_dropped = at, False, False
+            dated.at, dated.is_mine = at, False
+            dated.is_dropped = dated.was_dropped = False
             self.in_use = True
 
     def moves(self, found: Mapping[bytes, Gone]) -> Iterator[list[Move]]:
@@ -237,4 +254,5 @@ def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
         dated.was_orphan,
         dated.is_new,
         gone,
+        dated.was_dropped and gone is None,
     )

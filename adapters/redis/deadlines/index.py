@@ -33,10 +33,11 @@ PIN_BELOW_MS, PIN_MS = 20_000, 1 << 45
 """A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
 years.
 """
-MOST_DUE = 250
+MOST_DUE = 50
 """Keys of one look for what has expired, and so of one commit: a client's write waits for no more."""
 
 # offset: what an administrator has moved the clock by, for tests; in the server a deadline is earlier by that.
+# index: an index in whose place somebody has put something else, past the gateway, begins anew. Others have theirs.
 _COMMON = (
     LUA_HOME
     + b"""
@@ -51,6 +52,33 @@ local function ends(key)
   return at < 0 and at or at + offset
 end
 local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
+local function are_gone(names)
+  for _, name in ipairs(names) do
+    if string.byte(name) == 255 then return false end
+  end
+  to(0)
+  return redis.call('EXISTS', unpack(names)) == 0
+end
+local function index(command, name, ...)
+  local reply = redis.pcall(command, name, ...)
+  if type(reply) == 'table' and reply.err then
+    if not string.find(reply.err, 'WRONGTYPE') then error(reply.err) end
+    redis.call('UNLINK', name)
+    reply = redis.call(command, name, ...)
+  end
+  return reply
+end
+local function seconds(from, last)
+  local found = {}
+  for _, second in ipairs(index('ZRANGEBYSCORE', 'due', from, last)) do
+    if string.find(second, '^%d+$') then
+      found[#found + 1] = second
+    else
+      redis.call('ZREM', 'due', second)
+    end
+  end
+  return found
+end
 local pin = PIN_MS
 local function unpinned(at) return at >= pin and at - pin or at end
 """.replace(b"PIN_MS", b"%d" % PIN_MS)
@@ -63,8 +91,19 @@ local longest, bound = tonumber(ARGV[3]), tonumber(ARGV[4])
 local below = tonumber(ARGV[5])
 local now = ms()
 to(db)
-local over = redis.call('ZRANGEBYSCORE', 'due', '-inf', text(math.floor((now + 2 * bound) / 1000)))
+local over = seconds('-inf', text(math.floor((now + 2 * bound) / 1000)))
 local found = {text(now)}
+if are_gone(KEYS) then
+  for i in ipairs(KEYS) do found[i + 1] = {'none', '', '-1', '', ''} end
+  to(db)
+  for _, second in ipairs(over) do
+    for i, owner in ipairs(index('HMGET', 'due:' .. second, unpack(KEYS))) do
+      if owner then found[i + 1] = {'none', '', '-1', owner, second} end
+    end
+  end
+  to(0)
+  return found
+end
 for i, name in ipairs(KEYS) do
   local key = home(name)
   local kind = redis.call('TYPE', key).ok
@@ -74,10 +113,10 @@ for i, name in ipairs(KEYS) do
     at = unpinned(ends(key))
     if at >= 0 then
       to(db)
-      owner = redis.call('HGET', 'due:' .. text(math.floor(at / 1000)), name) or ''
+      owner = index('HGET', 'due:' .. text(math.floor(at / 1000)), name) or ''
       if owner ~= '' then bucket = text(math.floor(at / 1000)) end
       if at - now < below then
-        redis.call('HSET', 'pinned', name, text(at))
+        index('HSET', 'pinned', name, text(at))
         home(name)
         set(key, at + pin)
       end
@@ -85,7 +124,7 @@ for i, name in ipairs(KEYS) do
   elseif #over > 0 then
     to(db)
     for _, second in ipairs(over) do
-      local found_owner = redis.call('HGET', 'due:' .. second, name)
+      local found_owner = index('HGET', 'due:' .. second, name)
       if found_owner then owner, bucket = found_owner, second end
     end
   end
@@ -101,7 +140,37 @@ _FINISH = (
     _COMMON
     + b"""
 local below, there = tonumber(ARGV[3]), {}
+local function some_of(list, command, name)
+  for i = 1, #list, 1000 do index(command, name, unpack(list, i, math.min(i + 999, #list))) end
+end
+local expired, by_db = {}, {}
 for i, name in ipairs(KEYS) do
+  if string.find(ARGV[4 * i + 3], 'd') then
+    local number = string.byte(name) == 255 and string.byte(name, 2) or 0
+    by_db[number] = by_db[number] or {}
+    table.insert(by_db[number], number == 0 and name or string.sub(name, 3))
+    expired[#expired + 1] = i
+  end
+end
+local are_there = 0
+for number, keys in pairs(by_db) do
+  to(number)
+  are_there = are_there + redis.call('EXISTS', unpack(keys))
+end
+if #expired > 0 and are_there == 0 then
+  local orphans, buckets = {}, {}
+  for _, i in ipairs(expired) do
+    local bucket = 'due:' .. ARGV[4 * i + 2]
+    buckets[bucket] = buckets[bucket] or {}
+    table.insert(buckets[bucket], KEYS[i])
+    orphans[#orphans + 1], orphans[#orphans + 2] = KEYS[i], ARGV[4 * i] .. ARGV[4 * i + 1]
+    there[i] = ''
+  end
+  to(db)
+  for bucket, names in pairs(buckets) do some_of(names, 'HDEL', bucket) end
+  some_of(orphans, 'HSET', 'orphans')
+end
+for i, name in ipairs(KEYS) do if not there[i] then
   local key = home(name)
   local at, owner, old, marks = ARGV[4 * i], ARGV[4 * i + 1], ARGV[4 * i + 2], ARGV[4 * i + 3]
   local exists, near = redis.call('EXISTS', key) == 1, false
@@ -130,24 +199,24 @@ for i, name in ipairs(KEYS) do
   end
   to(db)
   if near then
-    redis.call('HSET', 'pinned', name, at)
+    index('HSET', 'pinned', name, at)
   elseif string.find(marks, 'p') then
-    redis.call('HDEL', 'pinned', name)
+    index('HDEL', 'pinned', name)
   end
   local second = ''
   if at ~= '' and exists then second = text(math.floor(tonumber(at) / 1000)) end
-  if old ~= '' and old ~= second then redis.call('HDEL', 'due:' .. old, name) end
+  if old ~= '' and old ~= second then index('HDEL', 'due:' .. old, name) end
   if second ~= '' then
-    redis.call('HSET', 'due:' .. second, name, owner)
-    redis.call('ZADD', 'due', second, second)
+    index('HSET', 'due:' .. second, name, owner)
+    index('ZADD', 'due', second, second)
   end
   if gone ~= '' and not exists then
-    redis.call('HSET', 'orphans', name, gone .. owner)
+    index('HSET', 'orphans', name, gone .. owner)
   elseif string.find(marks, 'o') then
-    redis.call('HDEL', 'orphans', name)
+    index('HDEL', 'orphans', name)
   end
   there[i] = exists and 'x' .. at or ''
-end
+end end
 to(0)
 return there
 """
@@ -185,44 +254,64 @@ return #seconds
 """
 )
 
+# A look may begin where the last one stopped: in the middle of a bucket, of which the entries before are gone, so that
+# it need not pass over them again. Keys of a page are mostly gone together: one question for all of them.
 _FIND = (
     _COMMON
     + b"""
 local most, grace, mine = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local from, cursor = ARGV[6], ARGV[7]
 local now = ms()
 to(db)
-local seconds = redis.call('ZRANGEBYSCORE', 'due', '-inf', text(math.floor(now / 1000)))
-local found, looked = {text(now)}, 0
-for _, second in ipairs(seconds) do
-  local bucket, cursor = 'due:' .. second, '0'
+local last = text(math.floor(now / 1000) - 1)
+local found, pages = {}, 0
+local function look(names, owners, second, is_late)
+  local all_gone, stale = are_gone(names), {}
+  for i, name in ipairs(names) do
+    local key = not all_gone and home(name)
+    local there = key and redis.call('EXISTS', key) == 1
+    if not there then
+      if is_late or owners[i] == mine then found[#found + 1] = {name, owners[i], second} end
+    else
+      local at = unpinned(ends(key))
+      if at < 0 or math.floor(at / 1000) ~= tonumber(second) then stale[#stale + 1] = name end
+    end
+  end
+  if #stale > 0 then
+    to(db)
+    index('HDEL', 'due:' .. second, unpack(stale))
+  end
+end
+local second_at, cursor_at = '', '0'
+for _, second in ipairs(seconds(from == '' and '-inf' or from, last)) do
+  local bucket, is_late = 'due:' .. second, now - (tonumber(second) + 1) * 1000 >= grace
+  if second ~= from then cursor = '0' end
   repeat
     to(db)
-    local some = redis.call('HSCAN', bucket, cursor, 'COUNT', 100)
-    cursor = some[1]
-    local stale = {}
+    local some = index('HSCAN', bucket, cursor, 'COUNT', 100)
+    cursor, pages = some[1], pages + 1
+    local names, owners = {}, {}
     for i = 1, #some[2], 2 do
-      local name, owner = some[2][i], some[2][i + 1]
-      looked = looked + 1
-      local key = home(name)
-      local there = redis.call('EXISTS', key) == 1
-      local at = there and unpinned(ends(key)) or -2
-      if not there then
-        local late = now - (tonumber(second) + 1) * 1000
-        if late >= grace or (late >= 0 and owner == mine) then
-          found[#found + 1] = {name, owner, second}
-        end
-      elseif at < 0 or math.floor(at / 1000) ~= tonumber(second) then
-        stale[#stale + 1] = name
+      names[#names + 1], owners[#owners + 1] = some[2][i], some[2][i + 1]
+      if #names == 1000 or i + 1 == #some[2] then
+        look(names, owners, second, is_late)
+        names, owners = {}, {}
       end
     end
-    to(db)
-    for _, name in ipairs(stale) do redis.call('HDEL', bucket, name) end
-  until cursor == '0' or #found > most or looked > 5 * most
+  until cursor == '0' or #found >= most or pages >= 100
+  to(db)
+  if cursor ~= '0' then
+    second_at, cursor_at = second, cursor
+    break
+  end
   if redis.call('EXISTS', bucket) == 0 then redis.call('ZREM', 'due', second) end
-  if #found > most or looked > 5 * most then break end
+  if #found >= most or pages >= 100 then
+    second_at = text(tonumber(second) + 1)
+    break
+  end
 end
 to(0)
-return found
+return {text(now), second_at, cursor_at, found}
 """
 )
 
@@ -320,7 +409,8 @@ class Gone(Enum):
 class Move(NamedTuple):
     """What becomes of a key's deadline at the end of a commit. at: None for none. bucket: where the index has it.
     is_new: whether it is another one than before, or was over. gone: only the server knows it, and `at` is what
-    counts if it has come to hold nothing; None: `at` is known.
+    counts if it has come to hold nothing; None: `at` is known. was_dropped: the server had dropped it, and nothing is
+    said to have written it since: with many of these the server is asked at once whether it is so.
     """
 
     key: bytes
@@ -331,6 +421,7 @@ class Move(NamedTuple):
     was_orphan: bool
     is_new: bool
     gone: Gone | None = None
+    was_dropped: bool = False
 
 
 def finish(
@@ -341,9 +432,9 @@ def finish(
     """
     keys: list[bytes] = []
     words: list[bytes] = []
-    for key, at, owner, bucket, was_pinned, was_orphan, _, gone in moves:
+    for key, at, owner, bucket, was_pinned, was_orphan, _, gone, was_dropped in moves:
         keys.append(key)
-        marks = b"p" * was_pinned + b"o" * was_orphan + b"k" * pins
+        marks = b"p" * was_pinned + b"o" * was_orphan + b"k" * pins + b"d" * was_dropped
         is_found = b"" if gone is None else b"r"
         words += (is_found + (b"" if at is None else b"%d" % at), owner, bucket, marks)
     numbers = b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % PIN_BELOW_MS
@@ -358,16 +449,28 @@ class Due(NamedTuple):
     second: bytes
 
 
-def find_due(metadata_db: int, offset_ms: int, grace_ms: int) -> tuple[bytes, ...]:
+class Place(NamedTuple):
+    """Where a look for what the server has dropped goes on."""
+
+    second: bytes = b""
+    cursor: bytes = b"0"
+
+
+BEGINNING = Place()
+
+
+def find_due(
+    metadata_db: int, offset_ms: int, grace_ms: int, place: Place = BEGINNING
+) -> tuple[bytes, ...]:
     """The command that looks for what the server has dropped: of others' deadlines behind the grace."""
     numbers = (metadata_db, offset_ms, MOST_DUE, grace_ms)
-    return b"EVAL", _FIND, b"0", *(b"%d" % number for number in numbers), MINE
+    return b"EVAL", _FIND, b"0", *(b"%d" % number for number in numbers), MINE, *place
 
 
-def found_due(reply: Sequence[Any]) -> tuple[int, list[Due]]:
-    """The server's TIME in milliseconds, and what it has found."""
-    now, *rows = reply
-    return int(now), [Due(*row) for row in rows]
+def found_due(reply: Sequence[Any]) -> tuple[int, Place, list[Due]]:
+    """The server's TIME in milliseconds, where the look stopped (the beginning: nowhere), and what it has found."""
+    now, second, cursor, rows = reply
+    return int(now), Place(second, cursor), [Due(*row) for row in rows]
 
 
 def forget_all(db: int | None, metadata_db: int) -> tuple[bytes, ...]:

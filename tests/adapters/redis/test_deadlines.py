@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
-from crdtcast.adapters.redis.rawclient import RawClient
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.logcheck import check_logs
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, call, until
@@ -73,7 +73,63 @@ def test_all_regions_have_one_deadline_and_lose_the_key_at_it(cluster: OpenClust
         assert call(region, "TTL", "gone") == -1
 
 
-def test_a_deadline_that_was_extended_in_time_keeps_the_contents(cluster: OpenCluster) -> None:
+@pytest.mark.parametrize("base", ["0", "3"])
+def test_many_keys_that_expire_together_go_everywhere_and_from_the_index(
+    cluster: OpenCluster, base: str
+) -> None:
+    """More than one look finds, and one commit tells; some are written again while the others go."""
+    with RawClient(cluster["a"].gateway.port, PATIENCE) as client:
+        client.call("SELECT", base)
+        keys = [b"\xffk%d" % n if n % 7 == 0 else b"many:%d" % n for n in range(3_000)]
+        client.pipeline([("SET", key, "x", "PX", str(700 + n % 900)) for n, key in enumerate(keys)])
+        until(lambda: client.call("EXISTS", *keys[:50]) == 0)
+        assert client.pipeline([("SADD", key, "again") for key in keys[:10]]) == [1] * 10
+        until(lambda: not any(client.pipeline([("EXISTS", key) for key in keys[10:]])))
+    settled(cluster)
+    until(lambda: not any(in_metadata(region, "ZCARD", "due") for region in cluster))
+    for region in cluster:
+        with RawClient(region.gateway.port, PATIENCE) as client:
+            client.call("SELECT", base)
+            found = client.pipeline([("SMEMBERS", key) for key in keys[:10]])
+            assert found == [[b"again"]] * 10, region.name
+            assert not any(client.pipeline([("EXISTS", key) for key in keys[10:]]))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ["ZADD", "due", "1.5", "1.5"],
+        ["ZADD", "due", "0", "soon"],
+        ["SET", "due", "x"],
+        ["SET", "due:{}", "x"],
+        ["HSET", "due:{0}", "dated", "junk"],
+        ["SET", "orphans", "x"],
+        ["SET", "pinned", "x"],
+    ],
+)
+def test_an_index_that_somebody_has_damaged_costs_no_write(
+    cluster: OpenCluster, damage: list[str]
+) -> None:
+    region = cluster["a"]
+    assert call(region, "SET", "dated", "x", "PX", "2500") == b"OK"
+    at = natively(region, "PEXPIRETIME", "dated") // 1000
+    assert not isinstance(in_metadata(region, *(word.format(at) for word in damage)), ErrorReply)
+    assert call(region, "SADD", "undated", "x") in (0, 1)
+    assert call(region, "SET", "dated too", "x", "PX", "1200") == b"OK"
+    assert call(region, "PEXPIRE", "undated", "1300") == 1
+    until(lambda: call(region, "EXISTS", "dated", "undated", "dated too") == 0)
+    assert call(region, "SADD", "undated", "y") == 1
+    settled(cluster)
+    until(lambda: call(cluster["b"], "EXISTS", "dated", "dated too") == 0)
+    assert call(cluster["b"], "SMEMBERS", "undated") == [b"y"]
+    call(region, "DEL", "undated")
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_deadline_that_was_extended_in_time_keeps_the_contents(
+    cluster: OpenCluster, is_told: bool
+) -> None:
+    """is_told: the extension comes behind the message that the key has expired, or before it."""
     call(cluster["a"], "HSET", "session", "user", "u", "visits", "1")
     call(cluster["a"], "PEXPIRE", "session", "1500")
     settled(cluster)
@@ -81,7 +137,8 @@ def test_a_deadline_that_was_extended_in_time_keeps_the_contents(cluster: OpenCl
     assert call(cluster["b"], "EXPIRE", "session", "100") == 1
     assert call(cluster["b"], "HINCRBY", "session", "visits", "1") == 2
     until(lambda: call(cluster["a"], "EXISTS", "session") == 0)
-    until(lambda: json.loads(call(cluster["a"], "CRDTCAST", "STATUS"))["unstable"] > 0)
+    if is_told:
+        until(lambda: json.loads(call(cluster["a"], "CRDTCAST", "STATUS"))["unstable"] > 0)
     cluster.rejoin("b")
     settled(cluster)
     for region in cluster:
