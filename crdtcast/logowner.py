@@ -57,10 +57,11 @@ class LogOwner:
 @contextmanager
 def _locked(path: Path, flags: int, patience: float) -> Iterator[tuple[int | None, bool]]:
     """The file, or None if it cannot be opened; and whether its lock was to be had."""
-    file: int | None = None
-    with contextlib.suppress(OSError):
+    try:
         file = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    if file is None:
+    except OSError:
+        file = -1
+    if file < 0:
         yield None, False
         return
     try:

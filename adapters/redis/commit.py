@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.plan import Plan
@@ -49,40 +49,53 @@ class Commit:
     repaired: frozenset[bytes] = frozenset()
     """Keys that are put right, which somebody had changed past the gateway."""
 
-    @property
-    def own(self) -> Sequence[tuple[Tag, bytes, Event]]:
-        """All own messages that it is the first to store."""
-        return self.sent if self.derived is None else [*self.derived.sent, *self.sent]
+    wrong: Set[int] = frozenset()
+    """Positions of native commands whose reply was not the expected one."""
+    before: Sequence[Tag] = ()
+    """What all came after that was delivered before its deliveries; only where keys may expire."""
+    unaware = 0
+    """So many of `sent`, the first ones, come after that only: they have not seen the deliveries."""
+    grace_ms: int | None = None
+    """If it tells what the server has dropped: behind how long of others' deadlines."""
+    due: Sequence[Due] = ()
+    """What the server has dropped at its deadline."""
+    extended: Sequence[bytes] = ()
+    """Keys that its one delivery tells to have expired, and this member may have extended."""
+
+    # What each commit has of its own; said here, since what is said in `__init__` is an instruction of each.
+
+    after: list[tuple[list[bytes], Callable[[object], None]]]
+    """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
+    requests: list[Request]
+    transactions: list[Transaction]
+    """Those of the requests that are an EXEC."""
+    deliveries: list[tuple[Delivery, Event]]
+    stored: list[Message]
+    """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
+    contents: dict[bytes, Contents]
+    """What the extended keys are worth before it."""
+    unknown: dict[bytes, None]
+    """Keys whose types the server has to be asked for first."""
+    unknown_slots: dict[tuple[bytes, RedisType, bytes], None]
+    """Slots that are counted in, and of which it has to be asked what they hold."""
+    looks: list[tuple[bytes, Looks]]
+    """What the gateway's own operations have to know of slots."""
 
     def __init__(
         self, plan: Plan, after: list[tuple[list[bytes], Callable[[object], None]]]
     ) -> None:
         self.plan = plan
         self.after = after
-        """Our own reads behind the commit, and who gets their replies (a ServerError if they are lost)."""
-        self.requests: list[Request] = []
-        self.transactions: list[Transaction] = []
-        """Those of the requests that are an EXEC."""
-        self.deliveries: list[tuple[Delivery, Event]] = []
-        self.stored: list[Message] = []
-        """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
-        self.before: Sequence[Tag] = ()
-        """What all came after that was delivered before its deliveries; only where keys may expire."""
-        self.unaware = 0
-        """So many of `sent`, the first ones, come after that only: they have not seen the deliveries."""
-        self.grace_ms: int | None = None
-        """If it tells what the server has dropped: behind how long of others' deadlines."""
-        self.due: list[Due] = []
-        """What the server has dropped at its deadline."""
-        self.extended: Sequence[bytes] = ()
-        """Keys that its one delivery tells to have expired, and this member may have extended."""
-        self.contents: dict[bytes, Contents] = {}
-        """What these are worth before it."""
-        self.unknown: dict[bytes, None] = {}
-        """Keys whose types the server has to be asked for first."""
-        self.unknown_slots: dict[tuple[bytes, RedisType, bytes], None] = {}
-        """Slots that are counted in, and of which it has to be asked what they hold."""
-        self.looks: list[tuple[bytes, Looks]] = []
-        """What the gateway's own operations have to know of slots."""
-        self.wrong: set[int] = set()
-        """Positions of native commands whose reply was not the expected one."""
+        self.requests = []
+        self.transactions = []
+        self.deliveries = []
+        self.stored = []
+        self.contents = {}
+        self.unknown = {}
+        self.unknown_slots = {}
+        self.looks = []
+
+    @property
+    def own(self) -> Sequence[tuple[Tag, bytes, Event]]:
+        """All own messages that it is the first to store."""
+        return self.sent if self.derived is None else [*self.derived.sent, *self.sent]

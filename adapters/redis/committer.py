@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, compress, filterfalse
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from crdtcast.adapters.redis import metadata
+from crdtcast.adapters.redis import faults, metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS, LocalBatch
 from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import Kind
@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.commit_reads import (
 )
 from crdtcast.adapters.redis.commit_replies import CommitReplies
 from crdtcast.adapters.redis.databases import described
-from crdtcast.adapters.redis.deadlines.index import BEGINNING, Due
+from crdtcast.adapters.redis.deadlines.index import BEGINNING, Due, Gone
 from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
@@ -99,7 +99,7 @@ MAX_TRIES = 3
 
 _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
 _KEY = itemgetter(1)
-_LEVEL, _LOOKS, _OF_ONE_KEY = map(attrgetter, ("level", "looks", "writes_one_key"))
+_LOOKS, _OF_ONE_KEY = map(attrgetter, ("looks", "writes_one_key"))
 _UNREAD = attrgetter("unread")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
@@ -196,7 +196,7 @@ class Committer:
         self._log = logger
         self._requests: deque[Request] = deque()
         self._server: ServerConnection | None = None
-        self._busy = False
+        self._busy = True  # until it is told what the server holds
         self._commit: Commit | None = None
         self._abandoned: Commit | None = None
         self._tried: dict[Request, int] = {}
@@ -214,8 +214,6 @@ class Committer:
         self._watches = Watches()
         self.recorded = RecordedWork()
         self._records_first = False  # what is recorded has waited for reads of our own
-        self._advance_ms = 0
-        """What the clock of the deadlines is to be moved by, for tests."""
         self._grace_ms: int | None = None
         self._usual_grace_ms = 0
         self._has_expired = False
@@ -374,8 +372,7 @@ class Committer:
 
     def advance(self, by_ms: int) -> None:
         """Move the clock that deadlines are judged by."""
-        self._advance_ms += by_ms
-        self.at_its_end(lambda commit: None)
+        self.at_its_end(lambda commit: self.keyspace.advance(by_ms, commit.plan))
         self.kick()
 
     def expire(self, grace_ms: int) -> None:
@@ -447,9 +444,10 @@ class Committer:
 
     def kick(self) -> None:
         """Start a commit if there is work and none is under way."""
-        engine = self.engine
-        if self._busy or self._server is None or engine is None:
+        if self._busy:
             return
+        engine = self.engine
+        assert engine is not None
         if self._group is not None:
             self._observer.about_to_gather()
         has_load = self._requests or engine.has_deliverable() or self.recorded.pending
@@ -473,12 +471,14 @@ class Committer:
         self._ticked = self._rests = False
         self._busy = True
         self._hold_peers(True)
-        if not self._records_first:
+        if self._records_first:
+            self._records_first = False
+        else:
             self._asked = []
-        self._records_first = False
         self._commit = commit = Commit(Plan(self._metadata_db), reads)
-        commit.derived = self.recorded.take()
-        if not (self._has_expired and has_load):
+        if self.recorded.pending is not None:
+            commit.derived = self.recorded.take()
+        if self._grace_ms is not None and not (self._has_expired and has_load):
             commit.grace_ms, self._grace_ms = self._grace_ms, None
         self._has_expired = False
         if takes_stable:
@@ -491,7 +491,8 @@ class Committer:
         if commit.deliveries or self._inside:
             self._add_unknown_keys(commit)
         contents = self._unknown_contents() if self._alone is not None else {}
-        commit.unknown |= dict.fromkeys(commit.extended)  # their deadlines are needed, too
+        if commit.extended:
+            commit.unknown |= dict.fromkeys(commit.extended)  # their deadlines are needed, too
         if (
             commit.unknown
             or commit.unknown_slots
@@ -531,7 +532,10 @@ class Committer:
         )
 
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
-        """What has become stable is forgotten, here and by the server: with a commit that does it for many at once."""
+        """What has become stable is forgotten, here and by the server: with a commit that does it for many at once. So
+        is what would be remembered of too many keys.
+        """
+        self.keyspace.trim()
         commit.stable = engine.poll_stable(MAX_STABLE)
         self._left_stable = STABLE_EVERY if len(commit.stable) == MAX_STABLE else 0
 
@@ -613,10 +617,11 @@ class Committer:
         commit.size = size
         commit.requests = requests
         commit.together = True
-        known = self.keyspace.types
-        looks = map(_LOOKS, map(_COMMAND, requests))
-        looking = words if self.keyspace.dates.in_use else compress(words, looks)
-        commit.unknown = dict.fromkeys(filterfalse(known.__contains__, map(_KEY, looking)))
+        is_known = self.keyspace.types.__contains__
+        if not all(map(is_known, map(_KEY, words))):
+            looks = map(_LOOKS, map(_COMMAND, requests))
+            looking = words if self.keyspace.dates.in_use else compress(words, looks)
+            commit.unknown = dict.fromkeys(filterfalse(is_known, map(_KEY, looking)))
         self._requests.clear()
         return True
 
@@ -736,7 +741,9 @@ class Committer:
             for key in keys:
                 lookup.type_of(key, keyspace, self.on_looked_up)
         if commit.grace_ms is not None:
-            lookup.due(keyspace, commit.grace_ms, commit.due.extend)
+            due: list[Due] = []
+            commit.due = due
+            lookup.due(keyspace, commit.grace_ms, due.extend)
         for key in commit.extended:
             lookup.whole(key, keyspace, partial(commit.contents.__setitem__, key))
         for key, type_, slot in commit.unknown_slots:
@@ -812,20 +819,10 @@ class Committer:
         if keyspace.rewritten:
             commit.repaired |= keyspace.rewritten
             keyspace.rewritten.clear()
-        held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
-        for delivery, (timestamp, applied) in commit.deliveries:
-            keyspace.apply(applied, delivery.tag, timestamp, plan)
-            self._reads.note_large_sets(applied)
-        if keyspace.dates.touched and commit.deliveries and not self.refusals.is_silent:
-            self._expire_behind(batch, commit)
-        engine.silent = False
-        if held and not self.refusals.is_silent:
-            ((delivery, event),) = commit.deliveries
-            for key, before in held.items():
-                reassert(batch, key, before, delivery, event)
-        batch.bounded = not self._fits_one_message(commit)
-        levels = map(_LEVEL, map(_COMMAND, commit.requests))
-        hindered = self.refusals.hinder_writes(commit, max(levels, default=0))
+        if commit.deliveries:
+            self._apply_deliveries(batch, commit)
+        batch.bounded = len(commit.requests) > 1 and not self._fits_one_message(commit)
+        hindered = self.refusals.hinder_writes(commit)
         plain = commit.together and not (hindered or keyspace.refused)
         for place, request in enumerate(commit.requests):
             command = request.command
@@ -842,9 +839,13 @@ class Committer:
                     keyspace.forget(request.args[1])
                 self._put_back(commit, place)
                 break
-        plan.speak(2)
+        if plan.protocol != 2:
+            plan.speak(2)
+        found: Mapping[bytes, Gone] = {}
         if commit.segments is None:
             commit.sent = batch.end()
+        else:
+            found = commit.segments.dated()
         if holds_many(commit.size):
             for _, _, event in commit.sent:
                 self._reads.note_large_sets(event.effects)
@@ -854,12 +855,8 @@ class Committer:
                 end(commit)
         if keyspace.unsettled:
             keyspace.settle(plan)
-        found = commit.segments.dated() if commit.segments is not None else {}
         if keyspace.dates.touched or found:
             keyspace.set_deadlines(plan, found)
-        if self._advance_ms:
-            by_ms, self._advance_ms = self._advance_ms, 0
-            keyspace.advance(by_ms, plan)
         if keyspace.dates.orphans and (commit.stable or not commit.requests):
             keyspace.drop_orphans(engine.stable, plan)
         self._add_metadata(commit, engine, state)
@@ -867,8 +864,24 @@ class Committer:
             plan.finish()  # else the fence's guard does it
         commit.transaction = plan.writes
         commit.is_sent = True
-        crash_point("batch-prepared")
+        if faults.ARMED:
+            crash_point("batch-prepared")
         self._transmit(commit)
+
+    def _apply_deliveries(self, batch: LocalBatch, commit: Commit) -> None:
+        assert self.engine is not None
+        keyspace, plan = self.keyspace, commit.plan
+        held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
+        for delivery, (timestamp, applied) in commit.deliveries:
+            keyspace.apply(applied, delivery.tag, timestamp, plan)
+            self._reads.note_large_sets(applied)
+        if keyspace.dates.touched and not self.refusals.is_silent:
+            self._expire_behind(batch, commit)
+        self.engine.silent = False
+        if held and not self.refusals.is_silent:
+            ((delivery, event),) = commit.deliveries
+            for key, before in held.items():
+                reassert(batch, key, before, delivery, event)
 
     def _carry_out(self, batch: LocalBatch, request: Request, *, hindered: bool) -> bool:
         """Prepare one request, or its refusal. False, having changed nothing, if the server must be asked first.
@@ -1037,8 +1050,6 @@ class Committer:
     @staticmethod
     def _fits_one_message(commit: Commit) -> bool:
         """Whether the message of this commit needs no look at how full it is."""
-        if len(commit.requests) <= 1:
-            return True
         if commit.transactions or commit.size > MAX_BYTES:
             return False
         return sum(map(len, map(_ARGS, commit.requests))) <= MAX_OPERATIONS
@@ -1057,7 +1068,7 @@ class Committer:
                 # The engine's own stand between the others; what became stable at once is not needed any more.
                 dots = [message.dot for message in messages] + [tag.dot for tag in commit.issued]
                 commit.stored = engine.messages(dots)
-        for tag, _, _ in commit.sent[: commit.unaware]:
+        for tag, _, _ in commit.sent[: commit.unaware] if commit.unaware else ():
             commit.stored = _ahead(commit.stored, tag.dot, commit.deliveries)
 
     def _add_metadata(
@@ -1082,7 +1093,7 @@ class Committer:
             entries += (metadata.store_field(message.dot), metadata.encode_entry(order, message))
         if entries:
             plan.metadata(Expect.INTEGER, b"HSET", metadata.STORE, *entries)
-        dots = [tag.dot for tag in commit.stable]
+        dots = [tag.dot for tag in commit.stable] if commit.stable else []
         forgotten = dots if self._group is None else self._observer.forgettable(dots)
         if forgotten:
             fields = map(metadata.store_field, forgotten)
@@ -1095,7 +1106,6 @@ class Committer:
         if state.stable != engine.stable:
             state.stable = dict(engine.stable)
         state.clock = self._clock.latest
-        state.reported = tuple(dots)
         state.order = order
         if self._group is not None:
             state.level = self._formats.agreed(engine)
@@ -1128,7 +1138,8 @@ class Committer:
             in_exec = commit.transaction or plan.atomic
             reader = CommitReplies(plan, in_exec=in_exec, limit=self._most_replied)
         self._server.send(payload, replies, partial(self._answered, commit), reader=reader)
-        crash_point("exec-sent")
+        if faults.ARMED:
+            crash_point("exec-sent")
 
     def _answered(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
@@ -1149,7 +1160,8 @@ class Committer:
             )
             self._abandon(commit, str(refused))
             return
-        crash_point("exec-answered")
+        if faults.ARMED:
+            crash_point("exec-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
         reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
@@ -1176,7 +1188,7 @@ class Committer:
             if key is None:
                 self._log.error("the server refused to store metadata: %s", _text(reply))
             else:
-                commit.wrong.add(place)
+                commit.wrong |= {place}
                 self._repair(key, expect, reply)
 
     def _repair(self, key: bytes, expect: object, reply: object) -> None:
@@ -1194,31 +1206,32 @@ class Committer:
         )
 
     def _finish(self, commit: Commit, replies: Replies, own: Replies) -> None:
-        plan, wrong = commit.plan, commit.wrong
-        changed = {plan.keys[place] for place in wrong}
+        plan, wrong, keyspace = commit.plan, commit.wrong, self.keyspace
         for request, place in plan.from_reply:
             value = replies[place]
             if type(value) is not int:
                 value = self._reads.shaped(request, value)
             if wrong:
+                changed = {plan.keys[at] for at in wrong}
                 value = _instead(request, place in wrong, changed) or value
             request.answer(value)
         for request, places in plan.from_sum:
             request.answer(
-                _KEPT if wrong.intersection(places) else sum(map(replies.__getitem__, places))
+                sum(map(replies.__getitem__, places)) if wrong.isdisjoint(places) else _KEPT
             )
         for request, place in plan.counted:
             request.answer(self.counted(request.args, replies[place]))
         for request, value in plan.answers:
             request.answer(value)
         for key, place in plan.settling:
-            self.keyspace.settled(key, replies[place])
+            keyspace.settled(key, replies[place])
         if commit.segments is not None:
             self._take_record(commit.segments, replies)
             for key, _ in plan.settling:
-                self.keyspace.forget(key)  # it may have been written since
-        self._watches.committed(plan, replies, self.keyspace.dates.now)
-        if plan.dated or self.keyspace.dates.touched:
+                keyspace.forget(key)  # it may have been written since
+        if self._watches.needs_replies:
+            self._watches.committed(plan, replies, keyspace.dates.now)
+        if plan.dated or keyspace.dates.touched:
             self._note_deadlines(plan, replies)
         self._commit = None
         self._flush_clients()  # nobody waits for the event log: a restart writes what is missing there
@@ -1226,11 +1239,10 @@ class Committer:
         if commit.after:
             for (_, callback), reply in zip(commit.after, own, strict=True):
                 callback(reply)
-        if commit.sent:
+        if faults.ARMED and commit.sent:
             crash_point("client-answered")
-        if commit.deliveries:
+        if faults.ARMED and commit.deliveries:
             crash_point("remote-applied")
-        self.keyspace.trim()
         self._busy = False
         self._hold_peers(False)
         # Whatever else waits has time until the poller's round is over.

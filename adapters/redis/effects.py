@@ -5,7 +5,7 @@ hybrid time stamp and a list of effects, numbered by position. See docs/redis.md
 """
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import itemgetter
@@ -185,7 +185,7 @@ WHOLE = b""
 """The slot of a type that has one value only: the string itself."""
 
 
-def pairs_of(words: Slots) -> dict[bytes, bytes]:
+def pairs_of(words: Sequence[bytes]) -> dict[bytes, bytes]:
     """Values by slot; of a slot that comes twice the last one."""
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -235,7 +235,7 @@ class UnreadableError(RemoteProtocolError):
 
 def encode(timestamp: int, effects: list[Effect]) -> bytes:
     """One message's payload, in the lowest level that has all its effects. timestamp: its hybrid logical time."""
-    rows = list(map(_encode, effects))
+    rows = [ROWS[type(effect)](effect) for effect in effects]
     level = max(map(LEVELS.__getitem__, set(map(_KIND, rows))), default=READS.lowest)
     if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
         level = max(level, ELSEWHERE_LEVEL)
@@ -247,36 +247,60 @@ _KIND: Callable[[list[Any]], tuple[Opcode, RedisType | None]] = itemgetter(0, 2)
 _NAME: Callable[[list[Any]], bytes] = itemgetter(1)
 
 
-def _encode(effect: Effect) -> list[Any]:
-    if (
-        type(effect) is Reg and effect.since is None
-    ):  # the most frequent ones first, without a look at their fields
-        words = effect.words
-        kept = words if type(words) is tuple and len(words) <= PIECE else _encoded(words)
+Row: TypeAlias = list[Any]
+
+
+def _one(effect: One) -> Row:
+    slots = effect.slots
+    kept = slots if type(slots) is tuple and len(slots) <= PIECE else _encoded(slots)
+    return [Opcode.ONE, effect.key, effect.type, kept]
+
+
+def _reg(effect: Reg) -> Row:
+    words = effect.words
+    kept = words if type(words) is tuple and len(words) <= PIECE else _encoded(words)
+    if effect.since is None:
         return [Opcode.REG, effect.key, effect.type, kept]
-    if isinstance(effect, Replace):
-        return [Opcode.REPLACE, effect.key, None, None if effect.at == NEVER else effect.at]
-    match effect:
-        case One(key, type_, slots):
-            return [Opcode.ONE, key, type_, _encoded(slots)]
-        case Reg(key, type_, words, since):
-            return [Opcode.REG_AGAIN, key, type_, _encoded(words), since]
-        case Inc(key, type_, slot, delta):
-            # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
-            opcode = Opcode.INC if type(delta) is int else Opcode.INC_EXACT
-            return [opcode, key, type_, slot, text_of(delta).decode()]
-        case KillKey(key):
-            return [Opcode.KILL_KEY, key, None]
-        case KillSlots(key, type_, slots):
-            return [Opcode.KILL_SLOTS, key, type_, _encoded(slots)]
-        case Until(key, at, only):
-            return [Opcode.UNTIL, key, None, None if at == NEVER else at, only]
-        case Expire(key, whole):
-            return [Opcode.EXPIRE, key, None, whole]
-        case KillData(key):
-            return [Opcode.KILL_DATA, key, None]
-        case KillAll(db):
-            return [Opcode.KILL_ALL, name_of(db or 0, b""), None, db is None]
+    return [Opcode.REG_AGAIN, effect.key, effect.type, kept, effect.since]
+
+
+def _inc(effect: Inc) -> Row:
+    # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
+    opcode = Opcode.INC if type(effect.delta) is int else Opcode.INC_EXACT
+    return [opcode, effect.key, effect.type, effect.slot, text_of(effect.delta).decode()]
+
+
+def _kill_slots(effect: KillSlots) -> Row:
+    return [Opcode.KILL_SLOTS, effect.key, effect.type, _encoded(effect.slots)]
+
+
+def _replace(effect: Replace) -> Row:
+    return [Opcode.REPLACE, effect.key, None, None if effect.at == NEVER else effect.at]
+
+
+def _until(effect: Until) -> Row:
+    at = None if effect.at == NEVER else effect.at
+    return [Opcode.UNTIL, effect.key, None, at, effect.only]
+
+
+ROWS: Mapping[type[Effect], Callable[[Any], Row]] = {
+    One: _one,
+    Reg: _reg,
+    Inc: _inc,
+    KillKey: lambda effect: [Opcode.KILL_KEY, effect.key, None],
+    KillSlots: _kill_slots,
+    KillData: lambda effect: [Opcode.KILL_DATA, effect.key, None],
+    Replace: _replace,
+    Until: _until,
+    Expire: lambda effect: [Opcode.EXPIRE, effect.key, None, effect.whole],
+    KillAll: lambda effect: [
+        Opcode.KILL_ALL,
+        name_of(effect.db or 0, b""),
+        None,
+        effect.db is None,
+    ],
+}
+"""How an effect is written. A table, since this is done for each of them: `match` would try one class after another."""
 
 
 def _encoded(slots: Slots) -> Slots | bytes:

@@ -842,7 +842,8 @@ class Gateway:
             self._nursery.start_soon(work)
 
     def _mark(self, state: StoredState) -> Mark:
-        return Mark(self.committer.commits, state.vector, self.committer.order)
+        order = state.order + self.committer.recorded.count
+        return Mark(self.committer.commits, state.vector, order)
 
     async def _note_synced(self, order: int) -> None:
         """A server that comes back with less than this has lost something that may have left."""

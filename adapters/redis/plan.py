@@ -61,30 +61,45 @@ class Plan:
     protocol = 2
     """In which the server answers as of here."""
 
+    # What each plan has of its own; said here, since what is said in `__init__` is an instruction of each.
+
+    pieces: list[bytes]
+    expected: list[Expect | int | bytes]
+    keys: dict[int, bytes]
+    """Position of a command on the clients' databases -> the key that is blamed if its reply is not as expected."""
+    looks: set[int]
+    """Positions of those of them that leave their key as it is."""
+    from_reply: list[tuple[Request, int]]
+    """Request, position: it is answered with the reply at the position."""
+    from_sum: list[tuple[Request, Sequence[int]]]
+    """It is answered with the sum of the replies at the positions."""
+    counted: list[tuple[Request, int]]
+    """Request, position: the reply there counts subscribers, the gateway as one of them."""
+    answers: list[tuple[Request, object]]
+    """It is answered with a value known now."""
+    settling: list[tuple[bytes, int]]
+    """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
+    dated: list[tuple[Sequence[Move], int]]
+    """Keys whose deadlines were set, and where the reply stands that tells which of them are there."""
+    flushes: list[tuple[int, int | None]]
+    """Positions of commands that empty a database of the clients, and which; None: all of them."""
+    as_they_are: set[int]
+    """Positions of reads whose replies go to the client byte for byte."""
+
     def __init__(self, metadata_db: int) -> None:
         self._metadata_db = metadata_db
-        self.pieces: list[bytes] = []
-        self.expected: list[Expect | int | bytes] = []
-        self.keys: dict[int, bytes] = {}
-        """Position of a command on the clients' databases -> the key that is blamed if its reply is not as expected."""
-        self.looks: set[int] = set()
-        """Positions of those of them that leave their key as it is."""
-        self.from_reply: list[tuple[Request, int]] = []
-        """Request, position: it is answered with the reply at the position."""
-        self.from_sum: list[tuple[Request, Sequence[int]]] = []
-        """It is answered with the sum of the replies at the positions."""
-        self.counted: list[tuple[Request, int]] = []
-        """Request, position: the reply there counts subscribers, the gateway as one of them."""
-        self.answers: list[tuple[Request, object]] = []
-        """It is answered with a value known now."""
-        self.settling: list[tuple[bytes, int]] = []
-        """Keys, and where the reply stands that tells what they hold now (`Keyspace.settled`)."""
-        self.dated: list[tuple[Sequence[Move], int]] = []
-        """Keys whose deadlines were set, and where the reply stands that tells which of them are there."""
-        self.flushes: list[tuple[int, int | None]] = []
-        """Positions of commands that empty a database of the clients, and which; None: all of them."""
-        self.as_they_are: set[int] = set()
-        """Positions of reads whose replies go to the client byte for byte."""
+        self.pieces = []
+        self.expected = []
+        self.keys = {}
+        self.looks = set()
+        self.from_reply = []
+        self.from_sum = []
+        self.counted = []
+        self.answers = []
+        self.settling = []
+        self.dated = []
+        self.flushes = []
+        self.as_they_are = set()
 
     def native(self, key: bytes, expect: Expect | int | bytes, *command: bytes) -> int:
         """A command from database 0, and back to it; `key` is blamed if its reply is not the expected one.

@@ -143,7 +143,8 @@ class RecordedWork:
     @property
     def count(self) -> int:
         """Messages that the server has as a record only."""
-        return int(self.pending is not None and self.pending.tag is not None)
+        pending = self.pending
+        return 0 if pending is None or pending.tag is None else 1
 
     def take(self) -> Derived | None:
         """The next commit begins: it is to store what is pending."""

@@ -210,16 +210,20 @@ class Recorder:
             log.number = number  # it may have been one of reads alone, which has none of its own
         now = self._clock()
         told = self.group is not None
-        self._tell_sent(() if commit.derived is None else commit.derived.sent, now)
-        for tag in () if told else commit.stable:
-            log.stable(tag.dot)
-        unaware, aware = commit.sent[: commit.unaware], commit.sent[commit.unaware :]
-        self._tell_sent(unaware, now)
+        sent = commit.sent
+        if commit.derived is not None:
+            self._tell_sent(commit.derived.sent, now)
+        if not told:
+            for tag in commit.stable:
+                log.stable(tag.dot)
+        if commit.unaware:
+            self._tell_sent(sent[: commit.unaware], now)
+            sent = sent[commit.unaware :]
         for delivery, event in commit.deliveries:
             if not told:
                 log.deliver(delivery.tag.dot)
             self._touch(event.effects, delivery.tag.dot, now)
-        self._tell_sent(aware, now)
+        self._tell_sent(sent, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             self._touched.popitem(last=False)
         self._tell_size(now, collected=bool(commit.stable))
@@ -256,12 +260,14 @@ class Recorder:
             self._touched[key] = now
             self._touched.move_to_end(key)
 
-    def _touch(self, applied: Iterable[Effect], dot: Dot, now: float) -> None:
-        applied = list(applied)
-        for effect in applied if KillAll in map(type, applied) else ():
-            if isinstance(effect, KillAll):
-                self._touch_all(effect.db, dot, now)
-        for key in dict.fromkeys(map(_KEY, (e for e in applied if not isinstance(e, KillAll)))):
+    def _touch(self, applied: Sequence[Effect], dot: Dot, now: float) -> None:
+        of_keys: Sequence[KeyEffect] = applied  # type: ignore[assignment]  # but for the rare KillAll
+        if KillAll in map(type, applied):
+            for effect in applied:
+                if isinstance(effect, KillAll):
+                    self._touch_all(effect.db, dot, now)
+            of_keys = [effect for effect in applied if not isinstance(effect, KillAll)]
+        for key in dict.fromkeys(map(_KEY, of_keys)):
             vector = self._vectors.get(key)
             if vector is None:
                 vector = self._vectors[key] = dict(self._floor)

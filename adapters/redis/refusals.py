@@ -35,7 +35,10 @@ class Refusals:
     def __init__(self, formats: FormatLevel) -> None:
         self._formats = formats
         self._engine: Engine | GroupEngine | None = None
+        self._group: GroupEngine | None = None
         self._keyspace: Keyspace | None = None
+        self._takes_all = False
+        """Whether neither the level nor the member's standing can hinder a write: what is fixed."""
         self.growth: ReplyError | None = None
         """Answer to writes that need memory, while the server has none to spare."""
         self.writes = 0
@@ -44,18 +47,21 @@ class Refusals:
     def resume(self, engine: Engine | GroupEngine, keyspace: Keyspace) -> None:
         """These are the engine and the keyspace from now on."""
         self._engine, self._keyspace = engine, keyspace
+        self._group = engine if isinstance(engine, GroupEngine) else None
+        is_highest = self._formats.in_force(engine) >= effects.READS.highest
+        self._takes_all = self._group is None and is_highest
 
     @property
     def is_ending(self) -> bool:
         """Whether the engine sends nothing any more."""
-        group = self._engine
-        return isinstance(group, GroupEngine) and not group.standing.can_send
+        group = self._group
+        return group is not None and not group.standing.can_send
 
     @property
     def is_silent(self) -> bool:
         """Whether the engine sends nothing of the application's: it ends, or its program is too old for its group."""
-        group = self._engine
-        return isinstance(group, GroupEngine) and (self.is_ending or group.outdated is not None)
+        group = self._group
+        return group is not None and (self.is_ending or group.outdated is not None)
 
     def count(self, request: Request) -> None:
         """It was refused."""
@@ -65,20 +71,15 @@ class Refusals:
     def elsewhere(self) -> ReplyError | None:
         """Why the group cannot have keys of other databases than 0, and some of that; None if it can."""
         level, engine = effects.ELSEWHERE_LEVEL, self._engine
-        if not self._exceeds_level(level) or engine is None:
+        if engine is None or level <= self._formats.in_force(engine):
             return None
         return self._formats.refusal(engine, "SELECT of another database than 0", level)
 
-    def hinder_writes(self, commit: Commit, most_required: int) -> bool:
-        """Whether some write of this commit may be refused, whatever its key holds. most_required: the highest format
-        level that a request of it needs.
-        """
-        return (
-            self.growth is not None
-            or commit.size > MAX_COMMAND_BYTES
-            or self._exceeds_level(most_required)
-            or self.is_silent
-        )
+    def hinder_writes(self, commit: Commit) -> bool:
+        """Whether some write of this commit may be refused, whatever its key holds."""
+        if self.growth is not None or commit.size > MAX_COMMAND_BYTES:
+            return True
+        return not self._takes_all and (self.is_silent or self._exceeds_level(commit))
 
     def answer(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
         """Whether it is answered with an error. hindered: whether it may be refused, whatever its key holds."""
@@ -142,10 +143,12 @@ class Refusals:
             return None
         return self._formats.refusal(engine, command.name, command.level)
 
-    def _exceeds_level(self, level: int) -> bool:
-        if level <= effects.READS.lowest or self._engine is None:
+    def _exceeds_level(self, commit: Commit) -> bool:
+        assert self._engine is not None
+        in_force = self._formats.in_force(self._engine)
+        if in_force >= effects.READS.highest:
             return False
-        return level > self._formats.in_force(self._engine)
+        return any(request.command.level > in_force for request in commit.requests)
 
 
 def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:

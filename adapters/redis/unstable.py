@@ -514,7 +514,8 @@ class UnstableLog:
 
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's atoms. No value changes."""
-        self.deadlines.stabilise(dot)
+        if self.deadlines.by_dot:
+            self.deadlines.stabilise(dot)
         for key, type_, slots, atom, log in self._by_dot.pop(dot, ()):
             if type(slots) is bytes:
                 log.forget_increment(slots, atom)

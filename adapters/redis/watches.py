@@ -156,6 +156,11 @@ class Watches:
         """Whether any key is watched."""
         return bool(self._by_key)
 
+    @property
+    def needs_replies(self) -> bool:
+        """Whether anything depends on the replies of this commit."""
+        return bool(self._by_key or self._asked)
+
     def forget(self, watch: Watch) -> None:
         """It has ended."""
         for key in watch.keys:
@@ -186,7 +191,9 @@ class Watches:
         return verdict
 
     def committed(self, plan: Plan, replies: Replies, now: int) -> None:
-        """Mark whatever this commit has written, as its replies tell. now: the server's clock."""
+        """Mark whatever this commit has written, as its replies tell; to be called if it `needs_replies`. now: the
+        server's clock.
+        """
         asked, self._asked = self._asked, []
         for watch, place in asked:
             left = replies[place]

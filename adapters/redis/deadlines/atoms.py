@@ -42,7 +42,8 @@ class DeadlineLog:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, Deadlines] = {}
-        self._by_dot: defaultdict[Dot, list[bytes]] = defaultdict(list)
+        self.by_dot: defaultdict[Dot, list[bytes]] = defaultdict(list)
+        """Keys whose deadlines a message has set. To be read only."""
 
     def __contains__(self, key: bytes) -> bool:
         return key in self._keys
@@ -73,13 +74,13 @@ class DeadlineLog:
         left = tuple(each for each in self.of(key) if not seen(each, tag))
         deadline = Deadline(at, timestamp, tag.dot, place, only)
         self._keys[key] = (*left, deadline)
-        self._by_dot[tag.dot].append(key)
+        self.by_dot[tag.dot].append(key)
         return winner(self._keys[key]) if left else deadline
 
     def assign(self, key: bytes, at: int, dot: Dot, timestamp: int, place: int) -> None:
         """A deadline of an own write, which has seen all that is here."""
         self._keys[key] = (make_tuple(Deadline, (at, timestamp, dot, place, Only.ALWAYS)),)
-        self._by_dot[dot].append(key)
+        self.by_dot[dot].append(key)
 
     def drop(self, key: bytes) -> None:
         """An own removal, which has seen all that is here."""
@@ -101,8 +102,12 @@ class DeadlineLog:
 
     def stabilise(self, dot: Dot) -> None:
         """Forget a stable message's deadlines."""
-        for key in self._by_dot.pop(dot, ()):
-            self._keep(key, tuple(each for each in self.of(key) if each.dot != dot))
+        for key in self.by_dot.pop(dot, ()):
+            deadlines = self._keys.get(key, ())
+            if len(deadlines) == 1 and deadlines[0].dot == dot:
+                del self._keys[key]
+            elif deadlines:
+                self._keep(key, tuple(each for each in deadlines if each.dot != dot))
 
     def _keep(self, key: bytes, deadlines: Deadlines) -> None:
         if deadlines:

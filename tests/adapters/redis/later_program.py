@@ -29,12 +29,11 @@ class Later(One):
     __slots__ = ()
 
 
-_encode, _decode = effects._encode, effects._decode
+_decode = effects._decode
 
 
 def encode(effect: Effect) -> list[Any]:
-    row = _encode(effect)
-    return [LATER, *row[1:]] if isinstance(effect, Later) else row
+    return [LATER, *effects.ROWS[One](effect)[1:]]
 
 
 def decode(row: list[object]) -> Effect:
@@ -59,7 +58,8 @@ def become_later(level_of_it: int = LEVEL) -> None:
     """Let this process be the later program; level_of_it: the format level that has brought its effect in."""
     global LEVEL
     LEVEL = level_of_it
-    effects._encode, effects._decode = encode, decode
+    effects._decode = decode
+    effects.ROWS = MappingProxyType({**effects.ROWS, Later: encode})
     effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
     effects.READS = Span(1, max(effects.READS.highest, LEVEL))
     sends = ((LATER, RedisType.SET),)
