@@ -1,21 +1,25 @@
 """Python instructions that a gateway needs for a write: a count, free of the machine's noise.
 
-    python -m benchmarks.bytecodes [--writes 400] [--command SADD] [--alone] [--most 12] [--functions] [--json]
+    python -m benchmarks.bytecodes [--writes 400] [--command SADD] [--alone | --other] [--most 12] [--functions]
 
 Two regions are linked, each with an event log; the writer's gateway runs in a thread of its own, whose instructions are
 counted by opcode tracing. After a warm-up clients send SADD of one new member (or another write) to known keys, in
-three
-patterns; what several clients send reaches the gateway as one batch. Printed are the instructions for each write, and
-the modules that have most of them: *own* ones are those of this package and of the methods that are generated for its
-classes, *all* includes what Trio and the standard library do. Native code (parsing, packing, system calls) does not
+three patterns; what several clients send reaches the gateway as one batch. Printed are the instructions for each write,
+and the modules that have most of them: *own* ones are those of this package and of the methods that are generated for
+its classes, *all* includes what Trio and the standard library do. Native code (parsing, packing, system calls) does not
 count, and the figures are those of one Python version only.
+
+`--other` also counts those of the other region's gateway, until it has applied and stored these writes: in the same
+run, since how many writes it gets at once depends on how fast both are. They share one interpreter, so the writer's
+figures are somewhat less exact then.
 
 Tracing makes the program about thirty times as slow, so Trio's clock goes as much slower: else timers and digests would
 have a larger share than they have. `--alone` counts one gateway without others and without an event log: of what is
 measured here, its *own* instructions come closest to figures that an earlier program gave for an earlier version
 (6,420, 1,336 and 711 for SADD; about 6,300, 1,360 and 765 are counted here for that version).
 
-`bytecodes.json` holds the figures that the test suite allows to rise by a tenth (`tests/test_bytecodes.py`).
+`bytecodes.json` holds the figures that the test suite allows to rise by a tenth (`tests/test_bytecodes.py`): "own" of
+the writer, "other" of the other region.
 """
 
 import argparse
@@ -168,8 +172,10 @@ def options(
 
 
 @contextmanager
-def regions(counted: Counted, *, alone: bool = False) -> Iterator[Running]:
-    """The gateway of the first of two linked regions, or a lone one, counted."""
+def regions(
+    counted: Counted, *, alone: bool = False, elsewhere: Counted | None = None
+) -> Iterator[list[Running]]:
+    """The gateways of two linked regions, the first one counted, or a lone one. elsewhere: counts the second one."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         here, there = free_ports(2)
@@ -178,13 +184,13 @@ def regions(counted: Counted, *, alone: bool = False) -> Iterator[Running]:
             # Nothing waits for a disk: how often that is asked for would follow the real clock.
             server = stack.enter_context(start_server(directory / name, appendfsync="no"))
             chosen = options(name, other, server.port, peer, peer_of, directory, alone=alone)
-            running.append(Running(chosen, None if running else counted))
+            running.append(Running(chosen, elsewhere if running else counted))
             stack.callback(running[-1].stop)
             # Digests of keys that have been quiet for a while come by the real clock, too.
             running[-1].gateway.recorder._quiet = math.inf
             if alone:
                 break
-        yield running[0]
+        yield running
 
 
 class Client:
@@ -227,11 +233,13 @@ class Client:
 
 @dataclass(frozen=True)
 class Result:
-    """What one pattern took. by_code: instructions by file and function, of all its writes."""
+    """What one pattern took in one region. by_code: instructions by file and function, of all its writes."""
 
     pattern: str
     writes: int
     by_code: Counter[tuple[str, str]]
+    other: "Result | None" = None
+    """The same of the other region."""
 
     @property
     def own(self) -> float:
@@ -261,33 +269,58 @@ def _module(file: str) -> str:
     return "/".join(Path(file).parts[-2:])
 
 
-def measure(counted: Counted, running: Running, command: str, pattern: str, writes: int) -> Result:
-    """Count one pattern: as many writes again as warm-up come first."""
+def _wait_for_all(writer: Running, other: Running) -> None:
+    """Until the other region has stored all that the writer has."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        sent, stored = writer.gateway.committer.state, other.gateway.committer.state
+        assert sent is not None and stored is not None
+        lacks = any(stored.vector.get(origin, 0) < n for origin, n in sent.vector.items())
+        if not lacks and not other.gateway.committer.working:
+            return
+        if time.monotonic() > until:
+            raise TimeoutError("the other region does not get the writes")
+        time.sleep(0.01)
+
+
+def measure(
+    counts: list[Counted], regions: list[Running], command: str, pattern: str, writes: int
+) -> Result:
+    """Count one pattern: as many writes again as warm-up come first. counts: of the first regions."""
     number, pipeline = PATTERNS[pattern]
+    running = regions[0]
     clients = [Client(running.port, n, command, pipeline) for n in range(number)]
     rounds = max(2, writes // (number * pipeline))
     try:
         for counting in (False, True):
-            counted.by_code.clear()
-            counted.on = counting
+            for counted in counts:
+                counted.by_code.clear()
+                counted.on = counting
             for _ in range(rounds):
                 with running.held() if number > 1 else nullcontext():
                     for client in clients:
                         client.send()
                 for client in clients:
                     client.receive()
-            counted.on = False
+            if len(counts) > 1:
+                _wait_for_all(*regions)
+            for counted in counts:
+                counted.on = False
     finally:
         for client in clients:
             client.socket.close()
-    return Result(pattern, rounds * number * pipeline, Counter(counted.by_code))
+    sent = rounds * number * pipeline
+    others = [Result(pattern, sent, Counter(counted.by_code)) for counted in counts[1:]]
+    return Result(pattern, sent, Counter(counts[0].by_code), *others)
 
 
-def measured(command: str, writes: int, *, alone: bool = False) -> list[Result]:
-    """All patterns."""
-    counted = Counted()
-    with regions(counted, alone=alone) as running:
-        return [measure(counted, running, command, pattern, writes) for pattern in PATTERNS]
+def measured(
+    command: str, writes: int, *, alone: bool = False, other: bool = False
+) -> list[Result]:
+    """All patterns. other: count the other region, too."""
+    counts = [Counted(), Counted()] if other else [Counted()]
+    with regions(counts[0], alone=alone, elsewhere=counts[1] if other else None) as running:
+        return [measure(counts, running, command, pattern, writes) for pattern in PATTERNS]
 
 
 def main() -> None:
@@ -299,18 +332,27 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=12, help="modules that are listed")
     parser.add_argument("--functions", action="store_true", help="list functions, not modules")
     parser.add_argument("--alone", action="store_true", help="no other region, no event log")
+    parser.add_argument("--other", action="store_true", help="count the other region, too")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    results = measured(given.command, given.writes, alone=given.alone)
+    if given.alone and given.other:
+        parser.error("--alone has no other region")
+    results = measured(given.command, given.writes, alone=given.alone, other=given.other)
+    named = [
+        (name, result)
+        for r in results
+        for name, result in ((r.pattern, r), (f"{r.pattern}, other region", r.other))
+        if result is not None
+    ]
     if given.json:
-        figures = {r.pattern: {"own": round(r.own), "all": round(r.all)} for r in results}
+        figures = {name: {"own": round(r.own), "all": round(r.all)} for name, r in named}
         print(json.dumps({"python": sys.version.split()[0], **figures}))
         return
     print(f"Python {sys.version.split()[0]}, {given.command}, instructions for each write")
-    for result in results:
-        print(f"\n{result.pattern}: own {result.own:,.0f}, all {result.all:,.0f}")
-        for count, name in result.most(given.most, functions=given.functions):
-            print(f"  {count:8,.1f}  {name}")
+    for name, result in named:
+        print(f"\n{name}: own {result.own:,.0f}, all {result.all:,.0f}")
+        for count, place in result.most(given.most, functions=given.functions):
+            print(f"  {count:8,.1f}  {place}")
 
 
 if __name__ == "__main__":
