@@ -2,8 +2,9 @@
 
 A message carries all local operations since the last delivery; it is closed by a cap on operations and bytes, too.
 Operation identity is (dot, index). Effects are compressed as they come: increments of one key are summed, members
-added to one key are listed once, as long as nothing that removes stands between them. While an effect grows like this
-it is *open*: neither the unstable log nor, for a number, the server has it. It is sealed before anything looks there.
+added to one key, and values that are written there, are listed once, as long as nothing that removes stands between
+them. While an effect grows like this it is *open*: neither the unstable log nor, for a number, the server has it. It is
+sealed before anything looks there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from crdtcast.adapters.redis.effects import (
     Reg,
     Replace,
     Until,
+    pairs_of,
 )
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.many_slots import ManySlots
@@ -92,6 +94,10 @@ class LocalBatch:
         self.tag = Tag(dot, (), vector)
         self._effects: list[Effect | None] = []
         self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
+        self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}
+        """Place of the effect; what it writes, slot and value in turn; slots whose former values are put aside."""
+        self._assigned: dict[bytes, Reg] = {}
+        """Keys that are strings as of this message, of which another value takes the place of this one."""
         self._time = 0
         self._operations = self._bytes = 0
 
@@ -112,6 +118,7 @@ class LocalBatch:
             return self.keyspace.add(key, type_, slots, self.tag, place, self.plan)
         open_ = self._additions.get(key)
         if open_ is None:
+            self._seal_values_of(key)
             self._additions[key] = len(self._effects), type_, [slots]
             self._effects.append(None)
         else:
@@ -134,21 +141,53 @@ class LocalBatch:
             self._count(len(words) // 2, _size(words) + len(key))
         if begins and self.keyspace.types[key] is NOTHING:
             self._begin(key)
-        self._seal(key)
+        open_ = self._values.get(key)
+        if since is not None or type(words) is ManySlots:
+            self._seal(key)
+            return self._write_apart(key, type_, words, since)
+        if open_ is None or open_[1] is not type_:
+            self._seal(key)
+            open_ = self._values[key] = len(self._effects), type_, [], set()
+            self._effects.append(None)
+        place, _, before, aside = open_
+        if self.keyspace.aside is not None:
+            slots = [slot for slot in dict.fromkeys(words[::2]) if slot not in aside]
+            if slots:
+                aside.update(slots)
+                self.keyspace.put_aside(key, type_, slots, self.tag, place, self.plan)
+        before += words
+        return self.keyspace.write_over(key, type_, words, self.plan)
+
+    def _write_apart(
+        self, key: bytes, type_: RedisType, words: Sequence[bytes], since: int | None
+    ) -> int:
+        """The same in an effect of its own."""
         place = len(self._effects)
         kept = words if type(words) is ManySlots else tuple(words)
         self._effects.append(Reg(key, type_, kept, since))
+        values, keyspace, tag = pairs_of(kept), self.keyspace, self.tag
+        if keyspace.aside is not None:
+            keyspace.put_aside(key, type_, values, tag, place, self.plan)
         written = self._now() if since is None else since
-        return self.keyspace.write_own(key, type_, kept, self.tag, written, place, self.plan)
+        keyspace.log.put(key, type_, values, tag.dot, written, place)
+        return keyspace.write_over(key, type_, kept, self.plan)
 
     def assign(self, key: bytes, value: bytes, at: int = NEVER) -> None:
         """The key becomes this string, whatever it was, until the deadline."""
         if self.bounded:
             self._count(2, len(key) + len(value))
+        register = self._assigned.get(key)
+        if register is not None and at == NEVER:
+            register.words = WHOLE, value
+            self.keyspace.assign_again(key, value, self.plan)
+            return
         self._seal(key)
         place = len(self._effects)
-        self._effects += Replace(key, at), Reg(key, RedisType.STRING, (WHOLE, value))
+        register = Reg(key, RedisType.STRING, (WHOLE, value))
+        self._effects += Replace(key, at), register
         self.keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
+        if at == NEVER:
+            self._assigned[key] = register
 
     def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
         """Add to the number in a slot, of which it is known what it holds."""
@@ -192,7 +231,7 @@ class LocalBatch:
 
     def _begin(self, key: bytes) -> None:
         """A write begins a key that holds nothing: it sheds the deadlines that this region has seen."""
-        if key in self._additions or key in self.increments:
+        if key in self._additions or key in self.increments or key in self._values:
             return
         is_dropped = self.keyspace.dates.is_dropped(key)
         self._effects.append(Expire(key, whole=True) if is_dropped else KillKey(key))
@@ -216,6 +255,7 @@ class LocalBatch:
             self._begin(key)
         if self.increments.add(key, delta, len(self._effects)):
             self._effects.append(None)
+            self._seal_values_of(key)
 
     def kill_key(self, key: bytes) -> int:
         """Remove a key; returns the position of the native DEL."""
@@ -234,7 +274,8 @@ class LocalBatch:
             for effect in (*told, *self._effects)
             if effect is not None and not isinstance(effect, KillAll)
         }
-        return key in touched or key in self.increments or key in self._additions
+        is_open = key in self.increments or key in self._additions or key in self._values
+        return is_open or key in touched
 
     def unstable(self, key: bytes, type_: RedisType) -> SlotLog:
         """What of a type is unstable under a key, of this batch, too."""
@@ -266,10 +307,17 @@ class LocalBatch:
 
     def _seal(self, key: bytes) -> None:
         """Nothing may be added any more to the key's open effects: a removal comes behind them."""
-        if key in self.increments:
+        if key in self.increments.by_key:
             self._seal_increment(key)
         if key in self._additions:
             self._seal_addition(key, *self._additions.pop(key))
+        self._seal_values_of(key)
+
+    def _seal_values_of(self, key: bytes) -> None:
+        if key in self._values:
+            self._seal_values(key, *self._values.pop(key))
+        if key in self._assigned:
+            del self._assigned[key]
 
     def _seal_increment(self, key: bytes) -> None:
         index, total = self.increments.take(key)
@@ -283,6 +331,15 @@ class LocalBatch:
         slots = tuple(dict.fromkeys(chain.from_iterable(listed)) if several else listed[0])
         self._effects[index] = One(key, type_, slots)
         self.keyspace.log.one(key, type_, slots, self.tag, index)
+
+    def _seal_values(
+        self, key: bytes, place: int, type_: RedisType, words: list[bytes], _: set[bytes]
+    ) -> None:
+        values = pairs_of(words)
+        several = len(words) > 2
+        kept = tuple(chain.from_iterable(values.items()) if several else words)
+        self._effects[place] = Reg(key, type_, kept)
+        self.keyspace.log.put(key, type_, values, self.tag.dot, self._now(), place)
 
     def _now(self) -> int:
         """The time stamp of the message that is open."""
@@ -306,6 +363,8 @@ class LocalBatch:
             self._seal_increment(key)
         for key, (index, type_, listed) in self._additions.items():
             self._seal_addition(key, index, type_, listed)
+        for key, values in self._values.items():
+            self._seal_values(key, *values)
         closed: list[Effect] = self._effects  # type: ignore[assignment]  # all are sealed
         event = Event(self._now(), closed)
         payload = effects.encode(*event)

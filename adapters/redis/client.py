@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.commands.table import Command, Kind
 from crdtcast.adapters.redis.dialogue import Phase, Replies
 from crdtcast.adapters.redis.parsing import UNAUTHENTICATED, Args, RequestLimits, RequestParser
 from crdtcast.adapters.redis.poller import READ, WRITE
-from crdtcast.adapters.redis.resp import SMALL_INTEGERS, Raw, ReplyError, encode
+from crdtcast.adapters.redis.resp import OK, OK_REPLY, SMALL_INTEGERS, Raw, ReplyError, encode
 from crdtcast.exceptions import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -479,7 +479,11 @@ class Client:
             if not request.answered:
                 break
             value = request.value
-            reply = _SMALL_INTEGER(value) if type(value) is int else None
+            reply: bytes | None = None
+            if type(value) is int:
+                reply = _SMALL_INTEGER(value)
+            elif value is OK:
+                reply = OK_REPLY
             parts.append(request.encoded() if reply is None else reply)
         if not parts and not (pending and pending[0].has_begun):
             return

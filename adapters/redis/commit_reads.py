@@ -11,7 +11,7 @@ from crdtcast.adapters.redis.effects import Effect, One
 from crdtcast.adapters.redis.resp import Raw, ReplyError, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from crdtcast.adapters.redis.batch import LocalBatch
     from crdtcast.adapters.redis.front import Request
@@ -69,9 +69,9 @@ class CommitReads:
             return True
         return not behind_own and (command.name not in _SHAPES or command.name in _ANY_SIZE)
 
-    def note_large_sets(self, applied: Iterable[Effect]) -> None:
+    def note_large_sets(self, applied: Sequence[Effect]) -> None:
         """These effects were prepared: a read of what they add many members to will be large."""
-        for effect in applied:
+        for effect in applied if One in map(type, applied) else ():
             if type(effect) is One and len(effect.slots) > _LARGE_MEMBERS:
                 self._note(effect.key)
 

@@ -56,7 +56,6 @@ from crdtcast.adapters.redis.effects import (
     RedisType,
     Reg,
     Replace,
-    Slots,
     Until,
     pairs_of,
 )
@@ -274,32 +273,19 @@ class Keyspace:
         home = self._home(key, type_, native.here, plan)
         return plan.at(home, command_of(native.write, home.key, slots))
 
-    def write_own(
-        self,
-        key: bytes,
-        type_: RedisType,
-        words: Slots,
-        tag: Tag,
-        timestamp: int,
-        index: int,
-        plan: Plan,
-    ) -> int:
-        """Slots get values, slot and value in turn, by an own write: `write` with less to look at."""
-        values = pairs_of(words)
+    def write_over(self, key: bytes, type_: RedisType, words: Sequence[bytes], plan: Plan) -> int:
+        """Have the server give slots values, slot and value in turn, by an own write: it has seen all that is here, so
+        they are worth this. Returns the position of the command.
+        """
         native = TYPES[type_]
-        if self.aside is not None:
-            self._put_aside(key, type_, values, tag, index, plan)
-        self.log.put(key, type_, values, tag.dot, timestamp, index)
         if (
             self._numbers
-            or type_ is _STRING
+            or not native.in_turn
             or key >= ELSEWHERE
             or self.types[key] is not native.here
         ):
-            return self._fill(key, type_, values, plan)
-        return plan.native_packed(
-            key, native.written, command_of(native.write, key, native.words(values))
-        )
+            return self._fill(key, type_, pairs_of(words), plan)
+        return plan.native_packed(key, native.written, command_of(native.write, key, words))
 
     def write(
         self,
@@ -318,7 +304,7 @@ class Keyspace:
         shown: dict[bytes, Worth] = {slot: log.worth(slot) for slot in values}  # type: ignore[misc]
         return self._fill(key, type_, shown, plan)
 
-    def _put_aside(
+    def put_aside(
         self,
         key: bytes,
         type_: RedisType,
@@ -380,6 +366,12 @@ class Keyspace:
         if self._numbers:
             self._numbers.emptied(key)
         self.log.assign(key, _STRING, value, dot, timestamp, place + 1)
+        self.types[key] = known_of(value)
+        plan.on_key(key, SAYS_OK, b"SET", value)
+
+    def assign_again(self, key: bytes, value: bytes, plan: Plan) -> None:
+        """Another value takes the place of the one that the same effect has given the key."""
+        self.log.assign_again(key, _STRING, value)
         self.types[key] = known_of(value)
         plan.on_key(key, SAYS_OK, b"SET", value)
 

@@ -63,7 +63,7 @@ class ReplyError(CrdtcastError):
 
 
 OK = Status(b"OK")
-_OK_REPLY = b"+OK\r\n"
+OK_REPLY = b"+OK\r\n"
 SMALL_INTEGERS = {number: b":%d\r\n" % number for number in range(1024)}
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MANY = 16
@@ -84,7 +84,7 @@ def encode(value: object, protocol: int) -> bytes:
     if kind is bytes:
         return b"$%d\r\n%b\r\n" % (len(value), value)  # type: ignore[arg-type, str-format]
     if value is OK:
-        return _OK_REPLY
+        return OK_REPLY
     if kind is Raw:
         return value  # type: ignore[return-value]
     if value is None:

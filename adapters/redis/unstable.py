@@ -456,6 +456,12 @@ class UnstableLog:
         atom = make_tuple(Atom, (dot, index))
         self._by_dot[dot].append(make_tuple(_Written, (key, type_, _WHOLE, atom, log)))
 
+    def assign_again(self, key: bytes, type_: RedisType, value: bytes) -> None:
+        """The same effect gives it this value instead."""
+        held = self._keys[key][type_]._held
+        (before,) = held[WHOLE]
+        held[WHOLE] = (make_tuple(Register, (*before[:3], value)),)
+
     def drop_key(self, key: bytes) -> None:
         """An own removal, which has seen all that is here."""
         self._keys.pop(key, None)
@@ -517,14 +523,15 @@ class UnstableLog:
         if self.deadlines.by_dot:
             self.deadlines.stabilise(dot)
         for key, type_, slots, atom, log in self._by_dot.pop(dot, ()):
+            logs = self._keys.get(key)
+            if logs is None or logs.get(type_) is not log:
+                continue  # what it had is gone
             if type(slots) is bytes:
                 log.forget_increment(slots, atom)
             else:
                 log.forget(slots, atom)  # type: ignore[arg-type]  # mypy does not see what `type` says
             if not (log._held or log.increments or log._large):
-                logs = self._keys.get(key)
-                if logs is not None and logs.get(type_) is log:
-                    self._drop(key, type_, logs)
+                self._drop(key, type_, logs)
 
     def _drop(self, key: bytes, type_: RedisType, logs: KeyLog) -> None:
         del logs[type_]

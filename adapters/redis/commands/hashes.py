@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Args: TypeAlias = Sequence[bytes]
 
+_HASHES = (Hash.here, NOTHING, Hash.perhaps)
+
 
 def hset(batch: LocalBatch, request: Request) -> bool:
     """HSET key field value [field value …]"""
@@ -38,9 +40,11 @@ def hset(batch: LocalBatch, request: Request) -> bool:
     if len(args) % 2:
         batch.plan.answer_with(request, wrong_arity(request))
         return True
-    if not may_hold(batch, args[1], Hash):
+    key = args[1]
+    if batch.keyspace.types[key] not in _HASHES:
         return refused_for_its_type(batch, request)
-    batch.plan.from_reply.append((request, batch.write(args[1], Hash.type, slots_of(args))))
+    words = args[2:] if type(args) is list else slots_of(args)
+    batch.plan.from_reply.append((request, batch.write(key, Hash.type, words)))
     return True
 
 

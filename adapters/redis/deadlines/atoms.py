@@ -104,8 +104,9 @@ class DeadlineLog:
         """Forget a stable message's deadlines."""
         for key in self.by_dot.pop(dot, ()):
             deadlines = self._keys.get(key, ())
-            if len(deadlines) == 1 and deadlines[0].dot == dot:
-                del self._keys[key]
+            if len(deadlines) == 1:  # mostly
+                if deadlines[0].dot == dot:
+                    del self._keys[key]
             elif deadlines:
                 self._keep(key, tuple(each for each in deadlines if each.dot != dot))
 

@@ -18,7 +18,7 @@ class Hash(NativeType):
     valued = True
     here = Holds("a hash", RedisType.HASH)
     perhaps = Holds("a hash or nothing", RedisType.HASH, is_sure=False)
-    write, written = b"HSET", Expect.INTEGER
+    write, in_turn, written = b"HSET", True, Expect.INTEGER
     remove, read = b"HDEL", b"HGETALL"
     get, increase = b"HGET", b"HINCRBY"
     size, scan = b"HLEN", b"HSCAN"

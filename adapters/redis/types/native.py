@@ -49,6 +49,8 @@ class NativeType:
     """After a removal: nobody has looked whether a slot is left."""
     write: ClassVar[bytes]
     """The command that gives slots what they are worth, beside what else is there: `write key words…`."""
+    in_turn: ClassVar[bool] = False
+    """Whether it takes slots and values in turn, as effects have them."""
     written: ClassVar[Expect | bytes]
     """Its reply."""
     remove: ClassVar[bytes]

@@ -137,23 +137,35 @@ class Replica:
                     replies.append(ServerError(str(error)))
             lookup.learn(replies)
 
-    def command(self, *args: bytes) -> Sent | None:
-        """A client's command; returns the message that it makes, if any."""
+    def commands(self, several: list[tuple[bytes, ...]]) -> list[Sent]:
+        """Clients' commands, of one commit as far as none of them has to be asked about; returns the messages."""
+        before, asked = len(self.delivered), 0
+        while several:
+            done = self._commit(several)
+            asked = 0 if done else asked + 1
+            assert asked < 2, several[0]
+            several = several[done:]
+        return self.delivered[before:]
+
+    def _commit(self, several: list[tuple[bytes, ...]]) -> int:
+        """How many of the commands were carried out: behind them the server has to be asked first."""
+        requests: list[Any] = [FakeRequest(list(a), COMMANDS[a[0].decode()]) for a in several]
+        for request in requests:
+            command, args = request.command, request.args
+            if command.looks:
+                counted = command.counts_in
+                self.look_up(args[1], None if counted is None else (counted, args[2]))
         plan = Plan(METADATA_DB)
-        before = len(self.delivered)
         batch = LocalBatch(plan, self.keyspace, self, self.now)
-        command = COMMANDS[args[0].decode()]
-        request: Any = FakeRequest(list(args), command)
-        counted = None if command.counts_in is None else (command.counts_in, args[2])
-        if command.looks:
-            self.look_up(args[1], counted)
-        if not command.prepare(batch, request):
-            self.keyspace.forget(args[1])
-            self.look_up(args[1], counted)
-            assert command.prepare(batch, request)
+        done = 0
+        for request in requests:
+            if not request.command.prepare(batch, request):
+                self.keyspace.forget(request.args[1])
+                break
+            done += 1
         batch.close()
         self.execute(plan)
-        return self.delivered[before] if len(self.delivered) > before else None
+        return done
 
     def deliver(self, message: Sent) -> None:
         """A remote message, whose dependencies are here."""
@@ -181,8 +193,15 @@ def shown(replica: Replica, type_: RedisType, key: bytes) -> dict[bytes, bytes]:
 
 
 def check(replica: Replica) -> None:
-    """The server's native value is the model's."""
+    """The server's native value is the model's, and the log is what a restart would make of the messages."""
+    again = UnstableLog()
+    for message in replica.delivered:
+        if message.tag.dot not in replica.stable:
+            for place, effect in enumerate(message.decoded):
+                again.apply(effect, message.tag, message.timestamp, place)
     for key in KEYS:
+        assert replica.keyspace.log.key(key) == again.key(key)
+        assert replica.keyspace.log.deadlines.of(key) == again.deadlines.of(key)
         worth = live_values(replica.delivered, key)
         home = home_of(key)
         replica.ask(*select(home.db))
@@ -260,9 +279,8 @@ def run(replicas: list[Replica], seed: int, steps: int = 60) -> None:
             and all(replica.vector.get(o, 0) >= c for o, c in message.tag.past.items())
         ]
         if action < 0.4:
-            sent = replica.command(*random_command(rng))
-            if sent is not None:
-                messages.append(sent)
+            several = [random_command(rng) for _ in range(rng.choice((1, 1, 2, 6)))]
+            messages += replica.commands(several)
         elif action < 0.85 and waiting:
             replica.deliver(rng.choice(waiting))
         else:

@@ -33,6 +33,7 @@ class Batch(LocalBatch):
     def effects(self) -> list[object]:
         self._seal(b"s")
         self._seal(b"n")
+        self._seal(b"h")
         return list(self._effects)
 
 

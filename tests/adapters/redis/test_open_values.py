@@ -1,0 +1,129 @@
+"""Values that are written under one key in one message: one effect, as long as nothing comes between them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from crdtcast.adapters.redis.aside import Aside
+from crdtcast.adapters.redis.batch import LocalBatch
+from crdtcast.adapters.redis.effects import (
+    NEVER,
+    WHOLE,
+    Effect,
+    Inc,
+    KillSlots,
+    One,
+    RedisType,
+    Reg,
+    Replace,
+    Until,
+)
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.types.hashes import Hash
+from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.unstable import UnstableLog
+from crdtcast.tags import Dot, Tag
+
+HASH, SET, STRING = Hash.type, Set.type, RedisType.STRING
+TAG = Tag(Dot("a.1", 1), (), {})
+
+
+class Batch(LocalBatch):
+    """The first message of a region in which these keys are known."""
+
+    def __init__(self) -> None:
+        self.space = Keyspace(15)
+        self.space.types |= {b"h": Hash.here, b"k": String.here, b"s": Set.here, b"new": NOTHING}
+        engine: Any = SimpleNamespace(me="a.1", vector={}, send=lambda payload: TAG)
+        super().__init__(Plan(15), self.space, engine, lambda: 1000)
+
+    def effects(self) -> list[Effect]:
+        """All of its message; the log must be what they make of an empty one."""
+        ((_, _, event),) = self.end()
+        again = UnstableLog()
+        for place, effect in enumerate(event.effects):
+            again.apply(effect, TAG, event.timestamp, place)
+        for key in self.space.types:
+            assert self.space.log.key(key) == again.key(key)
+            assert self.space.log.deadlines.of(key) == again.deadlines.of(key)
+        return event.effects
+
+
+def test_fields_of_one_hash_are_one_effect_each_with_its_last_value() -> None:
+    batch = Batch()
+    places = [batch.write(b"h", HASH, [field, b"1"]) for field in (b"f", b"g")]
+    places.append(batch.write(b"h", HASH, [b"f", b"2", b"e", b"3"]))
+    assert len(set(places)) == 3, "each has a reply of its own"
+    assert batch.effects() == [Reg(b"h", HASH, (b"f", b"2", b"g", b"1", b"e", b"3"))]
+
+
+def test_a_string_that_is_set_several_times_is_one_effect_with_the_last_value() -> None:
+    batch = Batch()
+    for value in (b"1", b"2", b"3"):
+        batch.assign(b"k", value)
+    assert batch.effects() == [Replace(b"k", NEVER), Reg(b"k", STRING, (WHOLE, b"3"))]
+    assert batch.space.known(b"k") == 3
+    assert sum(b"SET" in piece for piece in batch.plan.pieces) == 3
+
+
+def test_what_comes_between_keeps_its_place() -> None:
+    batch = Batch()
+    batch.assign(b"k", b"5")
+    batch.increment(b"k", 2)
+    batch.assign(b"k", b"6")
+    batch.until(b"k", 99)
+    batch.assign(b"k", b"7", 100)
+    batch.assign(b"k", b"8")
+    for value in (b"1", b"2"):
+        batch.write(b"h", HASH, [b"f", value])
+        batch.remove(b"h", HASH, [b"f"])
+    assert batch.effects() == [
+        Replace(b"k", NEVER),
+        Reg(b"k", STRING, (WHOLE, b"5")),
+        Inc(b"k", STRING, WHOLE, 2),
+        Replace(b"k", NEVER),
+        Reg(b"k", STRING, (WHOLE, b"6")),
+        Until(b"k", 99),
+        Replace(b"k", 100),
+        Reg(b"k", STRING, (WHOLE, b"7")),
+        Replace(b"k", NEVER),
+        Reg(b"k", STRING, (WHOLE, b"8")),
+        Reg(b"h", HASH, (b"f", b"1")),
+        KillSlots(b"h", HASH, (b"f",)),
+        Reg(b"h", HASH, (b"f", b"2")),
+        KillSlots(b"h", HASH, (b"f",)),
+    ]
+
+
+def test_another_type_comes_between_too() -> None:
+    batch = Batch()
+    batch.assign(b"s", b"text")
+    batch.add(b"s", SET, [b"x"])
+    batch.assign(b"s", b"more")
+    batch.write(b"s", HASH, [b"f", b"1"])
+    batch.assign(b"s", b"last")
+    assert batch.effects() == [
+        Replace(b"s", NEVER),
+        Reg(b"s", STRING, (WHOLE, b"text")),
+        One(b"s", SET, (b"x",)),
+        Replace(b"s", NEVER),
+        Reg(b"s", STRING, (WHOLE, b"more")),
+        Reg(b"s", HASH, (b"f", b"1")),
+        Replace(b"s", NEVER),
+        Reg(b"s", STRING, (WHOLE, b"last")),
+    ]
+
+
+def test_only_what_was_there_before_the_effect_is_put_aside() -> None:
+    batch = Batch()
+    batch.space.aside = Aside(15)
+    for field in (b"f", b"f", b"g"):
+        batch.write(b"h", HASH, [field, b"1"])
+    for _ in range(3):
+        batch.assign(b"k", b"1")
+    looks = [batch.plan.pieces[place] for place in sorted(batch.plan.looks)]
+    assert len(looks) == 3
+    assert looks[0].endswith(b"\r\nf\r\n") and looks[1].endswith(b"\r\ng\r\n")
+    assert b"COPY" in looks[2]
