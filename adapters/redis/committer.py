@@ -37,13 +37,18 @@ from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
+    Effect,
     Event,
     Inc,
     KillAll,
     KillKey,
+    KillSlots,
+    One,
     RedisType,
+    Reg,
     Replace,
     UnreadableError,
+    Until,
 )
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.formatlevel import FormatLevel
@@ -100,7 +105,8 @@ MAX_TRIES = 3
 _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
 _KEY = itemgetter(1)
 _LOOKS, _OF_ONE_KEY = map(attrgetter, ("looks", "writes_one_key"))
-_UNREAD = attrgetter("unread")
+_OF, _UNREAD = map(attrgetter, ("key", "unread"))
+_NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Until))
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
@@ -715,14 +721,21 @@ class Committer:
                     self._will_count(commit, key, looks.type, slot)
         looks_at_all, begun = self.keyspace.dates.in_use, set[bytes]()
         for _, event in commit.deliveries:
+            kinds = set(map(type, event.effects))
+            if (
+                kinds <= _NAMES_KEY
+                and all(map(known.__contains__, map(_OF, event.effects)))
+                and not (Inc in kinds and any(map(_counts_in_slots, event.effects)))
+            ):
+                continue
             for effect in event.effects:
                 if isinstance(effect, KillAll):
                     continue
-                if isinstance(effect, KillKey | Replace) and not looks_at_all:
+                if not looks_at_all and isinstance(effect, (KillKey, Replace)):
                     begun.add(effect.key)
                 elif effect.key not in known and effect.key not in begun:
                     unknown[effect.key] = None
-                if type(effect) is Inc and effect.type is not RedisType.STRING:
+                if type(effect) is Inc and _counts_in_slots(effect):
                     self._will_count(commit, effect.key, effect.type, effect.slot)
 
     def _unknown_contents(self) -> Uncertain:
@@ -874,7 +887,8 @@ class Committer:
         held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
         for delivery, (timestamp, applied) in commit.deliveries:
             keyspace.apply(applied, delivery.tag, timestamp, plan)
-            self._reads.note_large_sets(applied)
+            if holds_many(len(delivery.payload)):
+                self._reads.note_large_sets(applied)
         if keyspace.dates.touched and not self.refusals.is_silent:
             self._expire_behind(batch, commit)
         self.engine.silent = False
@@ -1336,6 +1350,10 @@ def _can_be_recorded(request: Request) -> bool:
 def _is_watching(request: Request) -> bool:
     """Whether it may only be carried out if certain keys were not written: those must be known when it is prepared."""
     return isinstance(request, Transaction) and request.watch is not None
+
+
+def _counts_in_slots(effect: Effect) -> bool:
+    return type(effect) is Inc and effect.type is not RedisType.STRING
 
 
 def _text(reply: object) -> str:

@@ -325,12 +325,8 @@ class Decoding:
     """
 
     def __init__(self, payload: bytes) -> None:
-        self.event, self.databases = _decode_payload(payload)
-        self._unfolding = [
-            Unfolding(slots, 2 if type(effect) is Reg else 1)
-            for effect in self.event.effects
-            if (slots := _slots_of(effect)) is not None and type(slots) is ManySlots
-        ]
+        self._unfolding: list[Unfolding] = []
+        self.event, self.databases = _decode_payload(payload, self._unfolding)
 
     @property
     def is_complete(self) -> bool:
@@ -348,7 +344,10 @@ class Decoding:
         return not self._unfolding
 
 
-def _decode_payload(payload: bytes) -> tuple[Event, Collection[int]]:
+def _decode_payload(payload: bytes, unfolding: list[Unfolding]) -> tuple[Event, Collection[int]]:
+    """With the databases that it names, beside the usual one. unfolding: gets the slots that are to be decoded
+    further.
+    """
     try:
         level, timestamp, rows = unpacked_within(payload, _MOST_LISTS)
         if type(level) is not int or level not in READS:
@@ -358,7 +357,7 @@ def _decode_payload(payload: bytes) -> tuple[Event, Collection[int]]:
         databases: Collection[int] = ()
         if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
             databases = _databases(set(map(_NAME, rows)))
-        return Event(timestamp, [_decode(row) for row in rows]), databases
+        return Event(timestamp, [_decode(row, unfolding) for row in rows]), databases
     except UnreadableError:
         raise
     except (
@@ -389,7 +388,22 @@ def decode_own(message: Message | ParkedOperation) -> Event:
         ) from error
 
 
-def _decode(row: list[object]) -> Effect:
+def _decode(row: Row, unfolding: list[Unfolding]) -> Effect:
+    if len(row) == 4:  # the most frequent ones first: `match` tries one pattern after another
+        code, key, kind, slots = row
+        form = _OF_SLOTS.get((code, kind)) if type(key) is bytes else None
+        if form is None:
+            if slots is None and code == Opcode.REPLACE and kind is None and type(key) is bytes:
+                return Replace(key, NEVER)
+        elif type(slots) is list and len(slots) <= PIECE and _BYTES.issuperset(map(type, slots)):
+            make, type_ = form
+            if make is not Reg or not len(slots) % 2:
+                return make(key, type_, tuple(slots))
+    elif len(row) == 5:
+        code, key, kind, slot, delta = row
+        opcode = _COUNTS.get((code, kind))
+        if opcode is not None and type(key) is bytes and type(slot) is bytes and type(delta) is str:
+            return Inc(key, _TYPES[kind], slot, _delta(delta, opcode))
     match row:
         # Only what this program can apply: anything else is refused, not misread.
         case [Opcode.KILL_KEY, bytes(key), None]:
@@ -408,10 +422,10 @@ def _decode(row: list[object]) -> Effect:
             Opcode.REG_AGAIN,
             kind,
         ) in LEVELS:
-            return Reg(key, RedisType(kind), _decoded(slots, Opcode.REG), since)
+            return Reg(key, RedisType(kind), _decoded(slots, Opcode.REG, unfolding), since)
         case [int(code), bytes(key), int(kind), slots] if (code, kind) in LEVELS:
             opcode = Opcode(code)
-            return _WITH_SLOTS[opcode](key, RedisType(kind), _decoded(slots, opcode))
+            return _WITH_SLOTS[opcode](key, RedisType(kind), _decoded(slots, opcode, unfolding))
         case [int(code), bytes(key), int(kind), bytes(slot), str(delta)] if (code, kind) in LEVELS:
             return Inc(key, RedisType(kind), slot, _delta(delta, Opcode(code)))
         case _:
@@ -440,20 +454,25 @@ _WITH_SLOTS: Mapping[Opcode, Callable[[bytes, RedisType, Slots], Effect]] = {
     Opcode.REG: Reg,
     Opcode.KILL_SLOTS: KillSlots,
 }
+_OF_SLOTS: Mapping[tuple[int, int | None], tuple[Callable[..., Effect], RedisType]] = {
+    (opcode, type_): (_WITH_SLOTS[opcode], type_)
+    for opcode, type_ in LEVELS
+    if opcode in _WITH_SLOTS and type_ is not None
+}
+_COUNTS: Mapping[tuple[int, int | None], Opcode] = {
+    (opcode, type_): opcode for opcode, type_ in LEVELS if opcode in (Opcode.INC, Opcode.INC_EXACT)
+}
+_TYPES: Sequence[RedisType] = tuple(RedisType)
+_BYTES = frozenset((bytes,))
 
 
-def _decoded(slots: object, opcode: Opcode) -> Slots:
+def _decoded(slots: object, opcode: Opcode, unfolding: list[Unfolding]) -> Slots:
     if type(slots) is bytes:
-        return ManySlots(encoded=slots)
+        many = ManySlots(encoded=slots)
+        unfolding.append(Unfolding(many, 2 if opcode is Opcode.REG else 1))
+        return many
     if type(slots) is not list or len(slots) > PIECE or (opcode is Opcode.REG and len(slots) % 2):
         raise ValueError(f"invalid slots {slots!r:.80}")
     if not all(type(slot) is bytes for slot in slots):
         raise ValueError("slots that are not strings")
     return tuple(slots)
-
-
-def _slots_of(effect: Effect) -> Slots | None:
-    match effect:
-        case One(_, _, slots) | KillSlots(_, _, slots) | Reg(_, _, slots):
-            return slots
-    return None

@@ -180,6 +180,7 @@ class Keyspace:
 
     def apply(self, applied: Sequence[Effect], tag: Tag, timestamp: int, plan: Plan) -> None:
         """Apply the effects of a remote message: log and native commands."""
+        assigned = -1
         for index, effect in enumerate(applied):
             if (
                 self.dates.touched
@@ -190,23 +191,35 @@ class Keyspace:
                 continue
             match effect:
                 case One(key, type_, slots):
-                    self.add(key, type_, slots, tag, index, plan)
+                    self.log.one(key, type_, slots, tag, index)
+                    self.show(key, type_, slots, plan)
+                case Replace(key, at):
+                    behind = applied[index + 1] if index + 1 < len(applied) else None
+                    if type(behind) is not Reg or behind.key != key or behind.type is not _STRING:
+                        self.kill_key(key, tag, plan)
+                    elif behind.since is None and self.log.is_seen(key, tag):
+                        value, assigned = behind.words[-1], index + 1
+                        self.assign(key, value, at, tag, timestamp, index, plan, is_own=False)
+                        continue
+                    else:
+                        self.kill_key(key, tag, plan, is_assigned=True)
+                    self.until(key, at, Only.ALWAYS, tag, timestamp, index)
                 case Reg(key, type_, words, since):
+                    if index == assigned:
+                        continue
                     written = timestamp if since is None else since
-                    self.write(key, type_, pairs_of(words), tag, written, index, plan)
+                    values = pairs_of(words)
+                    if self.log.are_seen(key, type_, values, tag):
+                        self.log.put(key, type_, values, tag.dot, written, index)
+                        self.write_over(key, type_, words, plan)
+                    else:
+                        self.write(key, type_, values, tag, written, index, plan)
                 case Inc(key, type_, slot, delta):
                     self.increment(key, type_, slot, delta, tag, index, plan)
                 case KillKey(key):
                     self.kill_key(key, tag, plan)
                 case KillSlots(key, type_, slots):
                     self.kill_slots(key, type_, slots, tag, plan)
-                case Replace(key, at):
-                    behind = applied[index + 1] if index + 1 < len(applied) else None
-                    is_assigned = (
-                        type(behind) is Reg and behind.key == key and behind.type is _STRING
-                    )
-                    self.kill_key(key, tag, plan, is_assigned=is_assigned)
-                    self.until(key, at, Only.ALWAYS, tag, timestamp, index)
                 case Until(key, at, only):
                     self.until(key, at, only, tag, timestamp, index)
                 case Expire(key, whole):
@@ -274,8 +287,8 @@ class Keyspace:
         return plan.at(home, command_of(native.write, home.key, slots))
 
     def write_over(self, key: bytes, type_: RedisType, words: Sequence[bytes], plan: Plan) -> int:
-        """Have the server give slots values, slot and value in turn, by an own write: it has seen all that is here, so
-        they are worth this. Returns the position of the command.
+        """Have the server give slots values, slot and value in turn, by a write that has seen all that is here, as an
+        own one has: they are worth this. Returns the position of the command.
         """
         native = TYPES[type_]
         if (
@@ -349,17 +362,26 @@ class Keyspace:
         return Home(key, key, 0) if key < ELSEWHERE else home_of(key)
 
     def assign(
-        self, key: bytes, value: bytes, at: int, tag: Tag, timestamp: int, place: int, plan: Plan
+        self,
+        key: bytes,
+        value: bytes,
+        at: int,
+        tag: Tag,
+        timestamp: int,
+        place: int,
+        plan: Plan,
+        *,
+        is_own: bool = True,
     ) -> None:
-        """The key becomes this string until the deadline, by an own write, which has seen all that is here: a `Replace`
-        at `place` of its message, and a register behind it.
+        """The key becomes this string until the deadline, by a write that has seen all that is here: a `Replace` at
+        `place` of its message, and a register behind it.
         """
         dot = tag.dot
         self.log.deadlines.assign(key, at, dot, timestamp, place)
         if at != NEVER or self.dates.touched:
             self.dates.is_known_again(key)
             self._deadline_is(key)
-        if self.aside is not None:
+        if self.aside is not None and is_own:
             self.aside.key(key, dot, place, plan, hides=key in self.hidden)
         if key in self.hidden:
             self.drop_hidden(key, plan)

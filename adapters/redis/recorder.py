@@ -267,13 +267,15 @@ class Recorder:
                 if isinstance(effect, KillAll):
                     self._touch_all(effect.db, dot, now)
             of_keys = [effect for effect in applied if not isinstance(effect, KillAll)]
+        origin, counter = dot
+        vectors, touched = self._vectors, self._touched
         for key in dict.fromkeys(map(_KEY, of_keys)):
-            vector = self._vectors.get(key)
+            vector = vectors.get(key)
             if vector is None:
-                vector = self._vectors[key] = dict(self._floor)
-            vector[dot.origin] = dot.counter
-            self._touched[key] = now
-            self._touched.move_to_end(key)
+                vector = vectors[key] = dict(self._floor)
+            vector[origin] = counter
+            touched[key] = now
+            touched.move_to_end(key)
 
     # Digests of objects that have been quiet
 

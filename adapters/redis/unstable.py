@@ -387,6 +387,32 @@ class UnstableLog:
             case KillAll(db):
                 self.kill_all(db, tag)
 
+    def are_seen(self, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag) -> bool:
+        """Whether `tag` has seen all that is unstable of these slots. False may be said where that takes long."""
+        logs = self._keys.get(key)
+        log = None if logs is None else logs.get(type_)
+        if log is None:
+            return True
+        if log.increments or log._large:
+            return False
+        held = log._held
+        for slot in slots:
+            for atom in held.get(slot, ()):
+                if not comes_before(atom, tag):
+                    return False
+        return True
+
+    def is_seen(self, key: bytes, tag: Tag) -> bool:
+        """Whether `tag` has seen all that is unstable under a key. False may be said where that takes long."""
+        dots = {each.dot for each in self.deadlines.of(key)}
+        for log in self._keys.get(key, {}).values():
+            if log.increments or log._large or len(log._held) > _FEW:
+                return False
+            for atoms in log._held.values():
+                dots.update([atom.dot for atom in atoms])
+        past, own = tag.past, tag.dot
+        return not any(past.get(dot.origin, 0) < dot.counter and dot != own for dot in dots)
+
     def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
         logs = self._keys.get(key)
         if logs is None:
@@ -435,7 +461,9 @@ class UnstableLog:
         timestamp: int,
         index: int,
     ) -> None:
-        """The same for an own write, which has seen all that is here: its values are what the slots are worth."""
+        """The same for a write that has seen all that is here, as an own one has: its values are what the slots are
+        worth.
+        """
         log = self._log_of(key, type_)
         held = log._held
         for slot, value in values.items():
@@ -450,7 +478,7 @@ class UnstableLog:
     def assign(
         self, key: bytes, type_: RedisType, value: bytes, dot: Dot, timestamp: int, index: int
     ) -> None:
-        """An own write, which has seen all that is here, makes the key one slot with this value."""
+        """A write that has seen all that is here makes the key one slot with this value."""
         log = SlotLog(None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value)),)})
         self._keys[key] = {type_: log}
         atom = make_tuple(Atom, (dot, index))

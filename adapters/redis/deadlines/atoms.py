@@ -78,7 +78,7 @@ class DeadlineLog:
         return winner(self._keys[key]) if left else deadline
 
     def assign(self, key: bytes, at: int, dot: Dot, timestamp: int, place: int) -> None:
-        """A deadline of an own write, which has seen all that is here."""
+        """A deadline of a write that has seen all that is here."""
         self._keys[key] = (make_tuple(Deadline, (at, timestamp, dot, place, Only.ALWAYS)),)
         self.by_dot[dot].append(key)
 

@@ -17,6 +17,7 @@ from crdtcast.adapters.redis.commands import register
 from crdtcast.adapters.redis.commands.write_command import WriteCommand
 from crdtcast.adapters.redis.effects import Effect, One, RedisType
 from crdtcast.adapters.redis.front import Request
+from crdtcast.adapters.redis.many_slots import Unfolding
 from crdtcast.engine import Span
 
 LATER = 99
@@ -36,11 +37,11 @@ def encode(effect: Effect) -> list[Any]:
     return [LATER, *effects.ROWS[One](effect)[1:]]
 
 
-def decode(row: list[object]) -> Effect:
+def decode(row: list[Any], unfolding: list[Unfolding]) -> Effect:
     match row:
         case [99, bytes(key), RedisType.SET, list(slots)]:
             return Later(key, RedisType.SET, tuple(slots))
-    return _decode(row)
+    return _decode(row, unfolding)
 
 
 def sadd_later(batch: LocalBatch, request: Request) -> bool:
