@@ -118,7 +118,8 @@ class LocalBatch:
             return self.keyspace.add(key, type_, slots, self.tag, place, self.plan)
         open_ = self._additions.get(key)
         if open_ is None:
-            self._seal_values_of(key)
+            if self._values or self._assigned:
+                self._seal_values_of(key)
             self._additions[key] = len(self._effects), type_, [slots]
             self._effects.append(None)
         else:
@@ -255,7 +256,8 @@ class LocalBatch:
             self._begin(key)
         if self.increments.add(key, delta, len(self._effects)):
             self._effects.append(None)
-            self._seal_values_of(key)
+            if self._values or self._assigned:
+                self._seal_values_of(key)
 
     def kill_key(self, key: bytes) -> int:
         """Remove a key; returns the position of the native DEL."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from enum import Enum
 from itertools import compress, count
-from operator import ne
+from operator import and_, ne
 from typing import TYPE_CHECKING
 
 import hiredis
@@ -240,11 +240,12 @@ class Plan:
         expected = self.expected
         if len(replies) != len(expected):
             raise ValueError(f"{len(replies)} replies to {len(expected)} commands")
-        # Nearly all expect OK, or some integer, and get that: these cost no look of ours.
+        # Nearly all expect OK, or some integer, or this one, and get that: these cost no look of ours.
         found = list(map(_KINDS.get, map(type, replies), replies))
         if found == expected:
             return []
-        looked_at = compress(count(), map(ne, expected, found))
+        differ = map(and_, map(ne, expected, found), map(ne, expected, replies))
+        looked_at = compress(count(), differ)
         return [at for at in looked_at if not as_expected(replies[at], expected[at])]
 
     def _select(self, db: int) -> None:
