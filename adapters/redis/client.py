@@ -288,6 +288,8 @@ class Client:
         self.stand(self.phase, self.replies)
         was_ending = self._ending  # it may still want the replies
         for at, request in enumerate(held):
+            if self._closed:
+                return
             if self._ending and not was_ending:
                 for left in held[at:]:
                     if left in self.pending:

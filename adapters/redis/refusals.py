@@ -73,7 +73,8 @@ class Refusals:
         level, engine = effects.ELSEWHERE_LEVEL, self._engine
         if engine is None or level <= self._formats.in_force(engine):
             return None
-        return self._formats.refusal(engine, "SELECT of another database than 0", level)
+        what = "a key of another database than 0, or one that begins with the byte 0xff,"
+        return self._formats.refusal(engine, what, level)
 
     def hinder_writes(self, commit: Commit) -> bool:
         """Whether some write of this commit may be refused, whatever its key holds."""

@@ -13,8 +13,10 @@ from crdtcast.adapters.redis.databases import (
     db_of,
     described,
     home_of,
+    in_words,
     key_of,
     name_of,
+    object_of,
 )
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.test_transactions import BINARIES, Both, both, conversation
@@ -58,6 +60,8 @@ def test_names_are_shown_with_their_database() -> None:
     assert described(b"x") == "b'x'"
     assert described(name_of(3, b"x")) == "b'x' of database 3"
     assert described(name_of(0, b"\xffx")) == r"b'\xffx'"
+    assert in_words(name_of(3, b"x")) == "x of database 3"
+    assert object_of(name_of(3, b"x")) == b"\xffdatabase 3: x"
 
 
 def test_the_metadata_is_in_none_of_the_clients_databases() -> None:

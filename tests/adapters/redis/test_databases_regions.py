@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis.databases import name_of
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.adapters.redis.member_support import Town
@@ -336,5 +335,18 @@ def test_fixed_members_with_other_metadata_databases_do_not_link(
             a.stop()
 
 
-def test_names_of_keys_are_made_of_their_database() -> None:
-    assert name_of(3, b"k") == b"\xff\x03k"
+def test_a_group_that_reads_no_names_has_database_0_alone(tmp_path: Path) -> None:
+    with start_server(tmp_path / "server") as server:
+        low = options(tmp_path, server.port)
+        running = Running(replace(low, node=replace(low.node, level=1))).wait_ready()
+        try:
+            with running.client() as made:
+                assert made.call("SADD", "k", b"\xffx") == 1
+                for words in (["SADD", b"\xffk", "x"], ["SELECT", "3"], ["SADD", "k", "y"]):
+                    refused = made.call(*words)
+                    assert isinstance(refused, ErrorReply), words
+                assert made.pipeline([["SELECT", "0"], ["SADD", "k", "y"]]) == [b"OK", 1]
+                refused = made.call("SELECT", "3")
+                assert isinstance(refused, ErrorReply) and "format level 2" in refused.text
+        finally:
+            running.stop()

@@ -77,6 +77,20 @@ def _verify_and_repair(cluster: OpenCluster) -> None:
     assert "1 key put right here" in operator(socket, "repair", "n", "--from", "c")
     found = json.loads(operator(socket, "verify", "--json"))
     assert found["equal"] and found["silent"] == [] and found["members"] == ["a", "c"]
+    with (
+        RawClient(cluster["a"].gateway.port) as client,
+        RawClient(cluster["a"].server.port) as past,
+    ):
+        client.pipeline([("SELECT", "3"), ("SET", "n", "9")])
+        past.pipeline([("SELECT", "3"), ("SET", "n", "8")])
+    assert "DIFFERENT n of database 3: a 8, c 9" in operator(socket, "verify", code=1)
+    assert "key b'n' of database 3 is not put right" in operator(
+        socket, "repair", "n", "--db", "3", code=2
+    )
+    assert "db is 15: the server has 16" in operator(socket, "repair", "n", "--db", "15", code=2)
+    assert "--db goes with KEY" in operator(socket, "repair", "--db", "3", code=2)
+    repaired = operator(socket, "repair", "n", "--db", "3", "--from", "c")
+    assert "1 key put right here" in repaired
     with RawClient(cluster["a"].server.port) as server:
         server.call("RPUSH", "list", "hello")
     told = "NOT REPLICATED at a, but kept there: list 1\n"
