@@ -1,7 +1,7 @@
 """Which member to ask to be let in, when to ask another one, and when to give up."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import trio
 
@@ -16,7 +16,7 @@ from crdtcast.wire_groups import InGroup
 _AGAIN = 0.05
 _LONGEST = 2.0
 _LOOK_AGAIN = 0.2
-_WAIT_FOR_SOURCE = 5.0
+_WAIT_FOR_SOURCE = 5.0  # and for who is being dialled, when all others have refused
 
 
 async def _note_nothing(base: str) -> None:
@@ -146,6 +146,10 @@ class Entering:
                 refused.clear()
                 await trio.sleep(_LONGEST)
                 continue
+            if present and self._is_on_the_way(present) and trio.current_time() < waits_until:
+                with trio.move_on_after(_LOOK_AGAIN):
+                    await shared.news()
+                continue
             if present:
                 raise self._refused(refused)
             self._look_for_others()
@@ -163,6 +167,15 @@ class Entering:
                         )
             with trio.move_on_after(_LONGEST if for_ever else _LOOK_AGAIN):
                 await shared.news()
+
+    def _is_on_the_way(self, present: Collection[str]) -> bool:
+        """Whether somebody of whom a member has told is being dialled, and nothing has come of it yet."""
+        links = self._channel.shared.status()
+        return any(
+            link.state == "down" and link.error is None
+            for name, link in links.items()
+            if name not in present
+        )
 
     def _refused(self, refused: dict[str, str]) -> HandshakeError:
         return HandshakeError(

@@ -369,7 +369,7 @@ def test_a_server_without_room_refuses_growth_and_takes_removals(tmp_path: Path)
         client_of(cluster["a"]) as a,
         server_of(cluster["a"]) as direct,
     ):
-        a.sadd("s", *(f"{number:0>100}" for number in range(2000)))
+        a.sadd("s", *(f"{number:0>100}" for number in range(20_000)))
         settle(cluster)
 
         def used() -> int:
@@ -382,11 +382,11 @@ def test_a_server_without_room_refuses_growth_and_takes_removals(tmp_path: Path)
             return True
 
         def full() -> bool:
-            direct.config_set("maxmemory", int(used() * 1.03))
+            direct.config_set("maxmemory", int(used() * 1.04))
             return refused()
 
         until(full)
-        assert a.scard("s") == 2000
+        assert a.scard("s") == 20_000
         assert a.delete("s") == 1
         direct.config_set("maxmemory", used() * 4)
         until(lambda: not refused())
