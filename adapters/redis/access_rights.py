@@ -41,6 +41,7 @@ _QUEUED: tuple[Words, ...] = (
     *((name, _KEY, "0", "0") for name in ("ZRANGE", "ZRANGEBYSCORE")),
     ("HLEN", _KEY),
     ("HSCAN", _KEY, "0"),
+    ("MEMORY", "USAGE", _KEY),
     ("MOVE", _KEY, "0"),
     ("HSET", _KEY, "f", "v"),
     ("COPY", _KEY, _KEY),

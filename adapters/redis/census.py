@@ -10,7 +10,8 @@ import difflib
 import re
 from collections.abc import Mapping
 
-from crdtcast.adapters.redis.databases import BEGIN, END, Databases, Read, by_name, scan
+from crdtcast.adapters.redis.databases import BEGIN, END, Databases, by_name, scan
+from crdtcast.adapters.redis.steps import Read
 from crdtcast.adapters.redis.types import BY_NAME
 
 KINDS = ("list", "zset", "stream")

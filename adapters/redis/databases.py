@@ -8,9 +8,11 @@ number of the database, the key. A client's words become names in one place, whe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from crdtcast.adapters.redis.steps import Read, Steps, taken
 
 ELSEWHERE = b"\xff"
 """What the name of a key begins with that is not its own; no other name is greater."""
@@ -120,8 +122,9 @@ class Databases:
 # Reads of the gateway's own
 
 Words = Sequence[bytes]
-Read = Callable[[list[list[bytes]]], Awaitable[Sequence[object]]]
-"""Sends commands from database 0, and back to it, and returns their replies, errors among them as values."""
+_NAMES = {b"MGET": slice(1, None), b"MEMORY": slice(2, 3)}
+"""Where the names are in a command that has not one behind its verb."""
+_NAME = slice(1, 2)
 
 
 def select(db: int) -> tuple[bytes, bytes]:
@@ -129,27 +132,40 @@ def select(db: int) -> tuple[bytes, bytes]:
     return b"SELECT", b"%d" % db
 
 
+def in_home(home: Home, commands: list[list[bytes]]) -> Steps[Sequence[Any]]:
+    """The replies to commands in the database of a home."""
+    if not home.db:
+        return (yield commands)
+    replies = yield [[*select(home.db)], *commands, [*select(0)]]
+    return replies[1:-1]
+
+
+def reading_by_name(commands: Iterable[Words]) -> Steps[list[Any]]:
+    """The replies to commands on names: all of one database for each command."""
+    sent: list[list[bytes]] = []
+    places: list[int] = []
+    stands = 0
+    for words in commands:
+        where = _NAMES.get(words[0], _NAME)
+        db = db_of(words[where][0])
+        if db != stands:
+            sent.append([*select(db)])
+            stands = db
+        places.append(len(sent))
+        native = list(words)
+        native[where] = map(key_of, words[where])
+        sent.append(native)
+    if stands:
+        sent.append([*select(0)])
+    replies = (yield sent) if sent else ()
+    return [replies[place] for place in places]
+
+
 def by_name(read: Read) -> Read:
-    """The same for commands on names: all of one database for each command, behind its verb one, or, if that is MGET,
-    several.
-    """
+    """The same, awaited."""
 
     async def read_named(commands: Sequence[Words]) -> list[object]:
-        sent: list[list[bytes]] = []
-        places: list[int] = []
-        stands = 0
-        for verb, name, *rest in commands:
-            home = home_of(name)
-            if home.db != stands:
-                sent.append([*select(home.db)])
-                stands = home.db
-            places.append(len(sent))
-            words = map(key_of, rest) if verb == b"MGET" else rest
-            sent.append([verb, home.key, *words])
-        if stands:
-            sent.append([*select(0)])
-        replies = await read(sent) if sent else ()
-        return [replies[place] for place in places]
+        return await taken(reading_by_name(commands), read)
 
     return read_named
 
@@ -158,7 +174,7 @@ BEGIN = END = b"0"
 """Where a `scan` begins, and what it returns when it has come to its end."""
 
 
-async def scan(read: Read, databases: Databases, at: bytes, most: int) -> tuple[bytes, list[bytes]]:
+def scanning(databases: Databases, at: bytes, most: int) -> Steps[tuple[bytes, list[bytes]]]:
     """Some names of keys of all databases, perhaps with repetitions, and how to go on. Raises TypeError if the
     server does not answer, or for a place that it has not.
     """
@@ -166,9 +182,8 @@ async def scan(read: Read, databases: Databases, at: bytes, most: int) -> tuple[
     db = int(number or 0)
     if db not in databases.clients:
         raise TypeError(f"there is no database {db} of the clients")
-    command = [b"SCAN", cursor, b"COUNT", b"%d" % most]
-    replies = await read([[*select(db)], command, [*select(0)]] if db else [command])
-    reply = replies[1 if db else 0]
+    home = Home(b"", b"", db)
+    (reply,) = yield from in_home(home, [[b"SCAN", cursor, b"COUNT", b"%d" % most]])
     if not isinstance(reply, list):
         raise TypeError(f"the server does not answer: {reply!r:.80}")
     following, keys = reply
@@ -177,3 +192,8 @@ async def scan(read: Read, databases: Databases, at: bytes, most: int) -> tuple[
         return b"%d:%b" % (db, following), names
     further = next((each for each in databases.clients if each > db), None)
     return END if further is None else b"%d:0" % further, names
+
+
+async def scan(read: Read, databases: Databases, at: bytes, most: int) -> tuple[bytes, list[bytes]]:
+    """The same, awaited."""
+    return await taken(scanning(databases, at, most), read)

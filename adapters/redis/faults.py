@@ -22,11 +22,14 @@ RECORDED_POINTS = ("dot-reserved", "record-derived")
 JOIN_POINTS = (
     "copy-begun",
     "copy-slice-written",
+    "copy-page-written",
     "join-about-to-be-asked",
     "join-noted-in-file",
     "join-finished",
 )
 """On the way of a member that is filled from its group: at a join, after an eviction, or beside an emptied server."""
+GIVING_POINTS = ("copy-page-read",)
+"""On the way of a member that fills another one."""
 
 _point, _count, _signal = (os.environ.get("CRDTCAST_CRASH_AT", "") + "::").split(":")[:3]
 _left = int(_count or 1)

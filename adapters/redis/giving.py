@@ -2,33 +2,24 @@
 
 The copy is made before the join, so that a joiner that cannot acknowledge anything yet holds nobody's stability back.
 Keys are read behind commits, so each value is one of the group's history; those that are touched after the joiner has
-come are read again, round after round. With the admission go those that are left, read behind the very commit that
-holds the join. Nothing of an admission leaves before that commit is synced.
+come are read again (`region_copy`). With the admission go those that are left, read behind the very commit that holds
+the join. Nothing of an admission leaves before that commit is synced.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.census import take_census
-from crdtcast.adapters.redis.contents import Contents, with_deadline
-from crdtcast.adapters.redis.databases import (
-    BEGIN,
-    END,
-    Databases,
-    by_name,
-    described,
-    scan,
-    select,
-)
-from crdtcast.adapters.redis.effects import WHOLE, Effect, KillAll
-from crdtcast.adapters.redis.own_reads import Pending, read_together, replies_to
-from crdtcast.adapters.redis.sizes import Weight, weights_of
-from crdtcast.adapters.redis.slices import Ending, Row, Slice, reads_of
-from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.databases import Databases, described, select
+from crdtcast.adapters.redis.effects import Effect
+from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.own_reads import Pending, replies_to
+from crdtcast.adapters.redis.region_copy import RegionCopy
+from crdtcast.adapters.redis.slices import Ending, Patch, Slice
+from crdtcast.adapters.redis.steps import taken
 from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, pack_entry
@@ -42,41 +33,25 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
     from crdtcast.adapters.redis.grouped import GroupPeers
 
-_SLICE_KEYS = 1000
-_SLICE_BYTES = 1 << 20
-"""Of a slice, as far as the sizes of its keys tell, unless it is one key; also of a page of a text."""
-_FEW_KEYS = 500
-"""So many keys may be left for the admission itself."""
-_ROUNDS = 5
-"""Rounds over the keys that change while they are copied; if there are still many then, the admission takes longer."""
-
 
 class _Guest(Guest):
     """One joiner: how far the copy for it has come."""
 
     def __init__(self, link: Link) -> None:
         super().__init__(link)
-        self.total: int | None = None
+        self.copy: RegionCopy | None = None
+        self.total = 0
         self.left_out: dict[str, int] = {}
         """What the copy will not have."""
-        self.cursor: bytes | None = BEGIN
-        """Of the scan; None when that is over."""
-        self.dirty: set[bytes] = set()
-        """Touched since the joiner came, and not read again yet."""
-        self.round: list[bytes] = []
-        self.names: deque[tuple[bytes, Weight]] = deque()
-        """To be read next, with what they are said to weigh."""
-        self.page: tuple[bytes, int] | None = None
-        """The text that is being read, and where its next page begins."""
-        self.rounds = 0
         self.place = 0
         self.busy = False
-        self.is_flushed = False
-        """All keys were removed since it has some."""
         self.offered_on: Link | None = None
         """Where the last slice went: on another link it is offered again."""
-        self.admitted_with: set[bytes] = set()
-        """Keys that went with an admission, which may not have come through."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all keys were removed since it has some."""
+        return self.copy is not None and self.copy.is_flushed
 
 
 class Giver(Hosting[_Guest]):
@@ -89,11 +64,9 @@ class Giver(Hosting[_Guest]):
 
     def committed(self, commit: Commit) -> None:
         """The keys of this commit have other values now."""
-        if guests := list(self.guests()):
-            touched, is_flushed = _touched(commit), _is_flushed(commit)
-            for guest in guests:
-                guest.dirty |= touched
-                guest.is_flushed |= is_flushed
+        for guest in self.guests():
+            if guest.copy is not None:
+                guest.copy.touched(_effects(commit), commit.repaired)
 
     def _why_not(self) -> Unable | None:
         """What stands against giving anything away now."""
@@ -133,8 +106,8 @@ class Giver(Hosting[_Guest]):
         if guest.is_flushed:
             self._begin_again(guest, link)
             return
-        guest.dirty |= guest.admitted_with
-        guest.admitted_with = set()
+        if guest.copy is not None:
+            guest.copy.take_back()
         if guest.offered_on not in (None, link):
             guest.offered_on = link
             self._offer(guest, guest.offered)
@@ -154,83 +127,27 @@ class Giver(Hosting[_Guest]):
             self._answer(guest.link, Unable(True, str(error)))
 
     async def _slice(self, guest: _Guest) -> Slice:
-        if guest.total is None:
+        if guest.copy is None:
+            guest.copy = copy = RegionCopy(self._gateway.committer.keyspace)
             databases = self._databases
             each = [words for db in databases.clients for words in ([*select(db)], [b"DBSIZE"])]
             told = await self._ask([*each, [*select(0)]])
             guest.total = sum(int(str(size)) for size in told[1::2])
             guest.left_out = await take_census(self._ask, databases)
-            guest.dirty |= self._gateway.committer.keyspace.dates.orphans.keys()
-        rows = await self._rows(guest)
-        slice_ = Slice(guest.place, guest.total, self._is_enough(guest), rows, guest.left_out)
+        else:
+            copy = guest.copy
+        rows = await taken(copy.steps(), self._read)
+        if any(isinstance(row, Patch) for row in rows):
+            crash_point("copy-page-read")
+        slice_ = Slice(guest.place, guest.total, copy.is_enough, rows, guest.left_out)
         guest.place += 1
         return slice_
 
-    async def _rows(self, guest: _Guest) -> list[Row]:
-        """The next ones: of a few keys, or the next page of a text."""
-        if guest.page is None and not guest.names:
-            await self._find_names(guest)
-        names = [] if guest.page is not None else self._some_names(guest)
-        if guest.page is not None:
-            return await self._page(guest, *guest.page)
-        rows: list[Row] = []
-        gateway = self._gateway
-        reads = reads_of(names, gateway.committer.keyspace, rows.append)
-        await read_together(gateway.ask, reads)
-        return rows
-
-    async def _find_names(self, guest: _Guest) -> None:
-        if guest.cursor is not None:
-            cursor, names = await scan(self._ask, self._databases, guest.cursor, _SLICE_KEYS)
-            guest.cursor = None if cursor == END else cursor
-        else:
-            if not guest.round:
-                guest.round, guest.dirty = sorted(guest.dirty), set()
-                guest.rounds += 1
-            names, guest.round = guest.round[:_SLICE_KEYS], guest.round[_SLICE_KEYS:]
-        read = by_name(partial(replies_to, self._gateway.ask))
-        weights = await weights_of(names, read)
-        guest.names.extend(zip(names, weights, strict=True))
-
-    def _some_names(self, guest: _Guest) -> list[bytes]:
-        """So many of the keys that are next as a slice may have bytes; or none, if a long text is: see `page`."""
-        some: list[bytes] = []
-        room = _SLICE_BYTES
-        while guest.names:
-            name, (native, weight) = guest.names[0]
-            is_long = native is String and weight > _SLICE_BYTES
-            if is_long and not some and name not in self._gateway.committer.keyspace.hidden:
-                guest.page = name, 0
-                guest.names.popleft()
-                break
-            if some and weight > room:
-                break
-            some.append(name)
-            guest.names.popleft()
-            room -= weight
-        return some
-
-    async def _page(self, guest: _Guest, key: bytes, at: int) -> list[Row]:
-        end = at + _SLICE_BYTES - 1
-        commands = [[b"GETRANGE", key, b"%d" % at, b"%d" % end], [b"PEXPIRETIME", key]]
-        text, until = await by_name(partial(replies_to, self._gateway.ask))(commands)
-        is_whole = not isinstance(text, bytes) or len(text) < _SLICE_BYTES
-        guest.page = None if is_whole else (key, at + _SLICE_BYTES)
-        if isinstance(text, bytes) and text:
-            contents: Contents = {String.type: {WHOLE: text}}
-            if not at and isinstance(until, int) and until >= 0:
-                contents = with_deadline(contents, until)
-            return [Row(key, contents, at)]
-        return []  # it was written meanwhile, and is read again
-
-    @staticmethod
-    def _is_enough(guest: _Guest) -> bool:
-        if guest.cursor is not None or guest.round or guest.names or guest.page is not None:
-            return False
-        return len(guest.dirty) <= _FEW_KEYS or guest.rounds >= _ROUNDS
+    async def _read(self, commands: list[list[bytes]]) -> list[object]:
+        return await replies_to(self._gateway.ask, commands)
 
     async def _ask(self, commands: list[list[bytes]]) -> list[object]:
-        replies = await replies_to(self._gateway.ask, commands)
+        replies = await self._read(commands)
         if any(isinstance(reply, Exception) for reply in replies):
             raise ServerError(f"the server does not answer: {replies!r:.200}")
         return replies
@@ -247,7 +164,7 @@ class Giver(Hosting[_Guest]):
             self._answer(link, refusal)
             return
         guest = self._guest(link)
-        if guest is None or guest.busy or not self._is_enough(guest):
+        if guest is None or guest.busy or guest.copy is None or not guest.copy.is_enough:
             self._answer(link, Unable(True, "copy the keys first"))
             return
         if guest.is_flushed:
@@ -263,9 +180,11 @@ class Giver(Hosting[_Guest]):
         commit: Commit,
     ) -> None:
         """The end of a commit: the group has the joiner from here on, with all that this commit holds."""
-        if not self._is_here(guest):
+        copy = guest.copy
+        if not self._is_here(guest) or copy is None:
             return
-        if guest.is_flushed or _is_flushed(commit):
+        copy.touched(_effects(commit), commit.repaired)
+        if copy.is_flushed:
             self._begin_again(guest, guest.link)
             return
         committer = self._gateway.committer
@@ -285,10 +204,9 @@ class Giver(Hosting[_Guest]):
         packed = pack_entry(
             Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
         )
-        rows: list[Row] = []
-        keys = sorted(guest.dirty | guest.admitted_with | _touched(commit))
-        guest.dirty, guest.admitted_with, guest.offered_on = set(), set(keys), None
-        pending = Pending(reads_of(keys, committer.keyspace, rows.append))
+        guest.offered_on = None
+        reads, rows = copy.closing()
+        pending = Pending(reads)
         commit.after += pending.reads
         clock = self._gateway.hlc.latest
 
@@ -303,15 +221,6 @@ class Giver(Hosting[_Guest]):
                 self._offer(guest, Ending(packed, clock, rows).encode())
 
         self._gateway.spawn(give)
-
-
-def _is_flushed(commit: Commit) -> bool:
-    return any(isinstance(effect, KillAll) for effect in _effects(commit))
-
-
-def _touched(commit: Commit) -> set[bytes]:
-    touched = {effect.key for effect in _effects(commit) if not isinstance(effect, KillAll)}
-    return touched | commit.repaired
 
 
 def _effects(commit: Commit) -> Iterator[Effect]:

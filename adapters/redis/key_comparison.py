@@ -317,7 +317,7 @@ class KeyComparison:
         Raises NotReadyError if nothing could be compared.
         """
         found: list[Found] = []
-        weights = [weight for _, weight in await weights_of(keys, by_name(self._replies))]
+        weights = [weight for _, weight in await weights_of(keys, self._replies)]
         for some in portions(keys, weights, _EXAMINED_BYTES):
             found += await self._examine(some, act=act, source=source)
         return found

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from crdtcast.adapters.redis.census import is_replicated
 from crdtcast.adapters.redis.contents import Contents, deadline_of, types_of
-from crdtcast.adapters.redis.databases import Read, db_of
+from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.effects import NEVER, WHOLE
 from crdtcast.adapters.redis.key_states import KeyState
+from crdtcast.adapters.redis.steps import Read
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import Content, NativeType
+from crdtcast.adapters.redis.types.native import BEGINNING, Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
 
 DIGEST_BYTES = 8
@@ -221,16 +222,16 @@ async def _digests_of(
 
 async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> bytes | None:
     """A slot that comes twice, since the value grows or shrinks, makes it another one: then the key is examined."""
-    assert native.scan is not None
-    cursor, total = b"0", 0
-    while True:
-        (reply,) = await read([[native.scan, key, cursor, b"COUNT", b"%d" % _SCANNED]])
-        if not isinstance(reply, list):
+    start: bytes | None = BEGINNING
+    total = 0
+    while start is not None:
+        (reply,) = await read([native.page_reading(key, start, _SCANNED)])
+        page = native.page_of(start, reply)
+        if page is None:
             return None
-        cursor, words = reply
-        total += _sum_of((native.content(words) or {}).items())
-        if cursor == b"0":
-            return _digest([b"%d:" % len(key), key, b"type %d" % native.type, _sum_part(total)])
+        total += _sum_of(page.content.items())
+        start = page.following
+    return _digest([b"%d:" % len(key), key, b"type %d" % native.type, _sum_part(total)])
 
 
 async def _read_all(read: Read, verb: bytes, keys: Sequence[bytes]) -> Sequence[object]:

@@ -27,7 +27,7 @@ from crdtcast.adapters.redis.performing import Performing
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Slot, Write, rebasing
 from crdtcast.adapters.redis.recorded import ParkedRecord
-from crdtcast.adapters.redis.sizes import weight_of
+from crdtcast.adapters.redis.sizes import weighing, weight_of
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.types.native import NativeType
 from crdtcast.adapters.redis.types.strings import String
@@ -177,14 +177,15 @@ class Returning:
             if is_known and native is not None:
                 kept.append((each, native))
         sizes = await self._read(connection, [(n.size, each.name) for each, n in kept])
+        memory = await self._read(connection, [tuple(weighing(each.name)) for each, _ in kept])
         small: list[tuple[_Asked, type[NativeType]]] = []
         weight = 0
-        for (each, native), size in zip(kept, sizes, strict=True):
+        for (each, native), size, taken_up in zip(kept, sizes, memory, strict=True):
             most = MAX_BYTES if native is String else MAX_OPERATIONS
             if not isinstance(size, int) or size > most:
                 each.taken.contents[each.place] = None
                 continue
-            weight += weight_of(native, size)
+            weight += weight_of(taken_up)
             if weight > MAX_BYTES:
                 await self._read_contents(connection, small)
                 small, weight = [], 0

@@ -5,32 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
-from crdtcast.adapters.redis.databases import Read
+from crdtcast.adapters.redis.databases import reading_by_name
+from crdtcast.adapters.redis.steps import Read, Steps, taken
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NativeType
-from crdtcast.adapters.redis.types.strings import String
 
-_SLOT = 64
-"""Bytes of a slot, about."""
 T = TypeVar("T")
 Weight: TypeAlias = tuple[type[NativeType] | None, int]
 """Of a key: its type, None if it is of none of ours or not there, and its bytes."""
+_SAMPLES = b"64"
+"""Slots of each key that the server looks at."""
+
+
+def weighing(key: bytes) -> list[bytes]:
+    """The words that tell how many bytes of the server's memory a key takes, by some of its slots; nil if it is not
+    there.
+    """
+    return [b"MEMORY", b"USAGE", key, b"SAMPLES", _SAMPLES]
+
+
+def steps_to_weigh(keys: Sequence[bytes]) -> Steps[list[Weight]]:
+    """Weights in the order of the keys, which are names."""
+    commands = [words for key in keys for words in ([b"TYPE", key], weighing(key))]
+    replies = yield from reading_by_name(commands)
+    return [
+        (BY_NAME.get(kind) if isinstance(kind, bytes) else None, weight_of(size))
+        for kind, size in zip(replies[::2], replies[1::2], strict=True)
+    ]
 
 
 async def weights_of(keys: Sequence[bytes], read: Read) -> list[Weight]:
-    """In their order. read: `databases.by_name`."""
-    kinds = await read([[b"TYPE", key] for key in keys])
-    natives = [BY_NAME.get(kind) if isinstance(kind, bytes) else None for kind in kinds]
-    sizes = iter(
-        await read(
-            [
-                [native.size, key]
-                for key, native in zip(keys, natives, strict=True)
-                if native is not None
-            ]
-        )
-    )
-    return [(native, 0 if native is None else weight_of(native, next(sizes))) for native in natives]
+    """The same, awaited."""
+    return await taken(steps_to_weigh(keys), read)
 
 
 def portions(items: Sequence[T], weights: Iterable[int], most: int) -> Iterator[list[T]]:
@@ -47,8 +53,6 @@ def portions(items: Sequence[T], weights: Iterable[int], most: int) -> Iterator[
         yield some
 
 
-def weight_of(native: type[NativeType], size: object) -> int:
-    """Bytes of a value, by the reply to its `size`."""
-    if not isinstance(size, int):
-        return 0
-    return size if native is String else size * _SLOT
+def weight_of(size: object) -> int:
+    """Bytes, by the reply to `weighing`."""
+    return size if isinstance(size, int) else 0

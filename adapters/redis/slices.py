@@ -1,24 +1,28 @@
 """The keys of a region in slices, as a joining gateway gets them: absolute values, each as of one instant.
 
-A row is a key and what it is worth by type; nothing: the key is not there. A long text comes in pages, each a row; what
-is written meanwhile is read again, like any key that changes while it is copied.
+A row is a key and what it is worth by type; nothing: the key is not there. A large key comes in pages (`key_pages`): a
+row of nothing, and patches, the last of which are of the instant of the admission.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
 from crdtcast.adapters.redis import contents
 from crdtcast.adapters.redis.contents import ROWS, Contents, packed, unpacked
-from crdtcast.adapters.redis.databases import check_name, home_of, select
-from crdtcast.adapters.redis.effects import WHOLE, RedisType
+from crdtcast.adapters.redis.databases import Home, check_name, home_of, select
+from crdtcast.adapters.redis.deadlines.index import commands_until
+from crdtcast.adapters.redis.effects import NEVER, RedisType
+from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.server import Words
+from crdtcast.adapters.redis.types import TYPES
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked as within_limits
 
@@ -30,11 +34,26 @@ _pack: Callable[[object], bytes] = msgpack.packb
 
 
 class Row(NamedTuple):
-    """What one key is worth; or a page of its text, which begins at `at`."""
+    """What one key is worth, and nothing else."""
 
     key: bytes
     contents: Contents
+
+
+class Patch(NamedTuple):
+    """Some slots of a key, beside what else it holds. visible: the type that stands under the key itself, the others
+    are hidden. gone: slots that are not there. at: where in the value of the one slot this begins. until: the deadline.
+    """
+
+    key: bytes
+    visible: RedisType
+    contents: Contents
+    gone: Mapping[RedisType, Sequence[bytes]] = MappingProxyType({})
     at: int = 0
+    until: int = NEVER
+
+
+Part: TypeAlias = Row | Patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +67,7 @@ class Slice:
     place: int
     total: int
     done: bool
-    rows: list[Row]
+    rows: list[Part]
     left_out: dict[str, int]
 
     def encode(self) -> bytes:
@@ -74,7 +93,7 @@ class Ending:
 
     entry: bytes
     clock: int
-    rows: list[Row]
+    rows: list[Part]
 
     def encode(self) -> bytes:
         rows = [_packed(row) for row in self.rows]
@@ -99,19 +118,32 @@ def _opened(raw: bytes) -> list[Any]:
     return list(fields)
 
 
-def _packed(row: Row) -> list[object]:
-    page = [row.at] if row.at else []
-    return [row.key, packed(row.contents), *page]
+def _packed(part: Part) -> list[object]:
+    if isinstance(part, Row):
+        return [part.key, packed(part.contents)]
+    gone = {int(type_): list(slots) for type_, slots in part.gone.items()}
+    return [part.key, packed(part.contents), part.visible, gone, part.at, part.until]
 
 
-def _row(key: Any, contents: Any, at: Any = 0) -> Row:
-    if type(key) is not bytes or type(at) is not int or at < 0:
-        raise ValueError("a key is bytes, and begins somewhere")
+def _row(key: Any, contents: Any, *patch: Any) -> Part:
+    if type(key) is not bytes:
+        raise ValueError("a key is bytes")
     check_name(key)
     worth = unpacked(contents)
-    if at and worth.keys() != {RedisType.STRING}:
-        raise ValueError("only a text has pages")
-    return Row(key, worth, at)
+    if not patch:
+        return Row(key, worth)
+    visible, removed, at, until = patch
+    gone = {RedisType(number): list(slots) for number, slots in removed.items()}
+    types = {RedisType(visible), *gone, *worth}
+    if not types <= TYPES.keys() or not all(
+        type(slot) is bytes for slots in gone.values() for slot in slots
+    ):
+        raise ValueError("a patch has slots, which are bytes")
+    if type(at) is not int or type(until) is not int or at < 0 or not 0 <= until <= NEVER:
+        raise ValueError("a patch begins somewhere, and ends at some time")
+    if at and any(TYPES[type_].get is not None for type_ in worth):
+        raise ValueError("only a value of one slot has parts")
+    return Patch(key, RedisType(visible), worth, gone, at, until)
 
 
 def reads_of(
@@ -142,23 +174,42 @@ def _reads_of_one(key: bytes, keyspace: Keyspace, take: Callable[[Row], None]) -
 
 
 def commands_for(
-    rows: Iterable[Row], metadata_db: int, hiding: dict[bytes, set[RedisType]]
+    rows: Iterable[Part], metadata_db: int, hiding: dict[bytes, set[RedisType]]
 ) -> Iterator[Words]:
     """What makes a server hold these values, whatever it holds; from database 0, and back to it.
 
     hiding: the types that keys hide there so far; kept up to date.
     """
-    for key, worth, at in rows:
-        if at:
-            home = home_of(key)
-            if home.db:
-                yield select(home.db)
-            yield b"SETRANGE", home.key, b"%d" % at, worth[RedisType.STRING][WHOLE]
-            if home.db:
-                yield select(0)
+    for part in rows:
+        if isinstance(part, Patch):
+            yield from _patching(part, metadata_db, hiding)
             continue
+        key, worth = part
         yield from contents.commands_for(key, worth, hiding.pop(key, ()), metadata_db)
         types = contents.types_of(worth)
         beside = set(types[1:]) if types else set(worth)
         if beside:
             hiding[key] = beside
+
+
+def _patching(
+    patch: Patch, metadata_db: int, hiding: dict[bytes, set[RedisType]]
+) -> Iterator[Words]:
+    key, visible = patch.key, patch.visible
+    own = home_of(key)
+    for type_ in sorted(patch.contents.keys() | patch.gone.keys()):
+        home = own
+        if type_ is not visible:
+            home = Home(key, hidden_key(type_, key), metadata_db)
+            hiding.setdefault(key, set()).add(type_)
+        if home.db:
+            yield select(home.db)
+        native = TYPES[type_]
+        for some in contents.portions(patch.contents.get(type_, {})):
+            yield native.page_writing(home.key, some, patch.at)
+        if gone := patch.gone.get(type_):
+            yield native.remove, home.key, *gone
+        if home.db:
+            yield select(0)
+    if patch.until != NEVER:
+        yield from commands_until(key, patch.until, metadata_db, is_there=True)

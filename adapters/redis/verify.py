@@ -17,7 +17,7 @@ from crdtcast.adapters.redis.databases import BEGIN, END, by_name, scan
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.digests import key_digest, presence_hash
 from crdtcast.adapters.redis.own_reads import replies_to
-from crdtcast.adapters.redis.sizes import portions, weight_of
+from crdtcast.adapters.redis.sizes import portions, weighing, weight_of
 from crdtcast.adapters.redis.types import BY_NAME
 
 if TYPE_CHECKING:
@@ -62,10 +62,9 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
             for name, kind in zip(names, types, strict=True)
             if (native := BY_NAME.get(kind)) is not None
         ]
-        sizes = await read([[native.size, name] for native, name in found])
+        sizes = await read([weighing(name) for _, name in found])
         hidden = gateway.committer.keyspace.hidden
-        weights = [weight_of(each[0], size) for each, size in zip(found, sizes, strict=True)]
-        for some in portions(found, weights, _BYTES):
+        for some in portions(found, map(weight_of, sizes), _BYTES):
             replies = await read([native.reading(name) for native, name in some])
             for (native, name), reply in zip(some, replies, strict=True):
                 content = native.content(reply)

@@ -21,7 +21,7 @@ class Hash(NativeType):
     write, in_turn, written = b"HSET", True, Expect.INTEGER
     remove, read = b"HDEL", b"HGETALL"
     get, increase = b"HGET", b"HINCRBY"
-    size, scan = b"HLEN", b"HSCAN"
+    size, scan, names = b"HLEN", b"HSCAN", b"HKEYS"
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:

@@ -7,7 +7,7 @@ other file names one, but for the string, which may be a number.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.plan import Expect
@@ -15,6 +15,20 @@ from crdtcast.adapters.redis.worth import PRESENT, Worth
 
 Content: TypeAlias = Mapping[bytes, Worth]
 """What the slots of one type under one key are worth."""
+
+
+BEGINNING = b"0"
+"""Where the first page is."""
+PAGE_BYTES = 1 << 20
+"""Of slots and values that are read at once, about; a slot that holds more is read by itself."""
+
+
+class Page(NamedTuple):
+    """Some slots. following: what to go on from; None behind the last ones. at: where in its slot's value it begins."""
+
+    content: Content
+    following: bytes | None
+    at: int = 0
 
 
 class Holds:
@@ -70,8 +84,11 @@ class NativeType:
 
     size: ClassVar[bytes]
     """The command that counts the slots, or tells how long the one is."""
-    scan: ClassVar[bytes | None] = None
-    """The command that reads some of the slots at a time, if it has many."""
+    scan: ClassVar[bytes]
+    """The command that reads some of the slots at a time: `scan key cursor COUNT slots`."""
+
+    names: ClassVar[bytes | None] = None
+    """The command that tells which slots there are, without their values: `names key`."""
 
     move: ClassVar[bytes | None] = None
     """The command that moves a slot to another key, and counts it: `move key other slot`."""
@@ -92,6 +109,31 @@ class NativeType:
         if cls.valued:
             return reply if isinstance(reply, bytes) else None
         return PRESENT if reply == 1 else None
+
+    @classmethod
+    def page_reading(cls, key: bytes, start: bytes, slots: int) -> list[bytes]:
+        """The words that read a page of about so many slots: the first one from `BEGINNING`. `page_of` tells what the
+        reply means.
+
+        Slots that are there all the time are in one of the pages at least, in whatever order; others may be.
+        """
+        return [cls.scan, key, start, b"COUNT", b"%d" % slots]
+
+    @classmethod
+    def page_of(cls, start: bytes, reply: Any) -> Page | None:
+        """None if the key holds another type."""
+        if not isinstance(reply, list):
+            return None
+        following, words = reply
+        content = cls.content(words)
+        if content is None:
+            return None
+        return Page(content, None if following == BEGINNING else following)
+
+    @classmethod
+    def page_writing(cls, key: bytes, content: Content, at: int) -> list[bytes]:
+        """The words that write slots of a page, beside what else is there."""
+        return [cls.write, key, *cls.words(content)]
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.plan import SAYS_OK
-from crdtcast.adapters.redis.types.native import Content, Holds, NativeType
+from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, Holds, NativeType, Page
 
 
 class String(NativeType):
@@ -19,7 +20,23 @@ class String(NativeType):
     perhaps = Holds("text or nothing", RedisType.STRING, is_sure=False)
     write, written = b"SET", SAYS_OK
     remove, read = b"DEL", b"GET"
-    size = b"STRLEN"
+    size, scan = b"STRLEN", b"GETRANGE"
+
+    @classmethod
+    def page_reading(cls, key: bytes, start: bytes, slots: int) -> list[bytes]:
+        return [cls.scan, key, start, b"%d" % (int(start) + PAGE_BYTES - 1)]
+
+    @classmethod
+    def page_of(cls, start: bytes, reply: Any) -> Page | None:
+        if not isinstance(reply, bytes):
+            return None
+        at = int(start)
+        following = b"%d" % (at + PAGE_BYTES) if len(reply) >= PAGE_BYTES else None
+        return Page({WHOLE: reply} if reply else {}, following, at)
+
+    @classmethod
+    def page_writing(cls, key: bytes, content: Content, at: int) -> list[bytes]:
+        return [b"SETRANGE", key, b"%d" % at, content[WHOLE]]
 
     @staticmethod
     def words(content: Content) -> Collection[bytes]:

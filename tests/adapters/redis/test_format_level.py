@@ -344,12 +344,14 @@ def state_of(pid: int) -> str:
 
 @pytest.mark.process
 @pytest.mark.parametrize("program", [LATER, TODAY], ids=["later", "older"])
+@pytest.mark.parametrize("point", ["copy-slice-written", "copy-page-written"])
 def test_level_that_rises_in_the_middle_of_a_copy(
-    later: LaterCluster, program: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    later: LaterCluster, program: tuple[str, ...], point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The joiner stops by itself behind its second slice of three; the raise is decided meanwhile."""
+    """The joiner stops by itself behind its second slice, or page; the raise is decided meanwhile."""
     fill(later, 2500)
-    monkeypatch.setenv("CRDTCAST_CRASH_AT", "copy-slice-written:2:STOP")
+    call(later["a"], "SET", "long", "x" * 5_000_000)
+    monkeypatch.setenv("CRDTCAST_CRASH_AT", f"{point}:2:STOP")
     joiner = later.begin("d", through="b", program=program)
     monkeypatch.delenv("CRDTCAST_CRASH_AT")
     assert joiner.gateway.process is not None
@@ -364,6 +366,32 @@ def test_level_that_rises_in_the_middle_of_a_copy(
         joiner.gateway.program = LATER
         joiner.gateway.launch()
     joiner.gateway.wait_ready()
+    in_force(later, "abcd")
+
+
+@pytest.mark.process
+def test_level_that_rises_while_the_giver_of_a_page_is_away(
+    later: LaterCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies behind its second page, and the raise is decided before it is back."""
+    call(later["a"], "SET", "long", "x" * 5_000_000)
+    later["b"].close()
+    later["b"].gateway.stop()
+    monkeypatch.setenv("CRDTCAST_CRASH_AT", "copy-page-read:2")
+    later["b"].gateway.launch()
+    monkeypatch.delenv("CRDTCAST_CRASH_AT")
+    later["b"].gateway.wait_ready()
+    joiner = later.begin("d", through="b", program=LATER)
+    process = later["b"].gateway.process
+    assert process is not None
+    assert process.wait(TIMEOUT) == -9
+    later["b"].gateway.forget_process()
+    later["a"].command("RAISE", f"{NEXT}")
+    until(lambda: format_of(later["c"])["agreed"] == NEXT)
+    later["b"].gateway.launch()
+    later["b"].gateway.wait_ready()
+    joiner.gateway.wait_ready()
+    assert call(joiner, "STRLEN", "long") == 5_000_000
     in_force(later, "abcd")
 
 

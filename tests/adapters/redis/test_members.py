@@ -5,12 +5,11 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from crdtcast.adapters.redis import giving, metadata
+from crdtcast.adapters.redis import key_pages, metadata, region_copy
 from crdtcast.adapters.redis.arriving import Writer
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.durability import Mark
@@ -19,7 +18,8 @@ from crdtcast.adapters.redis.giving import Giver
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server_address import ServerAddress
-from crdtcast.adapters.redis.slices import Row, Slice
+from crdtcast.adapters.redis.slices import Slice
+from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
 from crdtcast.options import Address
@@ -166,7 +166,7 @@ def test_a_copy_goes_on_where_the_link_broke(
         begun.append(writer)
         await begin(writer)
 
-    monkeypatch.setattr(giving, "_SLICE_KEYS", 200)
+    monkeypatch.setattr(region_copy, "_SLICE_KEYS", 200)
     monkeypatch.setattr(Belonging, "_tell_progress", breaks)
     monkeypatch.setattr(Writer, "begin", counted)
     with Town(tmp_path) as town:
@@ -185,23 +185,24 @@ def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
 ) -> None:
     page = 1 << 16
     sizes: list[int] = []
-    encode, read = Slice.encode, Giver._page
+    encode, read = Slice.encode, Giver._read
     changed: list[int] = []
 
     def measured(slice_: Slice) -> bytes:
         sizes.append(len(encode(slice_)))
         return encode(slice_)
 
-    async def read_page(giver: Giver, guest: Any, key: bytes, at: int) -> list[Row]:
-        rows = await read(giver, guest, key, at)
-        if key == b"changing" and at == 2 * page and not changed:
-            changed.append(at)
+    async def read_page(giver: Giver, commands: list[list[bytes]]) -> list[object]:
+        replies = await read(giver, commands)
+        if commands[0][:3] == [b"GETRANGE", b"changing", b"%d" % (2 * page)] and not changed:
+            changed.append(page)
             await trio.to_thread.run_sync(town.call, "a", "SET", "changing", "y" * 5 * page)
-        return rows
+        return replies
 
-    monkeypatch.setattr(giving, "_SLICE_BYTES", page)
+    for module in (key_pages, region_copy, strings):
+        monkeypatch.setattr(module, "PAGE_BYTES", page)
     monkeypatch.setattr(Slice, "encode", measured)
-    monkeypatch.setattr(Giver, "_page", read_page)
+    monkeypatch.setattr(Giver, "_read", read_page)
     with Town(tmp_path) as town:
         town.start("a")
         with town.running["a"].client() as client:

@@ -34,6 +34,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCluster]:
     with OpenCluster(
         directory, NAMES, group="faults", appendfsync="always", arguments=arguments
     ) as running:
+        with RawClient(running["a"].gateway.port) as client:
+            client.call("SET", "long", "x" * 3_000_000)  # it is copied in pages
         yield running
 
 

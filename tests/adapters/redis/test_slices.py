@@ -7,28 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.adapters.redis.databases import name_of
-from crdtcast.adapters.redis.effects import WHOLE, RedisType
+from crdtcast.adapters.redis.effects import NEVER, WHOLE, RedisType
 from crdtcast.adapters.redis.gate import Gate
-from crdtcast.adapters.redis.slices import Ending, Row, Slice, commands_for
+from crdtcast.adapters.redis.slices import Ending, Part, Patch, Row, Slice, commands_for
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, DigestKind, Transmit
 
 WORDS = st.binary(max_size=4)
-ROWS = st.lists(
-    st.builds(
-        Row,
-        st.builds(name_of, st.integers(0, 255), WORDS),
-        st.fixed_dictionaries(
-            {},
-            optional={
-                RedisType.STRING: st.builds(lambda text: {WHOLE: text}, WORDS),
-                RedisType.SET: st.dictionaries(WORDS, st.just(b""), min_size=1, max_size=3),
-            },
-        ),
-        st.just(0),
-    ),
-    max_size=4,
+NAMES = st.builds(name_of, st.integers(0, 255), WORDS)
+CONTENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        RedisType.STRING: st.builds(lambda text: {WHOLE: text}, WORDS),
+        RedisType.SET: st.dictionaries(WORDS, st.just(b""), min_size=1, max_size=3),
+    },
 )
+PATCHES = st.builds(
+    Patch,
+    NAMES,
+    st.sampled_from((RedisType.STRING, RedisType.SET)),
+    CONTENTS,
+    st.dictionaries(st.just(RedisType.HASH), st.lists(WORDS, max_size=3), max_size=1),
+    st.just(0),
+    st.sampled_from((NEVER, 5)),
+)
+ROWS = st.lists(st.builds(Row, NAMES, CONTENTS) | PATCHES, max_size=4)
 
 
 @given(
@@ -39,14 +42,14 @@ ROWS = st.lists(
     left_out=st.dictionaries(st.text(max_size=4), st.integers(0, 9), max_size=2),
 )
 def test_slices_travel_as_they_are(
-    place: int, total: int, done: bool, rows: list[Row], left_out: dict[str, int]
+    place: int, total: int, done: bool, rows: list[Part], left_out: dict[str, int]
 ) -> None:
     slice_ = Slice(place, total, done, rows, left_out)
     assert Slice.decode(slice_.encode()) == slice_
 
 
 @given(clock=st.integers(0, 2**60), rows=ROWS)
-def test_endings_travel_as_they_are(clock: int, rows: list[Row]) -> None:
+def test_endings_travel_as_they_are(clock: int, rows: list[Part]) -> None:
     ending = Ending(b"entry", clock, rows)
     assert Ending.decode(ending.encode()) == ending
 
@@ -91,20 +94,38 @@ def test_values_replace_what_was_there_hidden_ones_too() -> None:
     assert not hiding
 
 
-def test_pages_of_a_text_are_written_behind_each_other() -> None:
-    rows = [
-        Row(b"k", {RedisType.STRING: {WHOLE: b"abc"}}),
-        Row(b"k", {RedisType.STRING: {WHOLE: b"de"}}, 3),
+def test_pages_of_a_large_key_are_written_beside_each_other() -> None:
+    string, set_ = RedisType.STRING, RedisType.SET
+    rows: list[Part] = [
+        Row(b"k", {}),
+        Patch(b"k", string, {string: {WHOLE: b"abc"}}),
+        Patch(b"k", string, {string: {WHOLE: b"de"}}, at=3),
+        Patch(b"k", string, {set_: {b"x": b""}}, {set_: [b"y"]}),
     ]
     assert Slice.decode(Slice(0, 1, False, rows, {}).encode()).rows == rows
-    assert list(commands_for(rows, 15, {})) == [
+    hiding: dict[bytes, set[RedisType]] = {}
+    assert list(commands_for(rows, 15, hiding)) == [
         (b"DEL", b"k"),
-        (b"SET", b"k", b"abc"),
-        (b"SETRANGE", b"k", b"3", b"de"),
+        [b"SETRANGE", b"k", b"0", b"abc"],
+        [b"SETRANGE", b"k", b"3", b"de"],
+        (b"SELECT", b"15"),
+        [b"SADD", b"hidden:set:k", b"x"],
+        (b"SREM", b"hidden:set:k", b"y"),
+        (b"SELECT", b"0"),
     ]
-    page = Row(b"k", {RedisType.SET: {b"x": b""}}, 3)
+    assert hiding == {b"k": {set_}}
+    elsewhere = name_of(3, b"\xffk")
+    assert list(commands_for([Patch(elsewhere, set_, {set_: {b"x": b""}})], 15, {})) == [
+        (b"SELECT", b"3"),
+        [b"SADD", b"\xffk", b"x"],
+        (b"SELECT", b"0"),
+    ]
+    page = Patch(b"k", set_, {set_: {b"x": b""}}, at=3)
     with pytest.raises(RemoteProtocolError):
         Slice.decode(Slice(0, 1, False, [page], {}).encode())
+    for part in (Row(b"\xff", {}), Patch(b"\xff\0k", set_, {})):  # names of no key
+        with pytest.raises(RemoteProtocolError):
+            Slice.decode(Slice(0, 1, False, [part], {}).encode())
 
 
 def effect(name: str) -> Transmit:

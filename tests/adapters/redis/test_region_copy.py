@@ -1,0 +1,142 @@
+"""A region is copied in slices and pages while it is written: at random schedules, and with faults that are planted."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis import key_pages, region_copy
+from crdtcast.adapters.redis.databases import Home, key_of
+from crdtcast.adapters.redis.effects import NEVER, Effect, KillKey, KillSlots, One, Reg
+from crdtcast.adapters.redis.key_pages import KeyPages
+from crdtcast.adapters.redis.region_copy import RegionCopy
+from crdtcast.adapters.redis.slices import Patch
+from crdtcast.adapters.redis.types import strings
+from tests.adapters.redis.copy_support import CopyFailureError, run
+from tests.effort import seeds
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has few slots here, and few keys may be left for the end."""
+    for module in (key_pages, region_copy, strings):
+        monkeypatch.setattr(module, "PAGE_BYTES", 24)
+    monkeypatch.setattr(key_pages, "MOST_SLOTS", 4)
+    monkeypatch.setattr(key_pages, "LARGE_SLOT", 12)
+
+
+def test_a_copy_is_what_the_giver_holds_however_much_is_written_meanwhile() -> None:
+    counts: Counter[str] = Counter()
+    for seed in seeds(300):
+        counts.update(run(seed))
+    for what in ("hidden", "taken back", "drop", "until", "replace", "2 rows"):
+        assert counts[what], counts
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def _slots_missed(*kinds: type[Effect]) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        right = key_pages._slots_of
+        patch.setattr(
+            key_pages,
+            "_slots_of",
+            lambda effect: () if isinstance(effect, kinds) else right(effect),
+        )
+
+    return plant
+
+
+def _removals_not_carried(patch: pytest.MonkeyPatch) -> None:
+    right = KeyPages._patch
+    patch.setattr(KeyPages, "_patch", lambda self, *args: right(self, *args)._replace(gone={}))
+
+
+def _deadline_not_carried(patch: pytest.MonkeyPatch) -> None:
+    right = KeyPages._patch
+    patch.setattr(KeyPages, "_patch", lambda self, *args: right(self, *args)._replace(until=NEVER))
+
+
+def _drop_not_seen(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(key_pages, "_NOT_THERE", 0)
+
+
+def _page_lost(patch: pytest.MonkeyPatch) -> None:
+    right = KeyPages._page
+
+    def page(self: KeyPages) -> Iterator[Any]:
+        rows = yield from right(self)
+        return rows if len(rows) != 1 or self._left else []
+
+    patch.setattr(KeyPages, "_page", page)
+
+
+def _cursor_restarted(patch: pytest.MonkeyPatch) -> None:
+    right = KeyPages._page
+
+    def page(self: KeyPages) -> Iterator[Any]:
+        rows = yield from right(self)
+        if self._left:
+            self._start = key_pages.BEGINNING
+        return rows
+
+    patch.setattr(KeyPages, "_page", page)
+
+
+def _round_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeyPages, "begin_round", lambda self: self._dirty.clear())
+
+
+def _not_taken_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeyPages, "take_back", lambda self: None)
+
+
+def _not_emptied_first(patch: pytest.MonkeyPatch) -> None:
+    right = KeyPages._page
+
+    def page(self: KeyPages) -> Iterator[Any]:
+        rows = yield from right(self)
+        return [row for row in rows if isinstance(row, Patch)]
+
+    patch.setattr(KeyPages, "_page", page)
+
+
+def _stale_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RegionCopy, "_give_up", lambda self, pages: None)
+
+
+def _database_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(region_copy, "home_of", lambda name: Home(name, key_of(name), 0))
+
+
+FAULTS = {
+    "pages are read from another database": _database_forgotten,
+    "an added slot is not read again": _slots_missed(One),
+    "a written slot is not read again": _slots_missed(Reg),
+    "a removed slot is not read again": _slots_missed(KillSlots),
+    "a removal is not carried": _removals_not_carried,
+    "a removal of the key is missed": _slots_missed(KillKey),
+    "a page is lost": _page_lost,
+    "the cursor begins again": _cursor_restarted,
+    "a round is forgotten": _round_forgotten,
+    "a failed admission is not taken back": _not_taken_back,
+    "what was there is not removed first": _not_emptied_first,
+    "a stale copy is kept": _stale_kept,
+    "the deadline is not carried": _deadline_not_carried,
+    "a key that the server has dropped is kept": _drop_not_seen,
+}
+
+
+@pytest.mark.parametrize("plant", FAULTS.values(), ids=FAULTS)
+def test_a_planted_fault_of_a_copy_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in seeds(200):
+        try:
+            run(seed)
+        except CopyFailureError:
+            return
+        except AssertionError:  # the stand-in for a server refuses what comes of it
+            return
+    pytest.fail("it is not found")
