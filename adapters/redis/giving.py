@@ -45,6 +45,11 @@ class _Guest(Guest):
         """What the copy will not have."""
         self.place = 0
         self.busy = False
+        """The next slice is being read."""
+        self.ready: Slice | None = None
+        """The next slice, read while the last one was on its way."""
+        self.wants = False
+        """It waits for the next slice."""
         self.offered_on: Link | None = None
         """Where the last slice went: on another link it is offered again."""
 
@@ -111,17 +116,27 @@ class Giver(Hosting[_Guest]):
         if guest.offered_on not in (None, link):
             guest.offered_on = link
             self._offer(guest, guest.offered)
-        elif not guest.busy:
-            guest.busy = True
-            self._gateway.spawn(partial(self._next_slice, guest))
+        else:
+            guest.wants = True
+            self._go_on(guest)
 
-    async def _next_slice(self, guest: _Guest) -> None:
+    def _go_on(self, guest: _Guest) -> None:
+        """Give it the next slice if it waits and that is here; read one ahead, unless it has enough."""
+        if guest.wants and guest.ready is not None:
+            slice_, guest.ready, guest.wants = guest.ready, None, False
+            guest.offered_on = guest.link
+            self._offer(guest, slice_.encode())
+        is_enough = guest.copy is not None and guest.copy.is_enough
+        if not guest.busy and guest.ready is None and (guest.wants or not is_enough):
+            guest.busy = True
+            self._gateway.spawn(partial(self._read_slice, guest))
+
+    async def _read_slice(self, guest: _Guest) -> None:
         try:
-            slice_ = await self._slice(guest)
+            guest.ready = await self._slice(guest)
             guest.busy = False
             if self._is_here(guest):
-                guest.offered_on = guest.link
-                self._offer(guest, slice_.encode())
+                self._go_on(guest)
         except ServerError as error:
             self._dismiss(guest)
             self._answer(guest.link, Unable(True, str(error)))
@@ -164,7 +179,8 @@ class Giver(Hosting[_Guest]):
             self._answer(link, refusal)
             return
         guest = self._guest(link)
-        if guest is None or guest.busy or guest.copy is None or not guest.copy.is_enough:
+        has_more = guest is None or guest.busy or guest.ready is not None
+        if guest is None or has_more or guest.copy is None or not guest.copy.is_enough:
             self._answer(link, Unable(True, "copy the keys first"))
             return
         if guest.is_flushed:

@@ -33,7 +33,7 @@ Slot: TypeAlias = tuple[RedisType, bytes]
 Rows: TypeAlias = list[Row | Patch]
 LARGE_SLOT = PAGE_BYTES // 16
 """From so many bytes on each value is asked for by itself: servers scan several slots at least."""
-MOST_SLOTS = 5_000
+MOST_SLOTS = 10_000
 """Of a page: what a turn of the loop has time for."""
 
 
