@@ -65,7 +65,7 @@ class Writer:
         """Leave nothing of what was here but the fence, what is parked, and the marker that this is under way."""
         self._hiding.clear()
         ours = [metadata.STATE, metadata.STORE, metadata.RECORD]
-        ours += [metadata.DAMAGED, metadata.DISPUTED]
+        ours += metadata.REFUSED
         ours += await self._named(metadata.HIDDEN_PREFIX) + await self._named(metadata.TAKEN_PREFIX)
         others: list[Words] = [("DEL", *some) for some in _some(ours)]
         if self._parked is not None:

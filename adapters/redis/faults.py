@@ -30,6 +30,8 @@ JOIN_POINTS = (
 """On the way of a member that is filled from its group: at a join, after an eviction, or beside an emptied server."""
 GIVING_POINTS = ("copy-page-read",)
 """On the way of a member that fills another one."""
+REPAIR_POINTS = ("repair-page-written",)
+"""On the way of a large key that is put right."""
 
 _point, _count, _signal = (os.environ.get("CRDTCAST_CRASH_AT", "") + "::").split(":")[:3]
 _left = int(_count or 1)

@@ -522,7 +522,8 @@ class Gateway:
         keyspace.databases = inspection.databases
         keyspace.hidden, keyspace.damaged = inspection.hidden, inspection.damaged
         keyspace.disputed = inspection.disputed
-        keyspace.refused = keyspace.damaged | keyspace.disputed
+        keyspace.incomplete = inspection.incomplete
+        keyspace.refused = keyspace.damaged | keyspace.disputed | keyspace.incomplete
         if self.belonging is not None:
             keyspace.aside = Aside(self.options.metadata_db)
             keyspace.aside.has_room = self.committer.refusals.growth is None
@@ -799,11 +800,12 @@ class Gateway:
         self.committer.changed_behind += 1
 
     def _restore_damaged(self) -> None:
-        """Sets that were overwritten here are put right by other members' states."""
-        now = time.monotonic()
-        if self.committer.keyspace.damaged and now >= self._look_again and self.linked():
+        """Keys that were overwritten here, or are put right in part, are put right by other members' states."""
+        now, keyspace = time.monotonic(), self.committer.keyspace
+        waiting = keyspace.damaged or keyspace.incomplete
+        if waiting and now >= self._look_again and self.linked():
             self._look_again = now + _LOOK_AGAIN_SECONDS
-            self.rounds.look(self.committer.keyspace.damaged)
+            self.rounds.look(keyspace.damaged | keyspace.incomplete)
 
     def derived(self, record: Derived) -> None:
         """(For the committer.)"""

@@ -40,6 +40,7 @@ class Inspection:
     """Which types are hidden under which keys."""
     damaged: set[bytes]
     disputed: set[bytes]
+    incomplete: set[bytes]
     """Keys that wait for another region's copy."""
     record: Record | None
     """What the server has done by itself, and no message is stored of."""
@@ -76,6 +77,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         "fence": ("GET", metadata.FENCE),
         "damaged": ("SMEMBERS", metadata.DAMAGED),
         "disputed": ("SMEMBERS", metadata.DISPUTED),
+        "incomplete": ("SMEMBERS", metadata.INCOMPLETE),
         "joining": ("SMEMBERS", metadata.JOINING),
         "parked": ("GET", metadata.PARKED),
         "record": ("LRANGE", metadata.RECORD, 0, -1),
@@ -123,7 +125,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
             address=str(server.address),
             metadata_keys=told["size"]
             - (told["fence"] is not None),  # a first start may have got no further
-            unsettled=len(unstable) + len(told["damaged"]) + len(told["disputed"]),
+            unsettled=len(unstable) + sum(len(told[name.decode()]) for name in metadata.REFUSED),
             joining=joining,
         ),
         unstable=unstable,
@@ -131,6 +133,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         hidden=hidden,
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
+        incomplete=set(told["incomplete"]),
         record=Record.decode(told["record"]),
         orphans=_deadlines(index.ORPHANS, told["orphans"], marks=1),
         pinned=_deadlines(index.PINNED, told["pinned"]),

@@ -4,13 +4,17 @@ A key's state is asked of each linked member, as of that member's vector. This o
 reads its own server behind a commit, and applies to each answer what it has delivered beyond that answer's vector. So
 all values stand for one history, and must be equal; what differs was changed past a gateway. What a key has to be is
 decided (`key_states.decide`) and written at the head of the very next commit, so nothing comes in between.
+
+Of a large key only slots that may differ (`slot_looks`) are compared like that, a page at a time. If that is more than
+one page, commands on the key are refused here until all of it is put right.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,10 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgpack
 import trio
 
-from crdtcast.adapters.redis.contents import ROWS, reads_of
-from crdtcast.adapters.redis.databases import by_name, check_name, scan
+from crdtcast.adapters.redis.contents import ROWS
+from crdtcast.adapters.redis.databases import by_name, check_name, described, in_home, scan
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.key_digests import (
     DIGEST_BYTES,
     NOTHING,
@@ -32,15 +37,24 @@ from crdtcast.adapters.redis.key_digests import (
 from crdtcast.adapters.redis.key_journal import KeyJournal
 from crdtcast.adapters.redis.key_states import (
     KeyState,
+    Slots,
+    States,
+    Subject,
     Value,
     decide,
     decode_states,
     encode_states,
     read_state,
+    reads_of_subject,
 )
 from crdtcast.adapters.redis.own_reads import read_together
 from crdtcast.adapters.redis.recorder import Read
-from crdtcast.adapters.redis.sizes import portions, weights_of
+from crdtcast.adapters.redis.sizes import weighing, weight_of, weights_of
+from crdtcast.adapters.redis.slot_looks import SlotLooks
+from crdtcast.adapters.redis.steps import taken
+from crdtcast.adapters.redis.types import TYPES
+from crdtcast.adapters.redis.types.native import PAGE_BYTES
+from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
 from crdtcast.msgpack_limits import unpacked as within_limits
 from crdtcast.tags import Vector, dominates
@@ -52,8 +66,6 @@ if TYPE_CHECKING:
 
 COVER_SECONDS = 15.0
 """So long this member waits for what an answer rests on."""
-_EXAMINED_BYTES = 8 << 20
-"""Of keys that are examined at once, as far as their sizes here tell; or one key."""
 PAGE_KEYS = 500
 """Keys that are compared together; SCAN may give some more."""
 
@@ -89,6 +101,42 @@ class Found:
 class _Heard:
     vector: Vector
     states: dict[bytes, KeyState]
+    large: frozenset[bytes]
+    left: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One over all slots of a large key that may differ."""
+
+    key: bytes
+    act: bool
+    source: str | None
+    restored: int
+    """How often a key was restored, by anybody, if nothing but this does so."""
+    is_long: bool = False
+    """Whether there is more than a page."""
+    is_skipped: bool = False
+    """Something could not be put right."""
+    found: Found | None = None
+    tell: set[str] = field(default_factory=set)
+
+    def note(self, found: Found) -> None:
+        """Of a page."""
+        self.tell.update(found.tell)
+        if self.found is None or _WEIGHT.index(found.finding) > _WEIGHT.index(self.found.finding):
+            self.found = found
+
+
+_WEIGHT = (
+    Finding.EQUAL,
+    Finding.NOT_REPLICATED,
+    Finding.ELSEWHERE,
+    Finding.PUT_RIGHT,
+    Finding.WAITING,
+    Finding.DISPUTED,
+)
+"""What is said of a key of whose pages several things have been found: the last of them."""
 
 
 class KeyComparison:
@@ -119,6 +167,7 @@ class KeyComparison:
         self._news = trio.lowlevel.ParkingLot()
         self._begun: list[trio.Event] = []
         """Of works that are in the commit under way."""
+        self._slots = SlotLooks(lambda: committer.keyspace, ask, self._replies)
         self.on_look: Callable[[Iterable[bytes]], None] = lambda keys: None
         """Called with keys that a peer wants looked at here."""
 
@@ -144,66 +193,92 @@ class KeyComparison:
     async def states(self, keys: Sequence[bytes]) -> tuple[Vector, list[KeyState]]:
         """These keys as of one instant. Raises NotReadyError."""
         found: list[tuple[Vector, list[KeyState]]] = []
-        await self.look(keys, lambda vector, states: found.append((vector, states)))
+        await self.look([Subject(key) for key in keys], lambda *told: found.append(told))
         return found[0]
 
     async def look(
-        self, keys: Sequence[bytes], take: Callable[[Vector, list[KeyState]], None]
+        self, subjects: Sequence[Subject], take: Callable[[Vector, list[KeyState]], None]
     ) -> None:
-        """Call `take` with these keys' states when the next commit that carries the reads is answered, before another
-        one begins. Raises NotReadyError if the server goes away.
+        """Call `take` with their states when the next commit that carries the reads is answered, before another one
+        begins. Raises NotReadyError if the server goes away.
         """
-        while not await self._looked(keys, take):
+        while not await self._looked(subjects, take):
             pass
 
     async def _looked(
-        self, keys: Sequence[bytes], take: Callable[[Vector, list[KeyState]], None]
+        self, subjects: Sequence[Subject], take: Callable[[Vector, list[KeyState]], None]
     ) -> bool:
         """Whether it is known for all keys what they hide; a commit in between may have changed that."""
-        hidden = self._hidden(keys)
+        hidden = self._hidden(subjects)
         replies: list[object] = []
-        taken = False
+        is_taken = False
 
         def finish(reply: object) -> None:
-            nonlocal taken
+            nonlocal is_taken
             replies.append(reply)
             state = self._committer.state
-            if state is not None and hidden == self._hidden(keys):
-                take(dict(state.vector), self._taken(keys, hidden, replies))
-                taken = True
+            if state is not None and hidden == self._hidden(subjects):
+                take(dict(state.vector), self._taken(subjects, hidden, replies))
+                is_taken = True
 
-        commands = [command for key in keys for command in self._reads_of(key, hidden[key])]
+        commands = [words for each in subjects for words in self._reads_of(each, hidden)]
         reads = [(list(command), replies.append) for command in commands]
         last, _ = reads[-1]
         await self._read_together([*reads[:-1], (last, finish)])
-        return taken
+        return is_taken
 
-    def _hidden(self, keys: Sequence[bytes]) -> dict[bytes, frozenset[RedisType]]:
+    def _hidden(self, subjects: Iterable[Subject]) -> dict[bytes, frozenset[RedisType]]:
         hidden = self._committer.keyspace.hidden
-        return {key: frozenset(hidden.get(key, ())) for key in keys}
+        return {each.key: frozenset(hidden.get(each.key, ())) for each in subjects}
 
-    def _reads_of(self, key: bytes, hidden: Collection[RedisType]) -> list[Sequence[bytes]]:
-        return [(b"TYPE", key), *reads_of(key, hidden, self._db)]
+    def _reads_of(
+        self, subject: Subject, hidden: Mapping[bytes, Collection[RedisType]]
+    ) -> list[Sequence[bytes]]:
+        return reads_of_subject(subject, hidden[subject.key], self._db)
 
     def _taken(
         self,
-        keys: Sequence[bytes],
+        subjects: Sequence[Subject],
         hidden: Mapping[bytes, Collection[RedisType]],
         replies: list[object],
     ) -> list[KeyState]:
         keyspace = self._committer.keyspace
         states: list[KeyState] = []
         start = 0
-        for key in keys:
-            end = start + len(self._reads_of(key, hidden[key]))
-            kind, *rest = replies[start:end]
-            start = end
-            if key in keyspace.damaged:
-                state = KeyState(key, None, "a key that was overwritten past the gateway")
+        for each in subjects:
+            end = start + len(self._reads_of(each, hidden))
+            own, start = replies[start:end], end
+            if each.key in keyspace.damaged:
+                state = KeyState(each.key, None, "a key that was overwritten past the gateway")
             else:
-                state = read_state(key, kind, rest, hidden[key], keyspace)
+                state = read_state(each, own, hidden[each.key], keyspace)
             states.append(state)
         return states
+
+    async def _large(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Of these keys those that are compared by their slots, and the others, as many as are a page."""
+        large: list[bytes] = []
+        small: list[bytes] = []
+        room = PAGE_BYTES
+        weights = await weights_of(keys, self._replies)
+        for key, (native, weight) in zip(keys, weights, strict=True):
+            hidden = self._committer.keyspace.hidden.get(key, ())
+            is_divisible = native is not None and native.get is not None
+            if (is_divisible or hidden) and weight + await self._hidden_weight(key) > PAGE_BYTES:
+                large.append(key)
+            elif not small or weight <= room:
+                small.append(key)
+                room -= weight
+        return large, small
+
+    async def _hidden_weight(self, key: bytes) -> int:
+        keyspace = self._committer.keyspace
+        homes = [keyspace.place_of(key, type_) for type_ in keyspace.hidden.get(key, ())]
+        weight = 0
+        for home in homes:
+            (size,) = await taken(in_home(home, [weighing(home.key)]), self._replies)
+            weight += weight_of(size)
+        return weight
 
     # What peers ask
 
@@ -216,7 +291,9 @@ class KeyComparison:
         verb, *rest = _opened(question)
         match verb, rest:
             case "states", [[*keys]] if _are_keys(keys):
-                return encode_states(*await self.states(keys))
+                return encode_states(await self._told(keys))
+            case "slots of", [bytes(key), dict(slots)] if _are_keys([key]):
+                return encode_states(await self._told_of([Subject(key, _wanted(slots))]))
             case "page", [[*keys], bytes(digest)] if _are_keys(keys):
                 own = b"".join(look.digest for look in await self.looks(keys))
                 return _pack([None if own == digest else own])
@@ -229,7 +306,33 @@ class KeyComparison:
                 self.on_look(keys)
                 return _pack([True])
             case _:
+                if (answer := await self._slots.answer([verb, *rest])) is not None:
+                    return answer
                 raise RemoteProtocolError(f"an unknown question {verb!r:.40}")
+
+    async def _told(self, keys: Sequence[bytes]) -> States:
+        """What a peer is told of these keys."""
+        large, small = await self._large(keys)
+        told = await self._told_of([Subject(key) for key in small])
+        known = {*large, *small}
+        return told._replace(large=large, left=[key for key in keys if key not in known])
+
+    async def _told_of(self, subjects: Sequence[Subject]) -> States:
+        found: list[States] = []
+        if subjects:
+            await self.look(subjects, lambda *told: found.append(States(*told)))
+        elif self._committer.state is not None:
+            found.append(States(dict(self._committer.state.vector), []))
+        else:
+            raise NotReadyError("the server does not answer")
+        incomplete = self._committer.keyspace.incomplete
+        states = [
+            KeyState(state.key, None, "a key that is being put right")
+            if state.key in incomplete
+            else state
+            for state in found[0].states
+        ]
+        return found[0]._replace(states=states)
 
     async def scan(self, at: bytes) -> tuple[bytes, list[bytes]]:
         """Some names of own keys, without repetitions, and how to go on. Raises NotReadyError."""
@@ -317,58 +420,157 @@ class KeyComparison:
         Raises NotReadyError if nothing could be compared.
         """
         found: list[Found] = []
-        weights = [weight for _, weight in await weights_of(keys, self._replies)]
-        for some in portions(keys, weights, _EXAMINED_BYTES):
-            found += await self._examine(some, act=act, source=source)
+        left = list(keys)
+        while left:
+            large, small = await self._large(left)
+            if small:
+                each, also_large = await self._examine_whole(small, act=act, source=source)
+                found += each
+                large += also_large
+            for key in large:
+                found.append(await self._examine_large(key, act=act, source=source))
+            done = {*large, *(each.key for each in found)}
+            left = [key for key in left if key not in done]
         return found
 
-    async def _examine(
+    async def _examine_whole(
         self, keys: Sequence[bytes], *, act: bool, source: str | None
-    ) -> list[Found]:
-        committer = self._committer
-        engine = committer.engine
-        names = self._linked() if source is None else [source]
-        if engine is None or not names:
-            raise NotReadyError("no other member is linked")
-        journal = KeyJournal(keys, engine)
-        self._journals.append(journal)
+    ) -> tuple[list[Found], list[bytes]]:
+        """What was found of keys that are compared as a whole, as far as the answers had room for them; and which of
+        them are large elsewhere.
+        """
+        journal = KeyJournal(keys, self._engine())
+        question = _pack(["states", list(keys)])
+        subjects = [Subject(key) for key in keys]
+        large: set[bytes] = set()
         found: list[Found] = []
-        works: list[trio.Event] = []
+
+        def judge(state: KeyState, heard: dict[str, _Heard], subject: Subject) -> Work | None:
+            if any(state.key in each.large for each in heard.values()):
+                large.add(state.key)
+            elif not any(state.key in each.left for each in heard.values()):
+                put = partial(partial, _put, state.key)
+                each, work = self._judge(subject, state, heard, journal, source, put)
+                found.append(each)
+                return work
+            return None
+
+        await self._compare(subjects, question, journal, judge, act=act, source=source)
+        return found, sorted(large)
+
+    async def _examine_large(self, key: bytes, *, act: bool, source: str | None) -> Found:
+        """What was found of a large key."""
+        engine = self._engine()
+        keyspace = self._committer.keyspace
+        over = _Pass(key, act, source, keyspace.restored)
+        journal = KeyJournal([key], engine)
+        self._journals.append(journal)
         try:
-            heard = await self._hear(names, keys)
+            held: Slots | None = None
+            for peer in self._names(source):
+                async with aclosing(self._slots.candidates(peer, key)) as candidates:
+                    async for slots in candidates:
+                        if held is not None:
+                            over.is_long = True
+                            await self._examine_slots(Subject(key, held), journal, over)
+                        held = slots
+            if held is not None:
+                await self._examine_slots(Subject(key, held), journal, over)
+        finally:
+            if journal in self._journals:
+                self._journals.remove(journal)
+        found = over.found
+        assert found is not None
+        if act and key in keyspace.refused:
+            if found.finding not in (Finding.DISPUTED, Finding.WAITING):
+                await self._done([self._do(key, partial(_settle_if_whole, over))])
+            if over.is_skipped:
+                raise NotReadyError(f"{described(key)} was changed again while it was put right")
+        return replace(found, tell=tuple(sorted(over.tell)))
+
+    async def _examine_slots(self, subject: Subject, journal: KeyJournal, over: _Pass) -> None:
+        slots = {int(type_): list(some) for type_, some in (subject.slots or {}).items()}
+        question = _pack(["slots of", subject.key, slots])
+
+        def judge(state: KeyState, heard: dict[str, _Heard], subject: Subject) -> Work | None:
+            put = partial(partial, _put_slots, over, subject, state.value)
+            found, work = self._judge(subject, state, heard, journal, over.source, put)
+            shown = {
+                n: f"{v} of the slots that were compared" for n, v in found.values.items() if v
+            }
+            over.note(replace(found, values={**found.values, **shown}))
+            return work
+
+        await self._compare([subject], question, journal, judge, act=over.act, source=over.source)
+        if over.is_long:
+            crash_point("repair-page-written")
+
+    def _engine(self) -> Engine | GroupEngine:
+        if (engine := self._committer.engine) is None:
+            raise NotReadyError("the server does not answer")
+        return engine
+
+    def _names(self, source: str | None) -> list[str]:
+        names = self._linked() if source is None else [source]
+        if not names:
+            raise NotReadyError("no other member is linked")
+        return names
+
+    async def _compare(
+        self,
+        subjects: Sequence[Subject],
+        question: bytes,
+        journal: KeyJournal,
+        judge: Callable[[KeyState, dict[str, _Heard], Subject], Work | None],
+        *,
+        act: bool,
+        source: str | None,
+    ) -> None:
+        """Hear what others have, and judge it when own reads are behind it, each at its instant."""
+        committer, engine = self._committer, self._engine()
+        names = self._names(source)
+        is_new = journal not in self._journals
+        if is_new:
+            self._journals.append(journal)
+        works: list[trio.Event] = []
+        is_judged = False
+        try:
+            heard = await self._hear(names, question)
             if not heard:
                 raise NotReadyError(f"no answer of {', '.join(names)}")
             await journal.read()
 
             def take(vector: Vector, states: list[KeyState]) -> None:
-                if committer.engine is engine and journal in self._journals:
-                    for state in states:
-                        each, work = self._judge(state, heard, journal, source)
-                        found.append(each)
-                        if act and work is not None:
-                            works.append(self._do(state.key, work))
+                nonlocal is_judged
+                if committer.engine is not engine or journal not in self._journals:
+                    return
+                is_judged = True
+                for subject, state in zip(subjects, states, strict=True):
+                    work = judge(state, heard, subject)
+                    if act and work is not None:
+                        works.append(self._do(state.key, work))
 
-            await self.look(keys, take)
+            await self.look(subjects, take)
         finally:
-            if journal in self._journals:
+            if is_new and journal in self._journals:
                 self._journals.remove(journal)
-        if len(found) < len(keys):
+        if not is_judged:
             raise NotReadyError("the server came back with another state meanwhile")
         await self._done(works)
-        return found
 
-    async def _hear(self, names: Iterable[str], keys: Sequence[bytes]) -> dict[str, _Heard]:
+    async def _hear(self, names: Iterable[str], question: bytes) -> dict[str, _Heard]:
         """The answers that this member covers by now."""
         heard: dict[str, _Heard] = {}
-        question = _pack(["states", list(keys)])
 
         async def hear(name: str) -> None:
             try:
-                vector, states = decode_states(await self._ask(name, question))
+                told = decode_states(await self._ask(name, question))
             except (NotReadyError, RemoteProtocolError):
                 return
-            if await self._covers(vector):
-                heard[name] = _Heard(vector, {state.key: state for state in states})
+            if await self._covers(told.vector):
+                states = {state.key: state for state in told.states}
+                large, left = frozenset(told.large), frozenset(told.left)
+                heard[name] = _Heard(told.vector, states, large, left)
 
         async with trio.open_nursery() as nursery:
             for name in names:
@@ -385,19 +587,24 @@ class KeyComparison:
 
     def _judge(
         self,
+        subject: Subject,
         own: KeyState,
         heard: dict[str, _Heard],
         journal: KeyJournal,
         source: str | None,
+        put: Callable[[Value], Work],
     ) -> tuple[Found, Work | None]:
-        """What has to be known of a key, and what is to be done about it at the head of the next commit."""
+        """What has to be known of a key, or some slots, and what is to be done about it at the head of the next commit.
+
+        put: has it become worth this.
+        """
         key, keyspace = own.key, self._committer.keyspace
         values: dict[str, Value | None] = {self._name: own.value}
         shown: dict[str, str] = {self._name: own.foreign or _shown(own.value)}
         for name, told in heard.items():
             state = told.states.get(key)
             if state is not None:
-                values[name] = state.at(told.vector, journal.of(key))
+                values[name] = state.at(told.vector, journal.of(key), subject.slots)
                 shown[name] = state.foreign or _shown(values[name])
         votes = {name: value for name, value in values.items() if value is not None}
         complete = len(values) >= self._members()
@@ -405,7 +612,7 @@ class KeyComparison:
         if source is None and not damaged and self._is_passing(votes.values()):
             return Found(key, Finding.EQUAL, shown), None
         settle: Work | None = None
-        if key in keyspace.disputed:
+        if key in keyspace.disputed and subject.slots is None:
             settle = partial(_settle, key)
         if len(votes) == len(values) and len(set(votes.values())) == 1:
             return Found(key, Finding.EQUAL, shown), settle
@@ -433,7 +640,7 @@ class KeyComparison:
             return Found(key, Finding.WAITING, shown, "the server here has no room"), None
         # All the others may have refused it, or hold something else again.
         found = Found(key, Finding.PUT_RIGHT, shown, why, tuple(self._linked()))
-        return found, partial(_put, key, value)
+        return found, put(value)
 
     async def accept(self, key: bytes | None) -> list[bytes]:
         """Carry out commands again on a key that is refused, or on all: they are what their server holds.
@@ -481,13 +688,47 @@ def _put(key: bytes, value: Value, batch: LocalBatch) -> None:
     batch.keyspace.put(key, value.contents, batch.plan)
 
 
+def _put_slots(
+    over: _Pass, subject: Subject, own: Value | None, value: Value, batch: LocalBatch
+) -> None:
+    keyspace, key = batch.keyspace, subject.key
+    if batch.has_touched(key):
+        over.is_skipped = True
+        return
+    if own is None and key not in keyspace.damaged:  # something else stands there
+        keyspace.restore(key, batch.plan)
+        over.restored += 1
+    elif over.is_long and key not in keyspace.refused:
+        keyspace.refuse_meanwhile(key, batch.plan)
+    before = {} if own is None else own.contents
+    keyspace.put_slots(key, value.contents, subject.slots or {}, before, batch.plan)
+
+
+def _settle_if_whole(over: _Pass, batch: LocalBatch) -> None:
+    """Commands on the key are carried out again, unless it was overwritten once more."""
+    over.is_skipped |= batch.keyspace.restored != over.restored
+    if not over.is_skipped:
+        batch.keyspace.in_order(over.key, batch.plan)
+
+
+def _wanted(raw: Mapping[Any, Any]) -> Slots:
+    """Raises RemoteProtocolError."""
+    wanted = {number: slots for number, slots in raw.items() if number in list(TYPES)}
+    if len(wanted) < len(raw) or not all(
+        type(slots) is list and all(type(slot) is bytes for slot in slots)
+        for slots in wanted.values()
+    ):
+        raise RemoteProtocolError("slots of types that no gateway has")
+    return {RedisType(number): slots for number, slots in wanted.items()}
+
+
 def _shown(value: Value | None) -> str:
     return "" if value is None or value.is_nothing else str(value)
 
 
 def _opened(raw: bytes) -> list[Any]:
     try:
-        found = within_limits(raw, ROWS)
+        found = within_limits(raw, ROWS, strict_map_key=False)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"a question or answer that no gateway sends: {error}") from error
     if isinstance(found, list) and found:

@@ -1,7 +1,7 @@
 """Short digests of many keys at a low cost, to find out which of them may differ between members.
 
 They need not be of one instant: what differs is examined exactly (`key_comparison`). Strings come with one MGET as long
-as they are short, other values with a command each, as many as have few slots in all; a large one a part at a time.
+as they are short, other values with a command each, as many as are small in all; a large one a part at a time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ from typing import NamedTuple
 from crdtcast.adapters.redis.census import is_replicated
 from crdtcast.adapters.redis.contents import Contents, deadline_of, types_of
 from crdtcast.adapters.redis.databases import db_of
-from crdtcast.adapters.redis.effects import NEVER, WHOLE
+from crdtcast.adapters.redis.effects import NEVER, WHOLE, RedisType
+from crdtcast.adapters.redis.key_pages import slots_of_a_page
 from crdtcast.adapters.redis.key_states import KeyState
+from crdtcast.adapters.redis.sizes import portions, weighing, weight_of
 from crdtcast.adapters.redis.steps import Read
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import BEGINNING, Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
 
 DIGEST_BYTES = 8
-LARGE = 10_000
-"""Slots from which on a value is read a part at a time. Also how many are read at once of several small values."""
 MOST_BYTES = 1 << 20
-"""Of texts that are read at once; a longer one comes a part at a time."""
-_SCANNED = 1000
-"""Slots that are asked for at once."""
+"""Of values that are read at once; a larger one comes a part at a time."""
 NOTHING = bytes(DIGEST_BYTES)
 """Of a key that is not there."""
 
@@ -56,19 +54,16 @@ def value_digest(key: bytes, contents: Contents) -> bytes:
     parts = _begun(key)
     for type_ in types:
         parts.append(b"type %d" % type_)
-        parts += _content_parts(contents[type_])
+        parts += _content_parts(type_, contents[type_])
     digest = _digest(parts)
     at = deadline_of(contents)
     return digest if at == NEVER else digest_until(digest, at)
 
 
-def _content_parts(content: Content) -> list[bytes]:
-    if len(content) >= LARGE:
+def _content_parts(type_: RedisType, content: Content) -> list[bytes]:
+    if TYPES[type_].get is not None:
         return [_sum_part(_sum_of(content.items()))]
-    parts: list[bytes] = []
-    for slot, worth in sorted(content.items()):
-        parts += _begun(slot) + _begun(worth)
-    return parts
+    return [part for slot, worth in content.items() for part in (*_begun(slot), *_begun(worth))]
 
 
 def _sum_of(slots: Iterable[tuple[bytes, bytes]]) -> int:
@@ -189,34 +184,20 @@ async def _digests_of(
     else meanwhile has none.
     """
     digests: dict[bytes, bytes] = {}
-    together: list[bytes] = []
-    room = LARGE
-
-    async def read_together() -> None:
-        if not together:
-            return
-        replies = await read([native.reading(key) for key in together])
-        for key, reply in zip(together, replies, strict=True):
+    sizes = await read([weighing(key) for key in keys]) if keys else ()
+    weights = [weight_of(size) for size in sizes]
+    large = {key for key, weight in zip(keys, weights, strict=True) if weight > MOST_BYTES}
+    for key in large:
+        if (digest := await _digest_of_large(key, native, read)) is not None:
+            digests[key] = digest
+    small = [key for key in keys if key not in large]
+    light = [weight for weight in weights if weight <= MOST_BYTES]
+    for some in portions(small, light, MOST_BYTES):
+        replies = await read([native.reading(key) for key in some])
+        for key, reply in zip(some, replies, strict=True):
             content = native.content(reply)
             if content is not None:
                 digests[key] = value_digest(key, {native.type: content} if content else {})
-        together.clear()
-
-    sizes = await _read_all(read, native.size, keys)
-    for key, size in zip(keys, sizes, strict=True):
-        if not isinstance(size, int):
-            continue
-        if size >= LARGE:
-            digest = await _digest_of_large(key, native, read)
-            if digest is not None:
-                digests[key] = digest
-            continue
-        if size > room:
-            await read_together()
-            room = LARGE
-        together.append(key)
-        room -= size
-    await read_together()
     return digests
 
 
@@ -224,8 +205,10 @@ async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> 
     """A slot that comes twice, since the value grows or shrinks, makes it another one: then the key is examined."""
     start: bytes | None = BEGINNING
     total = 0
+    count, weight = await read([[native.size, key], weighing(key)])
+    slots = slots_of_a_page(count, weight)
     while start is not None:
-        (reply,) = await read([native.page_reading(key, start, _SCANNED)])
+        (reply,) = await read([native.page_reading(key, start, slots)])
         page = native.page_of(start, reply)
         if page is None:
             return None

@@ -130,9 +130,8 @@ class KeyPages:
     def _begin(self, native: type[NativeType], home: Home) -> Steps[Rows | None]:
         """Find out how many slots are a page. If each is large, all of them are only named, to be read then."""
         (count,) = yield from in_home(home, [[native.size, home.key]])
-        weight = max(self._weight, 1)
-        self._slots = _bounded(PAGE_BYTES * count // weight if isinstance(count, int) else 1)
-        is_few = isinstance(count, int) and weight > LARGE_SLOT * count
+        self._slots = slots_of_a_page(count, self._weight)
+        is_few = isinstance(count, int) and self._weight > LARGE_SLOT * count
         if native.names is None or self.hides or not is_few:
             return None
         (names,) = yield from in_home(home, [[native.names, home.key]])
@@ -192,6 +191,13 @@ class KeyPages:
 
 _NOT_THERE = -2
 """PEXPIRETIME of a key that is not there."""
+
+
+def slots_of_a_page(count: object, weight: object) -> int:
+    """How many slots are a page, by the server's replies to how many there are, and what they weigh."""
+    if not isinstance(count, int) or not isinstance(weight, int):
+        return 1
+    return _bounded(PAGE_BYTES * count // max(weight, 1))
 
 
 def _bounded(slots: int) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, assert_never
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgpack
 
@@ -20,11 +21,14 @@ from crdtcast.adapters.redis.contents import (
     contents_of,
     deadline_of,
     packed,
+    reads_of,
     types_of,
     unpacked,
+    with_deadline,
 )
-from crdtcast.adapters.redis.databases import check_name, db_of
+from crdtcast.adapters.redis.databases import check_name, db_of, home_of, select
 from crdtcast.adapters.redis.deadlines.atoms import Deadline, Deadlines, winner
+from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
@@ -43,9 +47,10 @@ from crdtcast.adapters.redis.effects import (
     Until,
     pairs_of,
 )
+from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import Holds
+from crdtcast.adapters.redis.types import BY_NAME, TYPES
+from crdtcast.adapters.redis.types.native import Holds, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.unstable import Atom, KeyLog, Register, SlotLog, UnstableLog
 from crdtcast.adapters.redis.worth import (
@@ -64,6 +69,17 @@ from crdtcast.tags import Dot, Tag, Vector, covers
 
 _SHOWN = 40
 _pack: Callable[[object], bytes] = msgpack.packb
+
+
+Slots: TypeAlias = Mapping[RedisType, Sequence[bytes]]
+"""Some slots of a key, by type."""
+
+
+class Subject(NamedTuple):
+    """What is asked for: all of a key, or some of its slots, with its deadline."""
+
+    key: bytes
+    slots: Slots | None = None
 
 
 class Later(NamedTuple):
@@ -121,7 +137,9 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """One key as its giver has it. value: None if it holds what no gateway has written, `foreign` says what."""
+    """One key, or some of its slots, as its giver has it. value: None if the key holds what no gateway has written,
+    `foreign` says what.
+    """
 
     key: bytes
     value: Value | None
@@ -131,8 +149,11 @@ class KeyState:
     deadlines: Deadlines = ()
     """What is not stable of its deadline."""
 
-    def at(self, vector: Vector, later: Iterable[Later]) -> Value | None:
-        """What the key is worth behind effects that the giver has not delivered. vector: of the giver's instant.
+    def at(
+        self, vector: Vector, later: Iterable[Later], slots: Slots | None = None
+    ) -> Value | None:
+        """What the key is worth behind effects that the giver has not delivered. vector: of the giver's instant. slots:
+        those that the state has, if not all.
 
         later: all effects on the key beyond that vector, and perhaps others, in the order of their delivery.
         """
@@ -145,7 +166,19 @@ class KeyState:
         for effect, tag, timestamp, place in later:
             if not covers(vector, tag.dot):
                 _apply(self.key, log, contents, effect, tag, timestamp, place)
-        return Value({type_: content for type_, content in contents.items() if content})
+        return Value(some_of(contents, slots))
+
+
+def some_of(contents: Contents, slots: Slots | None) -> Contents:
+    """These slots of them, as far as they are there."""
+    if slots is not None:
+        wanted = {**slots, RedisType.DEADLINE: (WHOLE,)}
+        contents = {
+            type_: {slot: content[slot] for slot in wanted[type_] if slot in content}
+            for type_, content in contents.items()
+            if type_ in wanted
+        }
+    return {type_: content for type_, content in contents.items() if content}
 
 
 def _apply(
@@ -215,42 +248,128 @@ def _set_deadline(
         contents[RedisType.DEADLINE] = {WHOLE: b"%d" % last.at}
 
 
+def reads_of_subject(
+    subject: Subject, hidden: Collection[RedisType], metadata_db: int
+) -> list[Sequence[bytes]]:
+    """The commands that read it on a connection to database 0, and leave it there."""
+    name, slots = subject
+    home = home_of(name)
+    going = [select(home.db)] if home.db else []
+    if slots is None:
+        behind = list(reads_of(name, hidden, metadata_db))[len(going) :]
+        return [*going, (b"TYPE", home.key), *behind]
+    commands: list[Sequence[bytes]] = [*going, (b"TYPE", home.key), (b"PEXPIRETIME", home.key)]
+    shown, beside = _parted(slots, hidden)
+    for type_ in shown:
+        commands += (TYPES[type_].asking(home.key, slot) for slot in slots[type_])
+    if beside:
+        commands.append(select(metadata_db))
+    for type_ in beside:
+        place = hidden_key(type_, name)
+        commands += (TYPES[type_].asking(place, slot) for slot in slots[type_])
+    if beside or going:
+        commands.append(select(0))
+    return commands
+
+
+def _parted(slots: Slots, hidden: Collection[RedisType]) -> tuple[list[RedisType], list[RedisType]]:
+    """The types of slots: those that may be visible, and those that are hidden."""
+    return [type_ for type_ in slots if type_ not in hidden], [t for t in slots if t in hidden]
+
+
 def read_state(
-    key: bytes,
-    kind: object,
+    subject: Subject,
     replies: Sequence[object],
     hidden: Collection[RedisType],
     keyspace: Keyspace,
 ) -> KeyState:
-    """From the server's answers to TYPE, and to `contents.reads_of`. keyspace: what its gateway knows of it."""
-    log, known = keyspace.log.key(key), keyspace.known(key)
+    """From the server's answers to `reads_of_subject`. keyspace: what its gateway knows of it."""
+    key, slots = subject
+    elsewhere = 1 if db_of(key) else 0  # replies to the SELECT
+    kind = replies[elsewhere]
+    if slots is None:
+        log = keyspace.log.key(key)
+    else:
+        log = log_of_slots({type_: keyspace.log.of(key, type_) for type_ in slots}, slots)
     deadlines = keyspace.log.deadlines.of(key)
     if not is_replicated(kind):
         name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"
         return KeyState(key, None, f"a key of type {name}", log, deadlines)
-    contents = keyspace.with_orphan(key, contents_of(key, replies, hidden))
-    types = types_of(contents)
-    if types and known is not None and not _may_be(contents, known):
-        visible = TYPES[types[0]].name.decode()
-        foreign = f"a {visible} where its gateway has written something else"
+    behind = replies[elsewhere + 1 :]
+    if slots is None:
+        contents = contents_of(key, [*replies[:elsewhere], *behind], hidden)
+    else:
+        contents = _slots_of(behind, slots, hidden)
+    if not isinstance(kind, bytes) or kind == b"none":
+        contents = keyspace.with_orphan(key, contents)
+    elif (known := keyspace.known(key)) is not None and not _may_be(kind, contents, known):
+        foreign = f"a {kind.decode()} where its gateway has written something else"
         return KeyState(key, None, foreign, log, deadlines)
     return KeyState(key, Value(contents), "", log, deadlines)
 
 
-def _may_be(contents: Contents, known: int | Figures | Holds) -> bool:
+def _slots_of(replies: Sequence[object], slots: Slots, hidden: Collection[RedisType]) -> Contents:
+    at, *rest = replies
+    left, stands_there = iter(rest), False
+    contents: dict[RedisType, dict[bytes, Worth]] = {}
+    for type_ in chain(*_parted(slots, hidden)):
+        if type_ in hidden and not stands_there:
+            stands_there = True
+            next(left)  # of the SELECT
+        for slot in slots[type_]:
+            if (worth := _slot_of(TYPES[type_], slot, next(left))) is not None:
+                contents.setdefault(type_, {})[slot] = worth
+    return with_deadline(contents, unpinned(at)) if isinstance(at, int) and at >= 0 else contents
+
+
+def _slot_of(native: type[NativeType], slot: bytes, reply: object) -> Worth | None:
+    if native.get is not None:
+        return native.slot_of(reply)
+    return (native.content(reply) or {}).get(slot)
+
+
+def log_of_slots(log: KeyLog, slots: Slots) -> KeyLog:
+    """What of a log is of these slots."""
+    found: KeyLog = {}
+    for type_, some in slots.items():
+        if (of_type := log.get(type_)) is not None and of_type:
+            held, increments = of_type.held, of_type.increments
+            left = SlotLog(
+                {slot: dict(increments[slot]) for slot in some if slot in increments},
+                {slot: held[slot] for slot in some if slot in held},
+            )
+            if left:
+                found[type_] = left
+    return found
+
+
+def _may_be(kind: bytes, contents: Contents, known: int | Figures | Holds) -> bool:
     """Whether what is visible is of the kind that is known."""
-    visible = types_of(contents)[0]
+    visible = BY_NAME[kind].type
     if not isinstance(known, Holds):
-        return visible is String.type and figures(contents[visible][WHOLE]) is not None
+        text = contents.get(visible, {}).get(WHOLE)
+        return visible is String.type and (text is None or figures(text) is not None)
     return known.type is None or known.type is visible
 
 
 # On the wire
 
 
-def encode_states(vector: Vector, states: Iterable[KeyState]) -> bytes:
-    """States as of one instant."""
-    return _pack([dict(vector), [_row(state) for state in states]])
+class States(NamedTuple):
+    """What was asked for, as of one instant. large: keys that are asked for by their slots. left: keys that would have
+    made this too long, to be asked for again.
+    """
+
+    vector: Vector
+    states: Sequence[KeyState]
+    large: Sequence[bytes] = ()
+    left: Sequence[bytes] = ()
+
+
+def encode_states(told: States) -> bytes:
+    """As it travels."""
+    rows = [_row(state) for state in told.states]
+    return _pack([dict(told.vector), rows, list(told.large), list(told.left)])
 
 
 def _row(state: KeyState) -> list[object]:
@@ -276,20 +395,26 @@ def _atom_row(atom: Atom | Register) -> list[object]:
     return [origin, counter, place, *rest]
 
 
-def decode_states(raw: bytes) -> tuple[Vector, list[KeyState]]:
+def decode_states(raw: bytes) -> States:
     """Raises RemoteProtocolError."""
     try:
-        vector, rows = within_limits(raw, ROWS, strict_map_key=False)
+        vector, rows, large, left = within_limits(raw, ROWS, strict_map_key=False)
         told = {str(origin): int(counter) for origin, counter in vector.items()}
-        return told, [_state(*row) for row in rows]
+        for key in (*large, *left):
+            _check_key(key)
+        return States(told, [_state(*row) for row in rows], large, left)
     except (ValueError, TypeError, AttributeError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"no states of a gateway's keys: {error}") from error
 
 
-def _state(key: Any, contents: Any, foreign: Any, log: Any, deadlines: Any) -> KeyState:
+def _check_key(key: Any) -> None:
     if type(key) is not bytes:
         raise ValueError("a key is bytes")
     check_name(key)
+
+
+def _state(key: Any, contents: Any, foreign: Any, log: Any, deadlines: Any) -> KeyState:
+    _check_key(key)
     value = None if contents is None else Value(unpacked(contents))
     logs = {RedisType(number): _log(*rows) for number, rows in log.items()}
     return KeyState(key, value, str(foreign), logs, tuple(_deadline(*row) for row in deadlines))

@@ -92,8 +92,12 @@ class Keyspace:
         """Keys that were overwritten past the gateway and wait for another region's copy."""
         self.disputed: set[bytes] = set()
         """Keys that differ between members, of which nothing tells who is right."""
+        self.incomplete: set[bytes] = set()
+        """Large keys of which some slots are put right, and others not yet."""
         self.refused: set[bytes] = set()
-        """Both: commands on them are answered with an error."""
+        """All of them: commands on them are answered with an error."""
+        self.restored = 0
+        """How often a key was restored, since start."""
         self.rewritten: set[bytes] = set()
         """Keys that were put right since the committer has looked."""
         self.conflicts = 0
@@ -548,7 +552,8 @@ class Keyspace:
     @property
     def _refused_by_name(self) -> tuple[tuple[set[bytes], bytes], ...]:
         """Sets of keys that are refused, and where our own database has them."""
-        return (self.damaged, metadata.DAMAGED), (self.disputed, metadata.DISPUTED)
+        sets = self.damaged, self.disputed, self.incomplete
+        return tuple(zip(sets, metadata.REFUSED, strict=True))
 
     def _forget_all(self, db: int | None) -> None:
         """Of no key of a database it is known what it holds: to note for each that it is gone would take a while."""
@@ -761,6 +766,7 @@ class Keyspace:
         A number is known exactly. Of all else only what is unstable is known here: what stood in its place is kept
         aside, and the key counts as `damaged` until another region has told what it is worth.
         """
+        self.restored += 1
         known = self.types.get(key)
         if known is not None and not isinstance(known, Holds):
             plan.on_key(key, SAYS_OK, b"SET", _text(known))
@@ -801,6 +807,49 @@ class Keyspace:
         self.rewritten.add(key)
         self.in_order(key, plan)
 
+    def put_slots(
+        self,
+        key: bytes,
+        contents: Contents,
+        slots: Mapping[RedisType, Sequence[bytes]],
+        before: Contents,
+        plan: Plan,
+    ) -> None:
+        """These slots of the key become worth this, whatever its server holds in them; those that `contents` lacks go.
+
+        before: what they were worth, which is kept aside.
+        """
+        self._keep_slots(key, before, plan)
+        for type_, some in slots.items():
+            there = contents.get(type_, {})
+            if gone := [slot for slot in some if slot not in there]:
+                self._drop_slots(key, type_, gone, plan)
+        for type_ in slots:
+            if content := contents.get(type_):
+                self._fill(key, type_, content, plan)
+        if deadline_of(contents) != deadline_of(before) or key in self.dates.touched:
+            self.dates.put(key, deadline_of(contents))
+        self.rewritten.add(key)
+
+    def _drop_slots(self, key: bytes, type_: RedisType, gone: Sequence[bytes], plan: Plan) -> None:
+        native, known = TYPES[type_], self.types[key]
+        is_visible = (known.type if isinstance(known, Holds) else _STRING) is type_
+        if not is_visible and type_ not in self.hidden.get(key, ()):
+            return
+        home = home_of(key) if is_visible else self._hidden_home(key, type_)
+        self._numbers.removed(key, type_, gone)
+        if is_visible:
+            self.types[key] = native.perhaps
+        if key in self.hidden:
+            self.unsettled[key] = None
+        plan.at(home, command_of(native.remove, home.key, () if native.get is None else gone))
+
+    def refuse_meanwhile(self, key: bytes, plan: Plan) -> None:
+        """Refuse commands on the key until all of its slots are put right."""
+        self.incomplete.add(key)
+        self.refused.add(key)
+        plan.metadata(Expect.INTEGER, b"SADD", metadata.INCOMPLETE, key)
+
     def in_order(self, key: bytes, plan: Plan) -> None:
         """Commands on the key are carried out again, if they were refused."""
         for refused, name in self._refused_by_name:
@@ -814,6 +863,14 @@ class Keyspace:
         self.disputed.add(key)
         self.refused.add(key)
         plan.metadata(Expect.INTEGER, b"SADD", metadata.DISPUTED, key)
+
+    def _keep_slots(self, key: bytes, before: Contents, plan: Plan) -> None:
+        """The same of some slots. Several values of one key may be kept like that; the first type has the room."""
+        aside = metadata.FOREIGN_PREFIX + key
+        for type_ in types_of(before)[:1]:
+            native = TYPES[type_]
+            plan.metadata(Expect.ANY, native.write, aside, *native.words(before[type_]))
+            plan.metadata(Expect.INTEGER, b"EXPIRE", aside, b"%d" % _KEEP_FOREIGN_SECONDS)
 
     def _keep_foreign(self, key: bytes, plan: Plan) -> None:
         """Keep what the server holds there for a while, outside of the clients' sight."""

@@ -8,6 +8,7 @@
     hidden:TYPE:KEY   a value whose type is hidden by another under the same key
     damaged  set of keys that were overwritten past the gateway and wait for another region's copy
     disputed set of keys that differ between members, while nothing tells who is right
+    incomplete set of large keys of which only some slots are put right yet
     foreign:KEY       what was found in the place of a key that was put right, for a week
     parked   writes of an evicted incarnation of this gateway that the group may not have (`crdtcast.journal.saved`)
     taken:ORIGIN:COUNTER:PLACE   what an own removal took away that is not stable yet (`aside`)
@@ -37,7 +38,8 @@ FORMAT = 4
 """Of the value of `state` up to `level`, which says what the rest is like."""
 _pack: Callable[[object], bytes] = msgpack.packb
 STATE, STORE, FENCE, DURABLE = b"state", b"store", b"fence", b"durable"
-DAMAGED, DISPUTED, JOINING, PARKED = b"damaged", b"disputed", b"joining", b"parked"
+DAMAGED, DISPUTED, INCOMPLETE = REFUSED = (b"damaged", b"disputed", b"incomplete")
+JOINING, PARKED = b"joining", b"parked"
 RECORD = b"record"
 HIDDEN_PREFIX, TAKEN_PREFIX, FOREIGN_PREFIX = b"hidden:", b"taken:", b"foreign:"
 CONSTANT_KEYS = frozenset({STATE, FENCE, DURABLE})

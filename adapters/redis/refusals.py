@@ -166,6 +166,10 @@ def _of_keys(keyspace: Keyspace, keys: Iterable[bytes]) -> ReplyError | None:
                 f"ERR crdtcast: key {shown} was overwritten past the gateway and is being restored from another "
                 "region; try again"
             )
+        if key in keyspace.incomplete:
+            return ReplyError(
+                f"ERR crdtcast: key {shown} was changed past a gateway and is being put right; try again"
+            )
     return None
 
 

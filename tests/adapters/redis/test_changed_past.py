@@ -261,14 +261,14 @@ def test_long_texts_are_examined_a_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examined: list[int] = []
-    examine = KeyComparison._examine
+    examine = KeyComparison._examine_whole
 
     async def counted(self: KeyComparison, keys: Any, **options: Any) -> Any:
         examined.append(len(keys))
         return await examine(self, keys, **options)
 
-    monkeypatch.setattr(key_comparison, "_EXAMINED_BYTES", 2500)
-    monkeypatch.setattr(KeyComparison, "_examine", counted)
+    monkeypatch.setattr(key_comparison, "PAGE_BYTES", 2500)
+    monkeypatch.setattr(KeyComparison, "_examine_whole", counted)
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         for n in range(5):
             town.call("us", "SET", f"t{n}", f"{n}" * 1000)

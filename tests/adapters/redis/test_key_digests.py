@@ -8,7 +8,6 @@ import pytest
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.key_digests import (
-    LARGE,
     MOST_BYTES,
     NOTHING,
     Look,
@@ -19,6 +18,9 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from tests.servers import borrowed
 
 pytestmark = pytest.mark.process
+
+LARGE = 30_000
+"""Members of a set that is read in pages."""
 
 
 class Reading:
@@ -107,6 +109,14 @@ def test_no_round_of_reads_brings_more_than_a_bounded_number(reading: Reading) -
     assert looks[-1].digest == NOTHING
     assert [look.foreign != "" for look in looks[-5:]] == [True] + [False] * 4
     assert reading.most <= LARGE
+
+
+def test_hash_of_long_values_is_read_a_few_at_a_time(reading: Reading) -> None:
+    values = {b"f%d" % n: b"%d" % n * 200_000 for n in range(20)}
+    for field, value in values.items():
+        reading.client.call("HSET", "h", field, value)
+    (look,) = reading.looks(b"h")
+    assert look == Look(b"h", value_digest(b"h", {RedisType.HASH: values}))
 
 
 @pytest.mark.parametrize("size", [0, 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES + 7])

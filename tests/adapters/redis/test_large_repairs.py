@@ -1,0 +1,180 @@
+"""Large keys that were changed past their gateways are put right slot by slot, in pages, while they are written."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis.cluster import OpenCluster
+from crdtcast.adapters.redis.key_comparison import KeyComparison
+from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.types.native import PAGE_BYTES
+from crdtcast.exceptions import ServerError
+from tests.adapters.redis.regression_support import PATIENCE, until
+from tests.adapters.redis.test_changed_past import Regions, regions
+from tests.adapters.redis.test_large_copies import HotWriter, died, launch
+
+pytestmark = pytest.mark.process
+
+SLOTS = 20_000
+LONG = "x" * 90
+MEMBERS = [f"{n:06}{LONG}" for n in range(SLOTS)]
+
+
+def fill(port: int) -> None:
+    with RawClient(port, PATIENCE) as client:
+        for start in range(0, SLOTS, 1000):
+            some = MEMBERS[start : start + 1000]
+            client.call("SADD", "set", *some)
+            client.call("HSET", "hash", *(word for m in some for word in (m[:6], m[6:])))
+        client.call("HSET", "few", *(word for n in range(4) for word in (f"f{n}", "z" * 700_000)))
+
+
+def repair(town: Regions, name: str, *words: str) -> Any:
+    told = town.call(name, "CRDTCAST", "REPAIR", *words)
+    assert not isinstance(told, ErrorReply), told
+    return json.loads(told)
+
+
+def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    answer = KeyComparison.answer
+
+    async def measured(self: KeyComparison, question: bytes) -> bytes:
+        sizes.extend((len(question), len(answered := await answer(self, question))))
+        return answered
+
+    monkeypatch.setattr(KeyComparison, "answer", measured)
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        fill(town.running["us"].port)
+        town.settle()
+        writer = HotWriter(town.running["us"])
+        seen: list[object] = []
+        stopping = threading.Event()
+
+        def look() -> None:
+            with RawClient(town.running["eu"].port, PATIENCE) as client:
+                while not stopping.is_set():
+                    seen.append(client.call("SCARD", "set"))
+
+        town.past("eu", "DEL", "set", "hash", "few")
+        looking = threading.Thread(target=look)
+        looking.start()
+        repair(town, "eu")
+        stopping.set()
+        looking.join()
+        writer.stop()
+        town.settle()
+        assert len(town.digests()) == 1
+        for name in town.names:
+            writer.check(town.running[name].port)
+        assert town.call("eu", "HLEN", "few") == 5
+        assert max(sizes) < 2 * PAGE_BYTES
+        # A reader has seen what was left, was refused, and has seen all: never a half.
+        refused = [each for each in seen if isinstance(each, ErrorReply)]
+        assert refused and all("is being put right; try again" in each.text for each in refused)
+        cards = [each for each in seen if isinstance(each, int)]
+        assert all(each < 6_000 or each > SLOTS // 2 for each in cards)
+
+
+def test_few_slots_of_a_large_key_are_put_right_at_once_and_kept_aside(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        fill(town.running["us"].port)
+        town.call("us", "PEXPIRE", "hash", "1000000")
+        town.settle()
+        town.past("eu", "SREM", "set", *MEMBERS[:5])
+        town.past("eu", "SADD", "set", "of eu")
+        town.past("eu", "HSET", "hash", "000003", "other", "000004", "other")
+        town.past("eu", "PERSIST", "hash")
+        assert repair(town, "eu", "set")["found"] == {"put right here": 1}
+        until(lambda: town.call("us", "SISMEMBER", "set", "of eu") == 1)  # nothing is lost
+        assert "say --from" in str(town.call("eu", "CRDTCAST", "REPAIR", "hash"))
+        assert "different values" in str(town.call("eu", "HGET", "hash", "000001"))
+        repair(town, "eu", "hash", "FROM", "us")
+        assert town.call("eu", "HGET", "hash", "000003").decode() == LONG
+        assert town.call("eu", "PTTL", "hash") > 900_000
+        town.settle()
+        assert len(town.digests()) == 1
+        with RawClient(town.servers["eu"].port, PATIENCE) as client:
+            client.call("SELECT", "15")
+            assert (
+                client.call("HGETALL", "foreign:hash")
+                == [*(b"000003", b"other", b"000004", b"other")]
+                or client.call("HLEN", "foreign:hash") == 2
+            )
+
+
+@pytest.mark.parametrize("damage", ["text", "list", "known text"])
+def test_large_key_that_another_type_has_replaced_is_restored(tmp_path: Path, damage: str) -> None:
+    with regions(tmp_path, "eu", "us", "ap", compare_seconds=0.3) as town:
+        fill(town.running["us"].port)
+        town.settle()
+        if damage != "known text":
+            town.running["eu"].stop()  # so that it does not know what the key is
+        town.past("eu", "DEL", "set")
+        town.past("eu", *(("RPUSH", "set", "x") if damage == "list" else ("SET", "set", "text")))
+        if damage != "known text":
+            town.start("eu", "us")
+        else:
+            town.call("eu", "SADD", "set", MEMBERS[0])
+        until(lambda: town.call("eu", "SCARD", "set") == SLOTS)
+        town.settle()
+        until(lambda: len(town.digests()) == 1)
+
+
+def test_two_members_that_have_lost_a_part_each_have_all_again(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0.3) as town:
+        fill(town.running["us"].port)
+        town.settle()
+        half = SLOTS // 2
+        for start in range(0, half, 1000):
+            town.past("eu", "SREM", "set", *MEMBERS[start : start + 1000])
+            town.past("us", "SREM", "set", *MEMBERS[half + start : half + start + 1000])
+        until(lambda: [town.call(n, "SCARD", "set") for n in town.names] == [SLOTS, SLOTS])
+        until(lambda: len(town.digests()) == 1)
+
+
+@pytest.mark.parametrize("with_server", [False, True], ids=["gateway", "gateway-and-server"])
+def test_gateway_that_dies_while_a_large_key_is_put_right_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_server: bool
+) -> None:
+    arguments = ("--admin-commands", "--compare-seconds", "0")
+    with OpenCluster(
+        tmp_path, "ab", group="g", appendfsync="everysec", arguments=arguments
+    ) as cluster:
+        a, b = cluster["a"], cluster["b"]
+        fill(a.gateway.port)
+        cluster.wait_equal("ab", quiet=True, timeout=60)
+        writer = HotWriter(a.gateway)
+        b.close()
+        b.gateway.stop()
+        launch(b.gateway, "repair-page-written:3", monkeypatch)
+        b.gateway.wait_ready()
+        with RawClient(b.server.port, PATIENCE) as client:
+            client.call("DEL", "set")
+        with pytest.raises((ServerError, OSError)), RawClient(b.gateway.port, PATIENCE) as client:
+            while True:  # as long as it is not linked yet
+                assert isinstance(client.call("CRDTCAST", "REPAIR", "set"), ErrorReply)
+        died(b)
+        if with_server:
+            b.server.kill()
+            b.server.restart()
+        b.gateway.launch()
+        b.gateway.wait_ready()
+        with RawClient(b.gateway.port, PATIENCE) as client:
+
+            def is_whole() -> bool:
+                card = client.call("SCARD", "set")
+                assert isinstance(card, ErrorReply) or int(str(card)) > SLOTS // 2
+                return not isinstance(card, ErrorReply)
+
+            until(is_whole)
+        writer.stop()
+        cluster.wait_equal("ab", quiet=True, timeout=60)
+        told = {json.loads(cluster[name].command("VERIFY"))["digest"] for name in "ab"}
+        assert len(told) == 1
+        writer.check(b.gateway.port)
