@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -309,10 +309,12 @@ class CompareRounds:
         keys = 0
         peers = self._peers(None)
         foreign: dict[str, Counter[str]] = {}
-        async for looked, candidates in self._sweep(peers, foreign):
-            keys += looked
-            for each in await self._comparison.examine(candidates, act=False) if candidates else ():
-                found[each.key] = each
+        async with aclosing(self._sweep(peers, foreign)) as sweep:
+            async for looked, candidates in sweep:
+                keys += looked
+                if candidates:
+                    for each in await self._comparison.examine(candidates, act=False):
+                        found[each.key] = each
         left = {
             each.key: each
             for each in found.values()
@@ -341,12 +343,13 @@ class CompareRounds:
             for each in await self._examined([key], source=source):
                 results[each.key] = each
         else:
-            async for looked, candidates in self._sweep(peers, foreign):
-                keys += looked
-                self._tell_progress(keys)
-                for each in await self._examined(candidates, source=source):
-                    if each.finding is not Finding.NOT_REPLICATED:  # `foreign` has it, by type
-                        results[each.key] = each
+            async with aclosing(self._sweep(peers, foreign)) as sweep:
+                async for looked, candidates in sweep:
+                    keys += looked
+                    self._tell_progress(keys)
+                    for each in await self._examined(candidates, source=source):
+                        if each.finding is not Finding.NOT_REPLICATED:  # `foreign` has it, by type
+                            results[each.key] = each
         counts = Counter(each.finding.value for each in results.values())
         left = [
             each for each in results.values() if each.finding in (Finding.DISPUTED, Finding.WAITING)
@@ -401,7 +404,7 @@ class CompareRounds:
 
     async def _sweep(
         self, peers: Sequence[str], foreign: dict[str, Counter[str]]
-    ) -> AsyncIterator[tuple[int, list[bytes]]]:
+    ) -> AsyncGenerator[tuple[int, list[bytes]], None]:
         """All own keys and all of these peers', page by page: how many own ones are new, and which may differ.
 
         foreign: takes what each member has that is not replicated, by type.

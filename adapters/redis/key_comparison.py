@@ -483,7 +483,9 @@ class KeyComparison:
         assert found is not None
         if act and key in keyspace.refused:
             if found.finding not in (Finding.DISPUTED, Finding.WAITING):
-                await self._done([self._do(key, partial(_settle_if_whole, over))])
+                settled = self._do(key, partial(_settle_if_whole, over))
+                self._committer.kick()
+                await self._done([settled])
             if over.is_skipped:
                 raise NotReadyError(f"{described(key)} was changed again while it was put right")
         return replace(found, tell=tuple(sorted(over.tell)))
@@ -556,6 +558,8 @@ class KeyComparison:
                 self._journals.remove(journal)
         if not is_judged:
             raise NotReadyError("the server came back with another state meanwhile")
+        if works:
+            self._committer.kick()
         await self._done(works)
 
     async def _hear(self, names: Iterable[str], question: bytes) -> dict[str, _Heard]:
