@@ -79,10 +79,11 @@ class Giver(Hosting[_Guest]):
         me = self._gateway.options.node.name
         if committer.engine is None or not committer.serving:
             return Unable(True, f"the server beside {me} does not answer")
-        if damaged := sorted(committer.keyspace.damaged):
+        keyspace = committer.keyspace
+        if waiting := sorted(keyspace.damaged | keyspace.incomplete):
             return Unable(
                 True,
-                f"{me} waits for keys that were overwritten past it ({described(damaged[0])}, …)",
+                f"{me} waits for keys that were changed past it ({described(waiting[0])}, …)",
             )
         return None
 

@@ -616,7 +616,8 @@ class KeyComparison:
         if source is None and not damaged and self._is_passing(votes.values()):
             return Found(key, Finding.EQUAL, shown), None
         settle: Work | None = None
-        if key in keyspace.disputed and subject.slots is None:
+        is_refused = key in keyspace.disputed or key in keyspace.incomplete
+        if is_refused and subject.slots is None:
             settle = partial(_settle, key)
         if len(votes) == len(values) and len(set(votes.values())) == 1:
             return Found(key, Finding.EQUAL, shown), settle

@@ -14,7 +14,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.exceptions import ServerError
 from tests.adapters.redis.regression_support import PATIENCE, until
 from tests.adapters.redis.test_changed_past import Regions, regions
-from tests.adapters.redis.test_large_copies import HotWriter, died, launch
+from tests.adapters.redis.test_large_copies import STRANGE, HotWriter, died, launch
 
 pytestmark = pytest.mark.process
 
@@ -34,13 +34,27 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_looks, "MOST_SLOTS", 500)
 
 
-def fill(port: int, slots: int = SLOTS) -> None:
+def fill(
+    port: int,
+    slots: int = SLOTS,
+    db: int = 0,
+    set_: str | bytes = "set",
+    hash_: str | bytes = "hash",
+) -> None:
     with RawClient(port, PATIENCE) as client:
+        client.call("SELECT", f"{db}")
         for start in range(0, slots, 1000):
             some = MEMBERS[start : start + 1000]
-            client.call("SADD", "set", *some)
-            client.call("HSET", "hash", *(word for m in some for word in (m[:6], m[6:])))
+            client.call("SADD", set_, *some)
+            client.call("HSET", hash_, *(word for m in some for word in (m[:6], m[6:])))
         client.call("HSET", "few", *(word for n in range(4) for word in (f"f{n}", "z" * 2 * PAGE)))
+
+
+def call_in(db: int, port: int, *words: str | bytes) -> Any:
+    """One command in a database."""
+    with RawClient(port, PATIENCE) as client:
+        client.call("SELECT", f"{db}")
+        return client.call(*words)
 
 
 def repair(town: Regions, name: str, *words: str) -> Any:
@@ -49,8 +63,9 @@ def repair(town: Regions, name: str, *words: str) -> Any:
     return json.loads(told)
 
 
+@pytest.mark.parametrize(("db", "hash_"), [(0, "hash"), (3, STRANGE)])
 def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, db: int, hash_: str | bytes
 ) -> None:
     sizes: list[int] = []
     answer = KeyComparison.answer
@@ -61,18 +76,19 @@ def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
 
     monkeypatch.setattr(KeyComparison, "answer", measured)
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
-        fill(town.running["us"].port)
+        fill(town.running["us"].port, db=db, hash_=hash_)
         town.settle()
-        writer = HotWriter(town.running["us"])
+        writer = HotWriter(town.running["us"], db, hash_)
         seen: list[object] = []
         stopping = threading.Event()
 
         def look() -> None:
             with RawClient(town.running["eu"].port, PATIENCE) as client:
+                client.call("SELECT", f"{db}")
                 while not stopping.is_set():
                     seen.append(client.call("SCARD", "set"))
 
-        town.past("eu", "DEL", "set", "hash", "few")
+        call_in(db, town.servers["eu"].port, "DEL", "set", hash_, "few")
         looking = threading.Thread(target=look)
         looking.start()
         repair(town, "eu")
@@ -83,7 +99,7 @@ def test_large_keys_that_one_server_has_lost_come_back_in_pages_while_all_write(
         assert len(town.digests()) == 1
         for name in town.names:
             writer.check(town.running[name].port)
-        assert town.call("eu", "HLEN", "few") == 5
+        assert call_in(db, town.running["eu"].port, "HLEN", "few") == 5
         assert max(sizes) < 4 * PAGE  # a long value, and what a page of slots has besides
         # A reader has seen what was left, was refused, and has seen all: never a half.
         refused = [each for each in seen if isinstance(each, ErrorReply)]
@@ -120,19 +136,24 @@ def test_few_slots_of_a_large_key_are_put_right_at_once_and_kept_aside(tmp_path:
 
 
 @pytest.mark.parametrize("damage", ["text", "list", "known text"])
-def test_large_key_that_another_type_has_replaced_is_restored(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize(("db", "key"), [(0, "set"), (3, "set"), (0, b"\xffset")])
+def test_large_key_that_another_type_has_replaced_is_restored(
+    tmp_path: Path, damage: str, db: int, key: str | bytes
+) -> None:
     with regions(tmp_path, "eu", "us", "ap", compare_seconds=0.3) as town:
-        fill(town.running["us"].port)
+        fill(town.running["us"].port, db=db, set_=key)
+        server = town.servers["eu"].port
         town.settle()
         if damage != "known text":
             town.running["eu"].stop()  # so that it does not know what the key is
-        town.past("eu", "DEL", "set")
-        town.past("eu", *(("RPUSH", "set", "x") if damage == "list" else ("SET", "set", "text")))
+        call_in(db, server, "DEL", key)
+        words = ("RPUSH", key, "x") if damage == "list" else ("SET", key, "text")
+        call_in(db, server, *words)
         if damage != "known text":
             town.start("eu", "us")
         else:
-            town.call("eu", "SADD", "set", MEMBERS[0])
-        until(lambda: town.call("eu", "SCARD", "set") == SLOTS)
+            call_in(db, town.running["eu"].port, "SADD", key, MEMBERS[0])
+        until(lambda: call_in(db, town.running["eu"].port, "SCARD", key) == SLOTS)
         town.settle()
         until(lambda: len(town.digests()) == 1)
 
@@ -147,6 +168,30 @@ def test_two_members_that_have_lost_a_part_each_have_all_again(tmp_path: Path) -
             town.past("us", "SREM", "set", *MEMBERS[half + start : half + start + 1000])
         until(lambda: [town.call(n, "SCARD", "set") for n in town.names] == [SLOTS, SLOTS])
         until(lambda: len(town.digests()) == 1)
+
+
+def test_key_that_is_not_whole_is_not_given_to_a_joiner_and_ends_when_it_is_equal(
+    tmp_path: Path,
+) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        town.call("us", "SADD", "s", "x", "y")
+        town.settle()
+        town.running["eu"].stop()
+        with RawClient(town.servers["eu"].port, PATIENCE) as client:
+            client.pipeline([("SREM", "s", "y"), ("SELECT", "15"), ("SADD", "incomplete", "s")])
+        town.running["us"].stop()
+        town.start("eu", "us")
+        assert "is being put right" in str(town.call("eu", "SMEMBERS", "s"))
+        joining = town.begin("ap", "eu")
+        town.start("us", "eu")
+        joining.wait_ready()
+        until(lambda: town.call("eu", "SCARD", "s") == 2)
+        assert town.call("ap", "SCARD", "s") == 2
+        town.running["eu"].stop()
+        with RawClient(town.servers["eu"].port, PATIENCE) as client:
+            client.pipeline([("SELECT", "15"), ("SADD", "incomplete", "s")])
+        town.start("eu", "us")
+        until(lambda: town.call("eu", "SCARD", "s") == 2)
 
 
 @pytest.mark.parametrize("with_server", [False, True], ids=["gateway", "gateway-and-server"])
