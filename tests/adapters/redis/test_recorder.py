@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.digests import key_digest
-from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.heldlog import HeldLog
 from crdtcast.adapters.redis.recorder import Recorder
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types.sets import Set
+from crdtcast.adapters.redis.types.strings import String
 from crdtcast.exceptions import ServerError
 from crdtcast.tags import Dot
 
@@ -55,6 +56,29 @@ def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: 
     for (_, take), reply in zip(reads, replies, strict=True):
         take(reply)
     assert log.states == ([] if told is None else [(b"s", key_digest(b"s", told))])
+
+
+def test_a_key_that_hides_a_type_since_its_reads_were_made_is_told_later() -> None:
+    log, now = Told(), 0.0
+    recorder = Recorder(log, clock=lambda: now, metadata_db=15, store_bytes=lambda: (0, 0))  # type: ignore[arg-type]
+    recorder.keyspace.types[b"s"] = Set.here
+    recorder.touch_again(b"s")
+    now = 1.0
+    (size,) = recorder.reads()
+    size[1](1)
+    reads = recorder.reads()
+    recorder.keyspace.hidden[b"s"] = {RedisType.SET}  # a string has come with the same commit
+    recorder.keyspace.types[b"s"] = String.here
+    for (_, take), reply in zip(reads, [-1, b"text", WRONG_TYPE, WRONG_TYPE], strict=True):
+        take(reply)
+    assert not log.states
+    now = 2.0
+    reads = recorder.reads()
+    replies = [-1, b"text", WRONG_TYPE, WRONG_TYPE, b"OK", [b"x"], b"OK"]
+    for (_, take), reply in zip(reads, replies, strict=True):
+        take(reply)
+    both = {RedisType.STRING: {WHOLE: b"text"}, RedisType.SET: {b"x": b""}}
+    assert log.states == [(b"s", key_digest(b"s", both))]
 
 
 def test_the_server_keeps_what_is_stable_until_its_lines_are_written(tmp_path: Path) -> None:
