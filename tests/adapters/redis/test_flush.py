@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import giving
+from crdtcast.adapters.redis import region_copy
 from crdtcast.adapters.redis.belonging import Belonging
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
@@ -249,7 +249,7 @@ def test_who_copies_the_keys_meanwhile_begins_again(
             town.call("a", "FLUSHALL")
             town.call("a", "SET", "new", "1")
 
-    monkeypatch.setattr(giving, "_SLICE_KEYS", 200)
+    monkeypatch.setattr(region_copy, "_SLICE_KEYS", 200)
     monkeypatch.setattr(Belonging, "_tell_progress", flushed)
     with Town(tmp_path) as town:
         town.start("a")
