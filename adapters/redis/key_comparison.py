@@ -619,9 +619,11 @@ class KeyComparison:
         is_refused = key in keyspace.disputed or key in keyspace.incomplete
         if is_refused and subject.slots is None:
             settle = partial(_settle, key)
-        if len(votes) == len(values) and len(set(votes.values())) == 1:
+        # Deadlines without data are forgotten by each member in its own time.
+        are_nothing = all(value.is_nothing for value in votes.values())
+        if len(votes) == len(values) and (are_nothing or len(set(votes.values())) == 1):
             return Found(key, Finding.EQUAL, shown), settle
-        if len(votes) < len(values) and not damaged and all(v.is_nothing for v in votes.values()):
+        if len(votes) < len(values) and not damaged and are_nothing:
             return Found(key, Finding.NOT_REPLICATED, shown), None
         if source is not None:
             value, why = values.get(source), f"it was taken from {source}"

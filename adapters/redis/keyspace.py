@@ -721,6 +721,8 @@ class Keyspace:
         self.hidden.pop(key, None)
         if hidden:
             self.hidden[key] = set(map(RedisType, hidden))
+        if self.dates.in_use:
+            self.forget(key)  # what is known of it has to tell its deadline, too
 
     # Deadlines
 
@@ -750,7 +752,7 @@ class Keyspace:
     def advance(self, by_ms: int, plan: Plan) -> None:
         """Move the clock that deadlines are judged by."""
         words = advance(self.metadata_db, self.dates.offset_ms, by_ms)
-        plan.native(b"", Expect.ANY, *words)
+        plan.script(*words)
         self.dates.advance(by_ms)
 
     def drop_orphans(self, stable: Vector, plan: Plan) -> None:

@@ -108,6 +108,13 @@ class Plan:
         """
         return self.native_packed(key, expect, _pack(command))
 
+    def script(self, *command: bytes) -> int:
+        """A command from database 0, and back to it, that is no key's: nobody is blamed. Returns its position."""
+        if self._db:
+            self._select(0)
+        self.writes = True
+        return self._append(Expect.ANY, _pack(command))
+
     def native_packed(self, key: bytes, expect: Expect | int | bytes, packed: bytes) -> int:
         """The same for a command that is packed already."""
         if self._db:

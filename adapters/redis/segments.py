@@ -218,7 +218,7 @@ class Segments:
         script = (b"EVALSHA", SCRIPT_SHA) if self._scripts else (b"EVAL", SCRIPT)
         most = MOST_BYTES - self._bytes
         words = b"%d" % self._db, self.record.header(), b"%d" % self._whole, b"%d" % max(most, 0)
-        place = self._plan.native(b"", Expect.ANY, *script, b"0", *words, *asked)
+        place = self._plan.script(*script, b"0", *words, *asked)
         self._scripts.append((place, self._begun, len(asked)))
         self._begun = len(self._asked)
 

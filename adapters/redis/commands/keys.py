@@ -86,7 +86,7 @@ def _moved(args: Args, reply: int, before: Any) -> Sequence[Effect]:
 def _wrong_options(args: Args) -> ReplyError | None:
     """A database is one of the names already (`names`)."""
     options = [word.upper() for word in args[3:]]
-    if b"DB" in options:
+    while b"DB" in options:
         at = options.index(b"DB")
         del options[at : at + 2]
     return None if set(options) <= {b"REPLACE"} else SYNTAX

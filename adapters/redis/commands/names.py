@@ -4,10 +4,11 @@ names a key which is not its own name, or that says itself in which database a k
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from crdtcast.adapters.redis.commands.arguments import integer
+from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
 from crdtcast.adapters.redis.databases import ELSEWHERE, Databases, name_of
 from crdtcast.adapters.redis.large_request import LargeArgs
 from crdtcast.adapters.redis.named_args import NamedArgs
@@ -16,9 +17,8 @@ from crdtcast.adapters.redis.resp import ReplyError
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commands.table import Command
 
-NO_INTEGER = ReplyError("ERR value is not an integer or out of range")
+_TOO_FAR = ReplyError("ERR value is out of range, value must between -2147483648 and 2147483647")
 OUT_OF_RANGE = ReplyError("ERR DB index is out of range")
-_INTEGER = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 
 
 def named(
@@ -48,9 +48,11 @@ def named(
 
 def database(word: bytes, databases: Databases) -> int | ReplyError:
     """The number of a database of the clients; the error that a server, or the gateway, has for it."""
-    if not _INTEGER.fullmatch(word) or not -(1 << 31) <= int(word) < 1 << 31:
-        return NO_INTEGER
-    number = int(word)
+    number = integer(word)
+    if number is None:
+        return NOT_AN_INTEGER
+    if not -(1 << 31) <= number < 1 << 31:
+        return _TOO_FAR
     if not 0 <= number < databases.count:
         return OUT_OF_RANGE
     return not_a_clients(number) if number == databases.ours else number
@@ -69,16 +71,15 @@ def _crossing(args: list[bytes], db: int, databases: Databases) -> list[bytes] |
     server says.
     """
     verb, source, target, *options = args
-    number = None
+    numbers = [behind for word, behind in pairwise(options) if word.upper() == b"DB"]
     if verb.upper() == b"MOVE":
-        number, target = target, source
-    for word, behind in pairwise(options):
-        if word.upper() == b"DB":
-            number = behind
-    into: int | ReplyError = db if number is None else database(number, databases)
-    if isinstance(into, ReplyError):
-        if number == b"%d" % databases.ours:
-            return into
-        into = db
+        numbers, target = [target], source
+    into = db
+    for number in numbers:  # the last one counts
+        told = database(number, databases)
+        if not isinstance(told, ReplyError):
+            into = told
+        elif number == b"%d" % databases.ours:
+            return told
     words = [verb, name_of(db, source), name_of(into, target), *options]
     return words if words == args else NamedArgs(words, db, list(args))

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 Args: TypeAlias = Sequence[bytes]
 
 _FLAGS = frozenset((b"NX", b"XX", b"GET", b"KEEPTTL"))
+_FROM_NOW = frozenset((b"EX", b"PX"))
+"""Deadlines that are ahead in any case: behind one that may be over the key is gone for the next command."""
 
 
 def set_(batch: LocalBatch, request: Request) -> bool:
-    """SET key value [EX seconds | PX milliseconds | EXAT time | PXAT milliseconds-time]. With other options the server
-    decides.
-    """
+    """SET key value [EX seconds | PX milliseconds]. With other options the server decides."""
     args, at = request.args, NEVER
     if len(args) > 3:
-        if len(args) != 5 or args[3].upper() not in UNITS:
+        if len(args) != 5 or args[3].upper() not in _FROM_NOW:
             return False
         found = option_of(args[3:], batch.keyspace.dates.now, "SET")
         if isinstance(found, ReplyError):
@@ -229,7 +229,7 @@ COMMANDS = (
         _SENDS,
         set_,
         grows=True,
-        records=lambda args: len(args) > 3 and (len(args) != 5 or args[3].upper() not in UNITS),
+        records=lambda args: len(args) > 3 and (len(args) != 5 or args[3].upper() not in _FROM_NOW),
         timed=_timed_set,
         derive=_set,
         idle=_says_nothing_if_idle,

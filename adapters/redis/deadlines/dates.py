@@ -254,5 +254,5 @@ def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
         dated.was_orphan,
         dated.is_new,
         gone,
-        dated.was_dropped and gone is None,
+        dated.was_dropped and gone is None and dated.at != NEVER,
     )

@@ -123,6 +123,8 @@ def test_an_index_that_somebody_has_damaged_costs_no_write(
     until(lambda: call(cluster["b"], "EXISTS", "dated", "dated too") == 0)
     assert call(cluster["b"], "SMEMBERS", "undated") == [b"y"]
     call(region, "DEL", "undated")
+    if in_metadata(region, "TYPE", damage[1].format(at)) == b"string":
+        in_metadata(region, "DEL", damage[1].format(at))
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -145,6 +147,48 @@ def test_a_deadline_that_was_extended_in_time_keeps_the_contents(
         words = call(region, "HGETALL", "session")
         assert dict(zip(words[::2], words[1::2], strict=True)) == {b"user": b"u", b"visits": b"2"}
         assert 90 < call(region, "TTL", "session") <= 100
+
+
+def test_a_deadline_that_was_taken_away_in_time_leaves_nothing_in_the_index(
+    cluster: OpenCluster,
+) -> None:
+    a, b = cluster["a"], cluster["b"]
+    call(a, "SET", "kept", "v", "PX", "1500")
+    settled(cluster)
+    cluster.isolate("b")
+    assert call(b, "PERSIST", "kept") == 1
+    until(lambda: natively(a, "EXISTS", "kept") == 0)
+    cluster.rejoin("b")
+    settled(cluster)
+    until(lambda: all(in_metadata(region, "EXISTS", "orphans") == 0 for region in cluster))
+    for region in cluster:
+        assert (call(region, "GET", "kept"), call(region, "TTL", "kept")) == (b"v", -1)
+    a.close()
+    assert a.gateway.stop()
+    a.gateway.launch()
+    a.gateway.wait_ready()
+    settled(cluster)
+
+
+def test_a_key_that_is_asked_for_what_it_hides_keeps_its_deadline(cluster: OpenCluster) -> None:
+    a, b = cluster["a"], cluster["b"]
+    cluster.isolate("b")
+    call(a, "SADD", "two", "x")
+    call(b, "SET", "two", "abc", "EX", "100")
+    cluster.rejoin("b")
+    settled(cluster)
+    with RawClient(a.gateway.port, PATIENCE) as client:
+        words = [("MULTI",), ("SETNX", "two", "1"), ("SREM", "two", "y"), ("EXEC",)]
+        assert isinstance(client.pipeline(words)[-1], list)
+    assert call(b, "APPEND", "two", "d") == 4
+    settled(cluster)
+    for region in cluster:
+        assert call(region, "GET", "two") == b"abcd"
+        assert 90 < call(region, "TTL", "two") <= 100
+        call(region, "DEL", "two")
+        settled(cluster)
+        call(cluster["a"], "SET", "two", "abcd", "EX", "100")
+        settled(cluster)
 
 
 def test_what_only_the_server_decides_has_the_same_deadline_everywhere(

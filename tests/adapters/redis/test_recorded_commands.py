@@ -274,6 +274,27 @@ WORDS = st.one_of(
 )
 
 
+@pytest.mark.parametrize(
+    "behind",
+    [
+        *("APPEND k a", "INCR k", "SADD k x", "HSET k f 1", "PERSIST k", "EXPIRE k 100"),
+        *("RENAME k q", "COPY k q", "GET k", "SETNX k 1", "GETDEL k", "SET k w KEEPTTL"),
+    ],
+)
+def test_a_text_whose_deadline_is_over_is_gone_for_the_next_command(
+    pair: Both, behind: str
+) -> None:
+    told = []
+    for port in (pair.plain.port, pair.running.port):
+        with RawClient(port) as client:
+            client.call("DEL", "k", "q")
+            words = [["SET", "k", "5", "PXAT", "1"], behind.split()]
+            ends = [["EXISTS", "k", "q"], ["PTTL", "k"]]
+            inside = [["MULTI"], *words, ["EXEC"]]
+            told.append([client.pipeline([*some, *ends, ["DEL", "k"]]) for some in (words, inside)])
+    assert str(told[0]) == str(told[1])
+
+
 @settings(max_examples=settings().max_examples * 2)
 @given(st.lists(WORDS, min_size=1, max_size=8), st.booleans())
 def test_whatever_a_command_answers_is_recorded_with_what_it_wrote(

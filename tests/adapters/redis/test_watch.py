@@ -246,6 +246,15 @@ def test_own_earlier_writes_come_before_a_watch(running: Running) -> None:
         assert client.pipeline(later)[-1] is None
 
 
+def test_the_empty_key_is_written_by_writes_on_it_only(running: Running) -> None:
+    with running.client() as client, running.client() as other:
+        for write, expected in ((("SETNX", "n", "1"), [b"PONG"]), (("SETNX", "", "1"), None)):
+            client.call("WATCH", "")
+            assert other.call(*write) == 1
+            assert client.pipeline([("MULTI",), ("PING",), ("EXEC",)])[-1] == expected
+        assert other.call("DEL", "n", "") == 2
+
+
 def test_a_write_that_changes_nothing_is_waited_for(running: Running) -> None:
     clear(running.port)
     with clients(running.port, 2, "2") as (one, two):
