@@ -1,6 +1,6 @@
 """What one big command, and many clients at once, cost: a gateway, another region and the plain server in one run.
 
-    python benchmarks/big.py [--members 1000000] [--clients 1000] [--appendfsync no]
+    python -m benchmarks.big [--members 1000000] [--clients 1000] [--appendfsync no]
 
 For each command on a set of so many members, once at a plain server and once through a gateway: seconds until the
 reply, CPU seconds of the gateway, of its server, of the other region's gateway and of its server (from /proc, until
@@ -10,15 +10,15 @@ processes and this one share the machine's cores: give its load with the figures
 """
 
 import argparse
+import itertools
 import os
 import selectors
 import socket
 import tempfile
-import threading
 import time
 from pathlib import Path
-from typing import Self
 
+from benchmarks.beside import Beside
 from crdtcast.adapters.redis.cluster import LocalCluster, holds_same
 from crdtcast.adapters.redis.embedded import EmbeddedServer, start_server
 
@@ -37,31 +37,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-class Pinger:
-    """Another client: PING again and again; `longest` is in seconds."""
-
-    def __init__(self, port: int) -> None:
-        self.longest = 0.0
-        self._socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            began = time.perf_counter()
-            self._socket.sendall(b"*1\r\n$4\r\nPING\r\n")
-            assert self._socket.recv(100) == b"+PONG\r\n"
-            self.longest = max(self.longest, time.perf_counter() - began)
-            self._stopping.wait(_PAUSE)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._socket.close()
+def pinging(port: int) -> Beside:
+    """Another client: PING again and again."""
+    return Beside(port, itertools.repeat(("PING",)), _PAUSE)
 
 
 def exchange(port: int, request: bytes, size: int) -> tuple[float, bytes]:
@@ -91,7 +69,7 @@ def run(
     """One command, at the plain server and through the gateway. reply: how it begins, or its size."""
     size = reply if isinstance(reply, int) else len(reply)
     before = cpu_seconds(plain.pid)
-    with Pinger(plain.port) as alone:
+    with pinging(plain.port) as alone:
         plain_took, head = exchange(plain.port, request, size)
     plain_cpu = cpu_seconds(plain.pid) - before
     assert isinstance(reply, int) or head == reply[:40], head
@@ -99,7 +77,7 @@ def run(
     assert a.gateway.process is not None and b.gateway.process is not None
     pids = a.gateway.process.pid, a.server.pid, b.gateway.process.pid, b.server.pid
     start = [cpu_seconds(pid) for pid in pids]
-    with Pinger(a.gateway.port) as near, Pinger(b.gateway.port) as far:
+    with pinging(a.gateway.port) as near, pinging(b.gateway.port) as far:
         took, head = exchange(a.gateway.port, request, size)
         assert isinstance(reply, int) or head == reply[:40], head
         until_equal(cluster)

@@ -10,14 +10,13 @@ this one share the machine's cores: give its load with the figures.
 """
 
 import argparse
-import statistics
+import itertools
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
 
+from benchmarks.beside import Beside
 from crdtcast.adapters.redis.cluster import LocalCluster, Region
 from crdtcast.adapters.redis.embedded import start_server
 from crdtcast.adapters.redis.rawclient import RawClient
@@ -83,36 +82,10 @@ def keys_of(region: Region) -> int:
         return int(str(client.call("DBSIZE")))
 
 
-class Writer:
-    """One client that writes again and again. took: seconds of each write."""
-
-    def __init__(self, port: int) -> None:
-        self.took: list[float] = []
-        self._client = RawClient(port)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stopping.is_set():
-            began = time.perf_counter()
-            self._client.call("SADD", "written", str(number))
-            self.took.append(time.perf_counter() - began)
-            number += 1
-            self._stopping.wait(_PAUSE)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._client.__exit__(None, None, None)
-
-    def centile(self, share: float) -> float:
-        """Of the writes so far, in milliseconds."""
-        return 1000 * statistics.quantiles(self.took, n=1000)[int(1000 * share) - 1]
+def writes() -> Iterator[Sequence[str]]:
+    """New members of one set."""
+    for number in itertools.count():
+        yield "SADD", "written", str(number)
 
 
 def memory(cluster: LocalCluster, directory: Path, keys: int) -> None:
@@ -172,7 +145,7 @@ def burst(cluster: LocalCluster, keys: int) -> None:
     port = cluster["a"].gateway.port
     others = {region.name: keys_of(region) for region in cluster}
     entries = {region.name: entries_of(region) for region in cluster}
-    with Writer(port) as writer:
+    with Beside(port, writes(), _PAUSE) as writer:
         time.sleep(5)
     quiet = writer.centile(0.5), writer.centile(0.99), writer.centile(0.999)
     at = int(time.time()) + 5 + keys // 10_000
@@ -183,7 +156,7 @@ def burst(cluster: LocalCluster, keys: int) -> None:
     until(lambda: all(each.status()["quiet"] for each in cluster))
     print(f"{at - time.time():.1f} s before the burst, all are there", flush=True)
     time.sleep(max(at - 0.5 - time.time(), 0))
-    with Writer(port) as writer:
+    with Beside(port, writes(), _PAUSE) as writer:
         until(
             lambda: all(
                 keys_of(region) <= others[region.name] + 1

@@ -1,6 +1,6 @@
 """What a join of large keys costs the member that gives them, while it is written to.
 
-    python benchmarks/joins.py [--keys 20] [--megabytes 10] [--member 100]
+    python -m benchmarks.joins [--keys 20] [--megabytes 10] [--member 100]
 
 So many sets, hashes and texts in turn, each of so many megabytes, with members (or values) of so many bytes. Meanwhile
 one client increments a number every 5 ms, and another one adds to a large set, removes from it, and writes a field of a
@@ -17,50 +17,17 @@ import itertools
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
+from benchmarks.beside import Beside
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 
 _AT_ONCE = 100_000
 """Bytes of a command that fills."""
 _PATIENCE = 600.0
-
-
-class Writer:
-    """A client that writes one command after the other; `longest` is in seconds."""
-
-    def __init__(self, port: int, commands: Iterator[tuple[str, ...]], pause: float) -> None:
-        self.longest = 0.0
-        self.count = 0
-        self._commands, self._pause = commands, pause
-        self._client = RawClient(port, _PATIENCE)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            words = next(self._commands)
-            began = time.perf_counter()
-            reply = self._client.call(*words)
-            self.longest = max(self.longest, time.perf_counter() - began)
-            assert not isinstance(reply, ErrorReply), reply
-            self.count += 1
-            if self._pause:
-                self._stopping.wait(self._pause)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._client.close()
 
 
 def memory(cluster: OpenCluster, name: str, what: str = "VmRSS") -> float:
@@ -100,11 +67,11 @@ def measured(cluster: OpenCluster, member: int, work: Callable[[], object]) -> t
     """Seconds of this, the slowest increment and the slowest write meanwhile, and how many of these there were."""
     port = cluster["a"].gateway.port
     numbers = itertools.repeat(("INCR", "ping"))
-    with Writer(port, numbers, 0.005) as pinger, Writer(port, writes(member), 0) as writer:
+    with Beside(port, numbers, 0.005) as pinger, Beside(port, writes(member), 0) as writer:
         began = time.perf_counter()
         work()
         took = time.perf_counter() - began
-    return took, pinger.longest, writer.longest, writer.count
+    return took, pinger.longest, writer.longest, len(writer.took)
 
 
 def main() -> None:
