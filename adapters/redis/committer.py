@@ -220,6 +220,8 @@ class Committer:
         self._watches = Watches()
         self.recorded = RecordedWork()
         self._records_first = False  # what is recorded has waited for reads of our own
+        self._advance_ms = 0
+        """What the clock of the deadlines is to be moved by, for tests."""
         self._grace_ms: int | None = None
         self._usual_grace_ms = 0
         self._has_expired = False
@@ -378,7 +380,8 @@ class Committer:
 
     def advance(self, by_ms: int) -> None:
         """Move the clock that deadlines are judged by."""
-        self.at_its_end(lambda commit: self.keyspace.advance(by_ms, commit.plan))
+        self._advance_ms += by_ms
+        self.at_its_end(lambda commit: None)
         self.kick()
 
     def expire(self, grace_ms: int) -> None:
@@ -533,8 +536,9 @@ class Committer:
         """Whether the server holds what it may forget: deadlines without data, of which a commit drops a bounded
         number, and messages of which an event log has told only now.
         """
+        engine = self.engine
         return self._observer.has_forgettable or (
-            self.engine is not None and self.keyspace.dates.has_unneeded(self.engine.stable)
+            engine is not None and self.keyspace.dates.has_unneeded(engine.stable, engine.vector)
         )
 
     def _take_stable(self, commit: Commit, engine: Engine | GroupEngine) -> None:
@@ -870,8 +874,11 @@ class Committer:
             keyspace.settle(plan)
         if keyspace.dates.touched or found:
             keyspace.set_deadlines(plan, found)
+        if self._advance_ms:
+            by_ms, self._advance_ms = self._advance_ms, 0
+            keyspace.advance(by_ms, plan)
         if keyspace.dates.orphans and (commit.stable or not commit.requests):
-            keyspace.drop_orphans(engine.stable, plan)
+            keyspace.drop_orphans(engine.stable, engine.vector, plan)
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it

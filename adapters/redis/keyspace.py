@@ -755,9 +755,9 @@ class Keyspace:
         plan.script(*words)
         self.dates.advance(by_ms)
 
-    def drop_orphans(self, stable: Vector, plan: Plan) -> None:
+    def drop_orphans(self, stable: Vector, delivered: Vector, plan: Plan) -> None:
         """Forget deadlines without data that nothing can need any more."""
-        if gone := self.dates.unneeded(stable):
+        if gone := self.dates.unneeded(stable, delivered):
             plan.metadata(Expect.INTEGER, b"HDEL", ORPHANS, *gone)
 
     # Repair

@@ -216,17 +216,19 @@ class Dates:
             return True
         return len(found) > 1 or (not found and move.gone is not None)
 
-    def has_unneeded(self, stable: Vector) -> bool:
-        """Whether there are orphans that can be forgotten."""
+    def has_unneeded(self, stable: Vector, delivered: Vector) -> bool:
+        """Whether there are orphans that can be forgotten: see `unneeded`."""
         oldest = next(iter(self.orphans.values()), None)
-        return oldest is not None and _reaches(stable, oldest)
+        return oldest is not None and _reaches(stable, delivered, oldest)
 
-    def unneeded(self, stable: Vector) -> list[bytes]:
-        """Orphans of which all effects are stable; they are forgotten by this. stable: of those who have not ended."""
+    def unneeded(self, stable: Vector, delivered: Vector) -> list[bytes]:
+        """Orphans of which all effects are stable; they are forgotten by this. delivered: of those who have not ended,
+        and been forgotten.
+        """
         gone: list[bytes] = []
         until: Vector | None = None
         for key, orphan in islice(self.orphans.items(), _FORGOTTEN_AT_ONCE):
-            if orphan.until is not until and not _reaches(stable, orphan):
+            if orphan.until is not until and not _reaches(stable, delivered, orphan):
                 break
             until = orphan.until
             gone.append(key)
@@ -235,8 +237,11 @@ class Dates:
         return gone
 
 
-def _reaches(stable: Vector, orphan: Orphan) -> bool:
-    return all(stable.get(origin, c) >= c for origin, c in orphan.until.items())
+def _reaches(stable: Vector, delivered: Vector, orphan: Orphan) -> bool:
+    return all(
+        origin not in delivered or stable.get(origin, 0) >= counter
+        for origin, counter in orphan.until.items()
+    )
 
 
 def _clock_ms() -> int:
@@ -245,9 +250,11 @@ def _clock_ms() -> int:
 
 def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
     dated = dated or Dated(NEVER, is_mine=False)
+    # A command that found no data has ended nothing; had one brought some, its message ends what is kept here.
+    ends = gone is Gone.ENDS and not dated.was_orphan
     return Move(
         key,
-        None if dated.at == NEVER or gone is Gone.ENDS else dated.at,
+        None if dated.at == NEVER or ends else dated.at,
         MINE if dated.is_mine else OTHER,
         dated.bucket,
         dated.was_pinned,

@@ -148,7 +148,7 @@ for i, name in ipairs(KEYS) do
   if string.find(ARGV[4 * i + 3], 'd') then
     local number = string.byte(name) == 255 and string.byte(name, 2) or 0
     by_db[number] = by_db[number] or {}
-    table.insert(by_db[number], number == 0 and name or string.sub(name, 3))
+    table.insert(by_db[number], string.byte(name) == 255 and string.sub(name, 3) or name)
     expired[#expired + 1] = i
   end
 end

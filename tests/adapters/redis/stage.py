@@ -204,7 +204,17 @@ class Site:
             level=effects.READS.highest,
         )
         self.server.ask_metadata(b"SET", metadata.FENCE, b"1")
+        self.server.ask(b"UNWATCH")  # a process before this one may have watched it
         self._begin(engine, Keyspace(METADATA_DB), state)
+
+    def _begin_anew(self, offset_ms: int) -> None:
+        others = [other for other in self.engine.members.values() if other != self.engine.me]
+        self._fresh()
+        for other in others:
+            self.engine.introduce(other)
+        dates = self.committer.keyspace.dates
+        dates.offset_ms = offset_ms
+        dates.told(self.now())
 
     def _begin(
         self,
@@ -248,7 +258,8 @@ class Site:
         offset = self.committer.keyspace.dates.offset_ms
         raw = ask(b"GET", metadata.STATE)
         if raw is None:
-            return  # nothing has been stored yet
+            self._begin_anew(offset)  # nothing has been stored yet
+            return
         state = StoredState.decode(raw)
         pinned = ask(b"HGETALL", PINNED)
         if pinned:
