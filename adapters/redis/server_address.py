@@ -104,7 +104,7 @@ def parse_server(url: str, tls: TlsFiles | None = None) -> ServerAddress | Senti
         if parts.scheme in _PLAIN and parts.hostname:
             if parts.path not in ("", "/", "/0"):
                 raise ConfigurationError(
-                    f"server address {_shown(parts)}: the gateway serves database 0; leave the database out"
+                    f"server address {_shown(parts)}: the gateway serves all databases; leave the database out"
                 )
             secured = (tls or TlsFiles()) if _PLAIN[parts.scheme] else None
             return ServerAddress(parts.hostname, parts.port or 6379, *_login(parts), tls=secured)

@@ -471,3 +471,8 @@ def test_a_wrong_address_names_what_is_wrong_and_no_password(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"write it as|leave the database out") as raised:
         parse_server(url)
     assert "hidden" not in str(raised.value)
+
+
+def test_a_database_in_the_address_is_refused_since_all_are_served() -> None:
+    with pytest.raises(ConfigurationError, match="serves all databases; leave"):
+        parse_server("redis://db/3")
