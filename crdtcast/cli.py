@@ -73,8 +73,10 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="redis",
         summary="Replicate a Redis or Valkey server: clients connect here instead.",
     ),
-    "leave": _operators("leave", "Let a running node leave its group, and stop."),
-    "members": _operators("members", "Who is in a running node's group, and who is silent."),
+    "leave": _operators("leave", "Let a running node or gateway leave its group, and stop."),
+    "members": _operators(
+        "members", "Who is in the group of a running node or gateway, and who is silent."
+    ),
     "node": Subcommand(
         module="crdtcast.service.cli",
         attribute="node",
@@ -88,11 +90,15 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="cli",
         summary="Run simulated groups of the causal engine against an oracle.",
     ),
-    "status": _operators("status", "What a running node holds and lacks, and its links."),
-    "raise": _operators("raise_", "Raise the format level of a running node's group."),
+    "status": _operators(
+        "status", "What a running node or gateway holds and lacks, and its links."
+    ),
+    "raise": _operators(
+        "raise_", "Raise the format level of the group of a running node or gateway."
+    ),
     "repair": _operators("repair", "Put keys right that were changed past their gateway."),
     "surrender": _operators("surrender", "After a split by force: give a node's side up."),
-    "top": _operators("top", "A live view of a running node."),
+    "top": _operators("top", "A live view of a running node or gateway."),
     "vectors": Subcommand(
         module="crdtcast.testing.vectors_cli",
         attribute="vectors",
@@ -105,7 +111,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="cli",
         summary="What this program is, and what it reads and writes.",
     ),
-    "verify": _operators("verify", "Compare the objects of all members of a group."),
+    "verify": _operators("verify", "Compare the objects, or keys, of all members of a group."),
     "witness": Subcommand(
         module="crdtcast.service.cli",
         attribute="witness",

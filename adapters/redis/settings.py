@@ -97,7 +97,7 @@ class GatewaySettings(MemberSettings):
     admin_commands: bool = option(
         Kind.FLAG,
         "Let clients say what operators may: CRDTCAST REPAIR, EVICT, LEAVE, SURRENDER, RAISE, "
-        "CUT, HEAL, ADVANCE.",
+        "CUT, HEAL, ADVANCE, SKEW.",
         False,
     )
     format_level: int | None = option(

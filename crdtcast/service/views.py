@@ -216,7 +216,9 @@ def verification(found: Answer) -> str:
     foreign = _not_replicated(found)
     lines += foreign
     equal = "equal, as far as keys are replicated" if foreign else "equal"
-    lines.append(equal if found["equal"] else f"{len(found['different'])} objects DIFFER")
+    differing = len(found["different"])
+    unequal = "1 object DIFFERS" if differing == 1 else f"{differing:,} objects DIFFER"
+    lines.append(equal if found["equal"] else unequal)
     return "\n".join(lines)
 
 
