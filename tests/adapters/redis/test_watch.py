@@ -247,6 +247,7 @@ def test_own_earlier_writes_come_before_a_watch(running: Running) -> None:
 
 
 def test_the_empty_key_is_written_by_writes_on_it_only(running: Running) -> None:
+    clear(running.port)
     with running.client() as client, running.client() as other:
         for write, expected in ((("SETNX", "n", "1"), [b"PONG"]), (("SETNX", "", "1"), None)):
             client.call("WATCH", "")
