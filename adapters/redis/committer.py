@@ -223,10 +223,9 @@ class Committer:
         self._advance_ms = 0
         """What the clock of the deadlines is to be moved by, for tests."""
         self._grace_ms: int | None = None
-        self._usual_grace_ms = 0
+        """The next commit looks for expired keys; of deadlines that others set, only behind this."""
         self._has_expired = False
         """Whether the last commit told of expired keys: if others wait, the next one goes without."""
-        """What has expired is to be looked for with the next commit: `Look`."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
@@ -388,7 +387,7 @@ class Committer:
         """Tell the others, with the next commit, which keys the server has dropped; of deadlines that they have set
         only those that have been over for so long.
         """
-        self._grace_ms = self._usual_grace_ms = grace_ms
+        self._grace_ms = grace_ms
         self.kick()
 
     def ask(self, reads: list[tuple[list[bytes], Callable[[object], None]]]) -> None:
@@ -830,7 +829,7 @@ class Committer:
             keyspace.log.stabilise(tag.dot)
         batch = LocalBatch(plan, keyspace, engine, self._clock.now)
         if commit.due:
-            self._expire(batch, commit.due)
+            self._expire(batch, commit)
         if self._inside:
             self._prepare_own(batch)
         if keyspace.rewritten:
@@ -931,16 +930,16 @@ class Committer:
         prepared: bool = command.prepare(batch, request)
         return prepared
 
-    def _expire(self, batch: LocalBatch, due: Sequence[Due]) -> None:
+    def _expire(self, batch: LocalBatch, commit: Commit) -> None:
         """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
-        for each in due:
+        for each in commit.due:
             self.keyspace.learn_due(each)
             if not self.refusals.is_silent and each.key not in self.keyspace.refused:
                 batch.expire(each.key)
         batch.close()
-        self._has_expired = bool(due)
-        if due and self.keyspace.dates.looks_on != BEGINNING:
-            self._grace_ms = self._usual_grace_ms  # there may be more
+        self._has_expired = True
+        if self.keyspace.dates.looks_on != BEGINNING:
+            self._grace_ms = commit.grace_ms  # there may be more
 
     def _expire_behind(self, batch: LocalBatch, commit: Commit) -> None:
         """What the server had dropped before a deadline came that has not seen it pass, and would show it again."""

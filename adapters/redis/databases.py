@@ -181,7 +181,7 @@ def scanning(databases: Databases, at: bytes, most: int) -> Steps[tuple[bytes, l
     number, _, cursor = at.rpartition(b":")
     db = int(number or 0)
     if db not in databases.clients:
-        raise TypeError(f"there is no database {db} of the clients")
+        raise TypeError(f"clients have no database {db}")
     home = Home(b"", b"", db)
     (reply,) = yield from in_home(home, [[b"SCAN", cursor, b"COUNT", b"%d" % most]])
     if not isinstance(reply, list):

@@ -109,7 +109,7 @@ class Plan:
         return self.native_packed(key, expect, _pack(command))
 
     def script(self, *command: bytes) -> int:
-        """A command from database 0, and back to it, that is no key's: nobody is blamed. Returns its position."""
+        """A command, sent in database 0, that belongs to no key: no reply to it is unexpected. Returns its position."""
         if self._db:
             self._select(0)
         self.writes = True

@@ -53,11 +53,18 @@ local function ends(key)
 end
 local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
 local function are_gone(names)
+  local keys = {}
   for _, name in ipairs(names) do
-    if string.byte(name) == 255 then return false end
+    local is_own = string.byte(name) ~= 255
+    local number = is_own and 0 or string.byte(name, 2)
+    keys[number] = keys[number] or {}
+    table.insert(keys[number], is_own and name or string.sub(name, 3))
   end
-  to(0)
-  return redis.call('EXISTS', unpack(names)) == 0
+  for number, some in pairs(keys) do
+    to(number)
+    if redis.call('EXISTS', unpack(some)) > 0 then return false end
+  end
+  return true
 end
 local function index(command, name, ...)
   local reply = redis.pcall(command, name, ...)
@@ -140,26 +147,15 @@ _FINISH = (
     _COMMON
     + b"""
 local below, there = tonumber(ARGV[3]), {}
-local function some_of(list, command, name)
-  for i = 1, #list, 1000 do index(command, name, unpack(list, i, math.min(i + 999, #list))) end
-end
-local expired, by_db = {}, {}
+local expired, places = {}, {}
 for i, name in ipairs(KEYS) do
   if string.find(ARGV[4 * i + 3], 'd') then
-    local number = string.byte(name) == 255 and string.byte(name, 2) or 0
-    by_db[number] = by_db[number] or {}
-    table.insert(by_db[number], string.byte(name) == 255 and string.sub(name, 3) or name)
-    expired[#expired + 1] = i
+    expired[#expired + 1], places[#places + 1] = name, i
   end
 end
-local are_there = 0
-for number, keys in pairs(by_db) do
-  to(number)
-  are_there = are_there + redis.call('EXISTS', unpack(keys))
-end
-if #expired > 0 and are_there == 0 then
+if #expired > 0 and are_gone(expired) then
   local orphans, buckets = {}, {}
-  for _, i in ipairs(expired) do
+  for _, i in ipairs(places) do
     local bucket = 'due:' .. ARGV[4 * i + 2]
     buckets[bucket] = buckets[bucket] or {}
     table.insert(buckets[bucket], KEYS[i])
@@ -167,8 +163,8 @@ if #expired > 0 and are_there == 0 then
     there[i] = ''
   end
   to(db)
-  for bucket, names in pairs(buckets) do some_of(names, 'HDEL', bucket) end
-  some_of(orphans, 'HSET', 'orphans')
+  for bucket, names in pairs(buckets) do index('HDEL', bucket, unpack(names)) end
+  index('HSET', 'orphans', unpack(orphans))
 end
 for i, name in ipairs(KEYS) do if not there[i] then
   local key = home(name)

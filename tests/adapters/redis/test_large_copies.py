@@ -1,4 +1,4 @@
-"""Large keys are copied in pages to a joiner, while they are written, and whoever dies at a page."""
+"""A join copies large keys in pages while clients write them; the giver or the joiner may die at any page."""
 
 import json
 import threading

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from crdtcast.adapters.redis.digests import key_digest
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.heldlog import HeldLog
-from crdtcast.adapters.redis.recorder import Recorder
+from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types.sets import Set
 from crdtcast.adapters.redis.types.strings import String
@@ -32,6 +33,21 @@ class Told:
         self.states.append((key, digest))
 
 
+def reads_of_a_quiet_set(log: Told) -> tuple[Recorder, list[Read]]:
+    """The reads of key `s` and the recorder that asked for them. A second passes each time the clock is read."""
+    recorder = Recorder(
+        log,  # type: ignore[arg-type]
+        clock=count(0.0, 1.0).__next__,
+        metadata_db=15,
+        store_bytes=lambda: (0, 0),
+    )
+    recorder.keyspace.types[b"s"] = Set.here
+    recorder.touch_again(b"s")
+    (size,) = recorder.reads()
+    size[1](1)
+    return recorder, recorder.reads()
+
+
 @pytest.mark.parametrize(
     ("replies", "told"),
     [
@@ -43,14 +59,8 @@ class Told:
     ],
 )
 def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: Any) -> None:
-    log, now = Told(), 0.0
-    recorder = Recorder(log, clock=lambda: now, metadata_db=15, store_bytes=lambda: (0, 0))  # type: ignore[arg-type]
-    recorder.keyspace.types[b"s"] = Set.here
-    recorder.touch_again(b"s")
-    now = 1.0
-    (size,) = recorder.reads()
-    size[1](1)
-    reads = recorder.reads()
+    log = Told()
+    _, reads = reads_of_a_quiet_set(log)
     names = [command[0] for command, _ in reads]
     assert names == [b"PEXPIRETIME", b"GET", b"HGETALL", b"SMEMBERS"]
     for (_, take), reply in zip(reads, replies, strict=True):
@@ -59,20 +69,13 @@ def test_a_value_that_was_not_read_is_not_told(replies: Sequence[object], told: 
 
 
 def test_a_key_that_hides_a_type_since_its_reads_were_made_is_told_later() -> None:
-    log, now = Told(), 0.0
-    recorder = Recorder(log, clock=lambda: now, metadata_db=15, store_bytes=lambda: (0, 0))  # type: ignore[arg-type]
-    recorder.keyspace.types[b"s"] = Set.here
-    recorder.touch_again(b"s")
-    now = 1.0
-    (size,) = recorder.reads()
-    size[1](1)
-    reads = recorder.reads()
+    log = Told()
+    recorder, reads = reads_of_a_quiet_set(log)
     recorder.keyspace.hidden[b"s"] = {RedisType.SET}  # a string has come with the same commit
     recorder.keyspace.types[b"s"] = String.here
     for (_, take), reply in zip(reads, [-1, b"text", WRONG_TYPE, WRONG_TYPE], strict=True):
         take(reply)
     assert not log.states
-    now = 2.0
     reads = recorder.reads()
     replies = [-1, b"text", WRONG_TYPE, WRONG_TYPE, b"OK", [b"x"], b"OK"]
     for (_, take), reply in zip(reads, replies, strict=True):
