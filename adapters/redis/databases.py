@@ -21,7 +21,8 @@ MOST_DATABASES = 256
 USUAL = 16
 """How many a server has, unless it is told otherwise."""
 
-# In scripts, which begin in database 0: `home` goes to a name's database, and returns its key.
+# In scripts, which begin in database 0: `place` returns the database and the key of a name; `home` goes to that
+# database, and returns the key.
 LUA_HOME = b"""
 local stands = 0
 local function to(db)
@@ -30,13 +31,14 @@ local function to(db)
     stands = db
   end
 end
+local function place(name)
+  if string.byte(name) ~= 255 then return 0, name end
+  return string.byte(name, 2), string.sub(name, 3)
+end
 local function home(name)
-  if string.byte(name) ~= 255 then
-    to(0)
-    return name
-  end
-  to(string.byte(name, 2))
-  return string.sub(name, 3)
+  local db, key = place(name)
+  to(db)
+  return key
 end
 """
 

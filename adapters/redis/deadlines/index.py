@@ -55,10 +55,9 @@ local function set(key, at) redis.call('PEXPIREAT', key, text(at - offset)) end
 local function are_gone(names)
   local keys = {}
   for _, name in ipairs(names) do
-    local is_own = string.byte(name) ~= 255
-    local number = is_own and 0 or string.byte(name, 2)
+    local number, key = place(name)
     keys[number] = keys[number] or {}
-    table.insert(keys[number], is_own and name or string.sub(name, 3))
+    table.insert(keys[number], key)
   end
   for number, some in pairs(keys) do
     to(number)
@@ -238,8 +237,7 @@ of = tonumber(of)
 local function forget(index)
   local gone = {}
   for _, name in ipairs(redis.call('HKEYS', index)) do
-    local db = string.byte(name) == 255 and string.byte(name, 2) or 0
-    if db == of then gone[#gone + 1] = name end
+    if place(name) == of then gone[#gone + 1] = name end
   end
   for i = 1, #gone, 1000 do redis.call('HDEL', index, unpack(gone, i, math.min(i + 999, #gone))) end
 end
