@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from crdtcast import compression
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.key_comparison import _opened as opened
-from crdtcast.adapters.redis.key_states import decode_states
-from crdtcast.adapters.redis.slices import Ending, Slice
+from crdtcast.adapters.redis.state_messages import Ending, Slice, States
 from crdtcast.decoder import FrameDecoder
 from crdtcast.encoder import Encoder, Form
 from crdtcast.engine import Kind
@@ -50,7 +49,7 @@ def taken_by(work: Any, *arguments: object) -> int:
 
 
 @pytest.mark.parametrize(
-    "decoded", [effects.decode, decode_states, Slice.decode, Ending.decode, opened]
+    "decoded", [effects.decode, States.decode, Slice.decode, Ending.decode, opened]
 )
 def test_what_a_gateway_is_sent_costs_little_whatever_it_holds(decoded: Any) -> None:
     for raw in (lists(4 * MEGABYTE), b"\x93\x01\x07" + lists(4 * MEGABYTE)):

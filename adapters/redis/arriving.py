@@ -13,9 +13,11 @@ from crdtcast.adapters.redis.census import described
 from crdtcast.adapters.redis.databases import Databases
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.faults import crash_point
+from crdtcast.adapters.redis.key_rows import Row
 from crdtcast.adapters.redis.metadata import StoredState
+from crdtcast.adapters.redis.row_writes import commands_for
 from crdtcast.adapters.redis.server import Replies, ServerConnection, Words
-from crdtcast.adapters.redis.slices import Ending, Part, Patch, Row, Slice, commands_for
+from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.channel import Channel
 from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, unpack_entry
@@ -103,12 +105,12 @@ class Writer:
         await self._call_there([("SADD", metadata.JOINING, base)])
         crash_point("join-about-to-be-asked")
 
-    async def write(self, rows: Sequence[Part]) -> None:
+    async def write(self, rows: Sequence[Row]) -> None:
         """Take in some keys, or a page of a large one."""
         for some in _some(commands_for(rows, self._db, self._hiding)):
             await self._call(some)
         crash_point("copy-slice-written")
-        if any(isinstance(row, Patch) for row in rows):
+        if any(row.part is not None for row in rows):
             crash_point("copy-page-written")
 
     async def finish(self, ending: Ending, state: StoredState, entry: Entry) -> None:
@@ -227,7 +229,7 @@ class Arriving(Joining):
             raise NotReadyError("a slice of the copy is missing")
         self._place += 1
         await self._writer.write(slice_.rows)
-        self._keys += sum(isinstance(row, Row) for row in slice_.rows)
+        self._keys += sum(row.part is None for row in slice_.rows)
         self._told(self._keys, max(slice_.total, self._keys))
         return slice_.done
 

@@ -142,24 +142,34 @@ def in_home(home: Home, commands: list[list[bytes]]) -> Steps[Sequence[Any]]:
     return replies[1:-1]
 
 
-def reading_by_name(commands: Iterable[Words]) -> Steps[list[Any]]:
-    """The replies to commands on names: all of one database for each command."""
-    sent: list[list[bytes]] = []
+def sent(asked: Iterable[tuple[int, list[bytes]]]) -> tuple[list[list[bytes]], list[int]]:
+    """Commands, each for a database, as they go over a connection on database 0, which is left there; and where among
+    the replies theirs are.
+    """
+    commands: list[list[bytes]] = []
     places: list[int] = []
     stands = 0
+    for db, words in asked:
+        if db != stands:
+            commands.append([*select(db)])
+            stands = db
+        places.append(len(commands))
+        commands.append(words)
+    if stands:
+        commands.append([*select(0)])
+    return commands, places
+
+
+def reading_by_name(commands: Iterable[Words]) -> Steps[list[Any]]:
+    """The replies to commands on names: all of one database for each command."""
+    asked: list[tuple[int, list[bytes]]] = []
     for words in commands:
         where = _NAMES.get(words[0], _NAME)
-        db = db_of(words[where][0])
-        if db != stands:
-            sent.append([*select(db)])
-            stands = db
-        places.append(len(sent))
         native = list(words)
         native[where] = map(key_of, words[where])
-        sent.append(native)
-    if stands:
-        sent.append([*select(0)])
-    replies = (yield sent) if sent else ()
+        asked.append((db_of(words[where][0]), native))
+    natives, places = sent(asked)
+    replies = (yield natives) if natives else ()
     return [replies[place] for place in places]
 
 

@@ -188,7 +188,6 @@ class Gateway:
         self.comparison = KeyComparison(
             options.node.name,
             self.committer,
-            options.metadata_db,
             ask=self.questions.ask,
             read=self.ask,
             linked=self.linked,

@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.effects import Effect
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.own_reads import Pending, replies_to
 from crdtcast.adapters.redis.region_copy import RegionCopy
-from crdtcast.adapters.redis.slices import Ending, Patch, Slice
+from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.adapters.redis.steps import taken
 from crdtcast.engine import GroupEngine, Span
 from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
@@ -153,7 +153,7 @@ class Giver(Hosting[_Guest]):
         else:
             copy = guest.copy
         rows = await taken(copy.steps(), self._read)
-        if any(isinstance(row, Patch) for row in rows):
+        if any(row.part is not None for row in rows):
             crash_point("copy-page-read")
         slice_ = Slice(guest.place, guest.total, copy.is_enough, rows, guest.left_out)
         guest.place += 1

@@ -12,7 +12,7 @@ one page, commands on the key are refused here until all of it is put right.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgpack
 import trio
 
-from crdtcast.adapters.redis.contents import ROWS
-from crdtcast.adapters.redis.databases import by_name, check_name, described, in_home, scan
+from crdtcast.adapters.redis.contents import ROWS, Contents, Slots
+from crdtcast.adapters.redis.databases import check_name, described, in_home, scan
 from crdtcast.adapters.redis.deadlines.index import MARGIN_MS
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.faults import crash_point
@@ -35,24 +35,19 @@ from crdtcast.adapters.redis.key_digests import (
     look_at_keys,
 )
 from crdtcast.adapters.redis.key_journal import KeyJournal
+from crdtcast.adapters.redis.key_rows import Row, packed_slots, unpacked_slots
 from crdtcast.adapters.redis.key_states import (
-    KeyState,
-    Slots,
-    States,
-    Subject,
     Value,
     decide,
-    decode_states,
-    encode_states,
-    read_state,
-    reads_of_subject,
+    value_at,
 )
-from crdtcast.adapters.redis.own_reads import read_together
+from crdtcast.adapters.redis.own_reads import at_once, read_together
 from crdtcast.adapters.redis.recorder import Read
+from crdtcast.adapters.redis.row_reads import Subject, reading
 from crdtcast.adapters.redis.sizes import weighing, weight_of, weights_of
 from crdtcast.adapters.redis.slot_looks import SlotLooks
+from crdtcast.adapters.redis.state_messages import States
 from crdtcast.adapters.redis.steps import taken
-from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError, ServerError
@@ -100,7 +95,7 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class _Heard:
     vector: Vector
-    states: dict[bytes, KeyState]
+    rows: dict[bytes, Row]
     large: frozenset[bytes]
     left: frozenset[bytes]
 
@@ -149,7 +144,6 @@ class KeyComparison:
         self,
         name: str,
         committer: Committer,
-        metadata_db: int,
         *,
         ask: Ask,
         read: Callable[[list[Read]], None],
@@ -158,7 +152,6 @@ class KeyComparison:
     ) -> None:
         self._name = name
         self._committer = committer
-        self._db = metadata_db
         self._ask = ask
         self._read = read
         self._linked = linked
@@ -190,70 +183,36 @@ class KeyComparison:
 
     # States
 
-    async def states(self, keys: Sequence[bytes]) -> tuple[Vector, list[KeyState]]:
-        """These keys as of one instant. Raises NotReadyError."""
-        found: list[tuple[Vector, list[KeyState]]] = []
-        await self.look([Subject(key) for key in keys], lambda *told: found.append(told))
-        return found[0]
-
     async def look(
-        self, subjects: Sequence[Subject], take: Callable[[Vector, list[KeyState]], None]
+        self, subjects: Sequence[Subject], take: Callable[[Vector, list[Row]], None]
     ) -> None:
-        """Call `take` with their states when the next commit that carries the reads is answered, before another one
+        """Call `take` with their rows when the next commit that carries the reads is answered, before another one
         begins. Raises NotReadyError if the server goes away.
         """
         while not await self._looked(subjects, take):
             pass
 
     async def _looked(
-        self, subjects: Sequence[Subject], take: Callable[[Vector, list[KeyState]], None]
+        self, subjects: Sequence[Subject], take: Callable[[Vector, list[Row]], None]
     ) -> bool:
         """Whether it is known for all keys what they hide; a commit in between may have changed that."""
         hidden = self._hidden(subjects)
-        replies: list[object] = []
         is_taken = False
 
-        def finish(reply: object) -> None:
+        def finish(rows: list[Row]) -> None:
             nonlocal is_taken
-            replies.append(reply)
             state = self._committer.state
             if state is not None and hidden == self._hidden(subjects):
-                take(dict(state.vector), self._taken(subjects, hidden, replies))
+                take(dict(state.vector), rows)
                 is_taken = True
 
-        commands = [words for each in subjects for words in self._reads_of(each, hidden)]
-        reads = [(list(command), replies.append) for command in commands]
-        last, _ = reads[-1]
-        await self._read_together([*reads[:-1], (last, finish)])
+        keyspace = self._committer.keyspace
+        await self._read_together([*at_once(reading(subjects, keyspace, exact=True), finish)])
         return is_taken
 
     def _hidden(self, subjects: Iterable[Subject]) -> dict[bytes, frozenset[RedisType]]:
         hidden = self._committer.keyspace.hidden
         return {each.key: frozenset(hidden.get(each.key, ())) for each in subjects}
-
-    def _reads_of(
-        self, subject: Subject, hidden: Mapping[bytes, Collection[RedisType]]
-    ) -> list[Sequence[bytes]]:
-        return reads_of_subject(subject, hidden[subject.key], self._db)
-
-    def _taken(
-        self,
-        subjects: Sequence[Subject],
-        hidden: Mapping[bytes, Collection[RedisType]],
-        replies: list[object],
-    ) -> list[KeyState]:
-        keyspace = self._committer.keyspace
-        states: list[KeyState] = []
-        start = 0
-        for each in subjects:
-            end = start + len(self._reads_of(each, hidden))
-            own, start = replies[start:end], end
-            if each.key in keyspace.damaged:
-                state = KeyState(each.key, None, "a key that was overwritten past the gateway")
-            else:
-                state = read_state(each, own, hidden[each.key], keyspace)
-            states.append(state)
-        return states
 
     async def _large(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
         """Of these keys those that are compared by their slots, and the others, as many as are a page."""
@@ -290,10 +249,8 @@ class KeyComparison:
             raise NotReadyError("the server does not answer")
         verb, *rest = _opened(question)
         match verb, rest:
-            case "states", [[*keys]] if _are_keys(keys):
-                return encode_states(await self._told(keys))
-            case "slots of", [bytes(key), dict(slots)] if _are_keys([key]):
-                return encode_states(await self._told_of([Subject(key, _wanted(slots))]))
+            case "rows", [[*subjects]]:
+                return (await self._told(_subjects(subjects))).encode()
             case "page", [[*keys], bytes(digest)] if _are_keys(keys):
                 own = b"".join(look.digest for look in await self.looks(keys))
                 return _pack([None if own == digest else own])
@@ -310,29 +267,28 @@ class KeyComparison:
                     return answer
                 raise RemoteProtocolError(f"an unknown question {verb!r:.40}")
 
-    async def _told(self, keys: Sequence[bytes]) -> States:
-        """What a peer is told of these keys."""
-        large, small = await self._large(keys)
-        told = await self._told_of([Subject(key) for key in small])
-        known = {*large, *small}
-        return told._replace(large=large, left=[key for key in keys if key not in known])
-
-    async def _told_of(self, subjects: Sequence[Subject]) -> States:
+    async def _told(self, subjects: Sequence[Subject]) -> States:
+        """What a peer is told of these."""
         found: list[States] = []
-        if subjects:
-            await self.look(subjects, lambda *told: found.append(States(*told)))
+        large, small = await self._large([key for key, slots in subjects if slots is None])
+        whole = frozenset(small)
+        told = [each for each in subjects if each.slots is not None or each.key in whole]
+        if told:
+            await self.look(told, lambda *rows: found.append(States(*rows)))
         elif self._committer.state is not None:
             found.append(States(dict(self._committer.state.vector), []))
         else:
             raise NotReadyError("the server does not answer")
         incomplete = self._committer.keyspace.incomplete
-        states = [
-            KeyState(state.key, None, "a key that is being put right")
-            if state.key in incomplete
-            else state
-            for state in found[0].states
+        rows = [
+            replace(row, contents=None, foreign="a key that is being put right")
+            if row.key in incomplete
+            else row
+            for row in found[0].rows
         ]
-        return found[0]._replace(states=states)
+        known = {*large, *(each.key for each in told)}
+        left = [each.key for each in subjects if each.key not in known]
+        return States(found[0].vector, rows, large, left)
 
     async def scan(self, at: bytes) -> tuple[bytes, list[bytes]]:
         """Some names of own keys, without repetitions, and how to go on. Raises NotReadyError."""
@@ -360,10 +316,12 @@ class KeyComparison:
         special = [key for key in keys if key in keyspace.hidden or key in keyspace.damaged]
         found: dict[bytes, Look] = {}
         if special:
-            found = {state.key: look_at(state) for state in (await self.states(special))[1]}
+            rows: list[Row] = []
+            await self.look([*map(Subject, special)], lambda _, told: rows.extend(told))
+            found = {row.key: look_at(row) for row in rows}
         rest = [key for key in keys if key not in found]
         if rest:
-            looks = await look_at_keys(rest, by_name(self._replies))
+            looks = await look_at_keys(rest, self._replies)
             found.update((look.key, look) for look in looks)
         return [found[key] for key in keys]
 
@@ -440,22 +398,21 @@ class KeyComparison:
         them are large elsewhere.
         """
         journal = KeyJournal(keys, self._engine())
-        question = _pack(["states", list(keys)])
         subjects = [Subject(key) for key in keys]
         large: set[bytes] = set()
         found: list[Found] = []
 
-        def judge(state: KeyState, heard: dict[str, _Heard], subject: Subject) -> Work | None:
-            if any(state.key in each.large for each in heard.values()):
-                large.add(state.key)
-            elif not any(state.key in each.left for each in heard.values()):
-                put = partial(partial, _put, state.key)
-                each, work = self._judge(subject, state, heard, journal, source, put)
+        def judge(row: Row, heard: dict[str, _Heard], subject: Subject) -> Work | None:
+            if any(row.key in each.large for each in heard.values()):
+                large.add(row.key)
+            elif not any(row.key in each.left for each in heard.values()):
+                put = partial(partial, _put, row.key)
+                each, work = self._judge(subject, row, heard, journal, source, put)
                 found.append(each)
                 return work
             return None
 
-        await self._compare(subjects, question, journal, judge, act=act, source=source)
+        await self._compare(subjects, journal, judge, act=act, source=source)
         return found, sorted(large)
 
     async def _examine_large(self, key: bytes, *, act: bool, source: str | None) -> Found:
@@ -491,19 +448,16 @@ class KeyComparison:
         return replace(found, tell=tuple(sorted(over.tell)))
 
     async def _examine_slots(self, subject: Subject, journal: KeyJournal, over: _Pass) -> None:
-        slots = {int(type_): list(some) for type_, some in (subject.slots or {}).items()}
-        question = _pack(["slots of", subject.key, slots])
-
-        def judge(state: KeyState, heard: dict[str, _Heard], subject: Subject) -> Work | None:
-            put = partial(partial, _put_slots, over, subject, state.value)
-            found, work = self._judge(subject, state, heard, journal, over.source, put)
+        def judge(row: Row, heard: dict[str, _Heard], subject: Subject) -> Work | None:
+            put = partial(partial, _put_slots, over, subject, row.contents)
+            found, work = self._judge(subject, row, heard, journal, over.source, put)
             shown = {
                 n: f"{v} of the slots that were compared" for n, v in found.values.items() if v
             }
             over.note(replace(found, values={**found.values, **shown}))
             return work
 
-        await self._compare([subject], question, journal, judge, act=over.act, source=over.source)
+        await self._compare([subject], journal, judge, act=over.act, source=over.source)
         if over.is_long:
             crash_point("repair-page-written")
 
@@ -521,9 +475,8 @@ class KeyComparison:
     async def _compare(
         self,
         subjects: Sequence[Subject],
-        question: bytes,
         journal: KeyJournal,
-        judge: Callable[[KeyState, dict[str, _Heard], Subject], Work | None],
+        judge: Callable[[Row, dict[str, _Heard], Subject], Work | None],
         *,
         act: bool,
         source: str | None,
@@ -537,20 +490,20 @@ class KeyComparison:
         works: list[trio.Event] = []
         is_judged = False
         try:
-            heard = await self._hear(names, question)
+            heard = await self._hear(names, _pack(["rows", list(map(_packed_subject, subjects))]))
             if not heard:
                 raise NotReadyError(f"no answer of {', '.join(names)}")
             await journal.read()
 
-            def take(vector: Vector, states: list[KeyState]) -> None:
+            def take(vector: Vector, rows: list[Row]) -> None:
                 nonlocal is_judged
                 if committer.engine is not engine or journal not in self._journals:
                     return
                 is_judged = True
-                for subject, state in zip(subjects, states, strict=True):
-                    work = judge(state, heard, subject)
+                for subject, row in zip(subjects, rows, strict=True):
+                    work = judge(row, heard, subject)
                     if act and work is not None:
-                        works.append(self._do(state.key, work))
+                        works.append(self._do(row.key, work))
 
             await self.look(subjects, take)
         finally:
@@ -568,13 +521,13 @@ class KeyComparison:
 
         async def hear(name: str) -> None:
             try:
-                told = decode_states(await self._ask(name, question))
+                told = States.decode(await self._ask(name, question))
             except (NotReadyError, RemoteProtocolError):
                 return
             if await self._covers(told.vector):
-                states = {state.key: state for state in told.states}
+                rows = {row.key: row for row in told.rows}
                 large, left = frozenset(told.large), frozenset(told.left)
-                heard[name] = _Heard(told.vector, states, large, left)
+                heard[name] = _Heard(told.vector, rows, large, left)
 
         async with trio.open_nursery() as nursery:
             for name in names:
@@ -592,7 +545,7 @@ class KeyComparison:
     def _judge(
         self,
         subject: Subject,
-        own: KeyState,
+        own: Row,
         heard: dict[str, _Heard],
         journal: KeyJournal,
         source: str | None,
@@ -603,13 +556,14 @@ class KeyComparison:
         put: has it become worth this.
         """
         key, keyspace = own.key, self._committer.keyspace
-        values: dict[str, Value | None] = {self._name: own.value}
-        shown: dict[str, str] = {self._name: own.foreign or _shown(own.value)}
+        mine = None if own.contents is None else Value(own.contents)
+        values: dict[str, Value | None] = {self._name: mine}
+        shown: dict[str, str] = {self._name: own.foreign or _shown(mine)}
         for name, told in heard.items():
-            state = told.states.get(key)
-            if state is not None:
-                values[name] = state.at(told.vector, journal.of(key), subject.slots)
-                shown[name] = state.foreign or _shown(values[name])
+            row = told.rows.get(key)
+            if row is not None:
+                values[name] = value_at(row, told.vector, journal.of(key), subject.slots)
+                shown[name] = row.foreign or _shown(values[name])
         votes = {name: value for name, value in values.items() if value is not None}
         complete = len(values) >= self._members()
         damaged = key in keyspace.damaged
@@ -641,7 +595,7 @@ class KeyComparison:
                 (lambda batch: keyspace.dispute(key, batch.plan)) if is_new else None,
             )
         tell = tuple(sorted(n for n, v in values.items() if v != value and n != self._name))
-        if value == own.value:
+        if value == mine:
             return Found(key, Finding.ELSEWHERE, shown, why, tell), settle
         if self._committer.refusals.growth is not None:
             return Found(key, Finding.WAITING, shown, "the server here has no room"), None
@@ -696,7 +650,7 @@ def _put(key: bytes, value: Value, batch: LocalBatch) -> None:
 
 
 def _put_slots(
-    over: _Pass, subject: Subject, own: Value | None, value: Value, batch: LocalBatch
+    over: _Pass, subject: Subject, own: Contents | None, value: Value, batch: LocalBatch
 ) -> None:
     keyspace, key = batch.keyspace, subject.key
     if batch.has_touched(key):
@@ -707,8 +661,7 @@ def _put_slots(
         over.restored += 1
     elif over.is_long and key not in keyspace.refused:
         keyspace.refuse_meanwhile(key, batch.plan)
-    before = {} if own is None else own.contents
-    keyspace.put_slots(key, value.contents, subject.slots or {}, before, batch.plan)
+    keyspace.put_slots(key, value.contents, subject.slots or {}, own or {}, batch.plan)
 
 
 def _settle_if_whole(over: _Pass, batch: LocalBatch) -> None:
@@ -718,15 +671,22 @@ def _settle_if_whole(over: _Pass, batch: LocalBatch) -> None:
         batch.keyspace.in_order(over.key, batch.plan)
 
 
-def _wanted(raw: Mapping[Any, Any]) -> Slots:
+def _packed_subject(subject: Subject) -> list[object]:
+    key, slots = subject
+    return [key, None if slots is None else packed_slots(slots)]
+
+
+def _subjects(raw: list[Any]) -> list[Subject]:
     """Raises RemoteProtocolError."""
-    wanted = {number: slots for number, slots in raw.items() if number in list(TYPES)}
-    if len(wanted) < len(raw) or not all(
-        type(slots) is list and all(type(slot) is bytes for slot in slots)
-        for slots in wanted.values()
-    ):
-        raise RemoteProtocolError("slots of types that no gateway has")
-    return {RedisType(number): slots for number, slots in wanted.items()}
+    try:
+        found = [
+            Subject(key, None if slots is None else unpacked_slots(slots)) for key, slots in raw
+        ]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RemoteProtocolError(f"a question for what no gateway has: {error}") from error
+    if not _are_keys([key for key, _ in found]):
+        raise RemoteProtocolError("a question for keys that no gateway has")
+    return found
 
 
 def _shown(value: Value | None) -> str:

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from crdtcast.adapters.redis.census import is_replicated
 from crdtcast.adapters.redis.contents import Contents, deadline_of, types_of
-from crdtcast.adapters.redis.databases import db_of
+from crdtcast.adapters.redis.databases import by_name, db_of, home_of
 from crdtcast.adapters.redis.effects import NEVER, WHOLE, RedisType
-from crdtcast.adapters.redis.key_pages import slots_of_a_page
-from crdtcast.adapters.redis.key_states import KeyState
+from crdtcast.adapters.redis.key_rows import Row
 from crdtcast.adapters.redis.sizes import portions, weighing, weight_of
-from crdtcast.adapters.redis.steps import Read
+from crdtcast.adapters.redis.steps import Read, taken
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import BEGINNING, Content, NativeType
+from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.value_pages import ValuePages
 
 DIGEST_BYTES = 8
 MOST_BYTES = 1 << 20
@@ -86,16 +86,15 @@ def foreign_digest(key: bytes, kind: str) -> bytes:
     return blake2b(key + b"?" + kind.encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def look_at(state: KeyState) -> Look:
-    """The same of a state that was read exactly."""
-    value = state.value
-    foreign = foreign_digest(state.key, state.foreign)
-    digest = foreign if value is None else value_digest(state.key, value.contents)
-    return Look(state.key, digest, state.foreign)
+def look_at(row: Row) -> Look:
+    """The same of a key that was read exactly."""
+    foreign = foreign_digest(row.key, row.foreign)
+    digest = foreign if row.contents is None else value_digest(row.key, row.contents)
+    return Look(row.key, digest, row.foreign)
 
 
 async def look_at_keys(keys: Sequence[bytes], read: Read) -> list[Look]:
-    """Look at keys that hide nothing. read: `databases.by_name`."""
+    """Look at keys that hide nothing."""
     lengths = await _read_all(read, String.size, keys)
     sizes = {k: size for k, size in zip(keys, lengths, strict=True) if isinstance(size, int)}
     digests = await _digests_of_texts(sizes, read)
@@ -139,7 +138,7 @@ async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[byte
     async def read_together() -> None:
         if not together:
             return
-        (texts,) = await read([[b"MGET", *together]])
+        (texts,) = await by_name(read)([[b"MGET", *together]])
         assert isinstance(texts, list)
         for key, text in zip(together, texts, strict=True):
             if text is not None:
@@ -164,12 +163,12 @@ async def _digest_of_long(key: bytes, size: int, read: Read) -> bytes | None:
     """The same as `value_digest`; another one if the text changes meanwhile: then the key is examined."""
     begun = [*_begun(key), b"type %d" % String.type, *_begun(WHOLE), b"%d:" % size]
     digest = blake2b(b"".join(begun), digest_size=DIGEST_BYTES)
-    for start in range(0, size, MOST_BYTES):
-        end = start + MOST_BYTES - 1
-        (part,) = await read([[b"GETRANGE", key, b"%d" % start, b"%d" % end]])
-        if not isinstance(part, bytes):
+    walk = ValuePages(String, home_of(key))
+    while walk.following is not None:
+        page = await taken(walk.page(), read)
+        if page is None:
             return None
-        digest.update(part)
+        digest.update(page.content.get(WHOLE, b""))
     return digest.digest()
 
 
@@ -184,7 +183,7 @@ async def _digests_of(
     else meanwhile has none.
     """
     digests: dict[bytes, bytes] = {}
-    sizes = await read([weighing(key) for key in keys]) if keys else ()
+    sizes = await by_name(read)([weighing(key) for key in keys])
     weights = [weight_of(size) for size in sizes]
     large = {key for key, weight in zip(keys, weights, strict=True) if weight > MOST_BYTES}
     for key in large:
@@ -193,7 +192,7 @@ async def _digests_of(
     small = [key for key in keys if key not in large]
     light = [weight for weight in weights if weight <= MOST_BYTES]
     for some in portions(small, light, MOST_BYTES):
-        replies = await read([native.reading(key) for key in some])
+        replies = await by_name(read)([native.reading(key) for key in some])
         for key, reply in zip(some, replies, strict=True):
             content = native.content(reply)
             if content is not None:
@@ -203,19 +202,15 @@ async def _digests_of(
 
 async def _digest_of_large(key: bytes, native: type[NativeType], read: Read) -> bytes | None:
     """A slot that comes twice, since the value grows or shrinks, makes it another one: then the key is examined."""
-    start: bytes | None = BEGINNING
     total = 0
-    count, weight = await read([[native.size, key], weighing(key)])
-    slots = slots_of_a_page(count, weight)
-    while start is not None:
-        (reply,) = await read([native.page_reading(key, start, slots)])
-        page = native.page_of(start, reply)
+    walk = ValuePages(native, home_of(key))
+    while walk.following is not None:
+        page = await taken(walk.page(), read)
         if page is None:
             return None
         total += _sum_of(page.content.items())
-        start = page.following
-    return _digest([b"%d:" % len(key), key, b"type %d" % native.type, _sum_part(total)])
+    return _digest([*_begun(key), b"type %d" % native.type, _sum_part(total)])
 
 
 async def _read_all(read: Read, verb: bytes, keys: Sequence[bytes]) -> Sequence[object]:
-    return await read([[verb, key] for key in keys]) if keys else ()
+    return await by_name(read)([[verb, key] for key in keys])

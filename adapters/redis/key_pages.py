@@ -7,13 +7,12 @@ deadline travels before that: the copy must not end by one that was put off late
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
 
 from crdtcast.adapters.redis.databases import Home, in_home
-from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.effects import (
-    NEVER,
     Effect,
     Inc,
     KillSlots,
@@ -23,35 +22,33 @@ from crdtcast.adapters.redis.effects import (
     Until,
     pairs_of,
 )
-from crdtcast.adapters.redis.slices import Patch, Row
+from crdtcast.adapters.redis.key_rows import Part, Row
+from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.row_reads import Subject, reading
 from crdtcast.adapters.redis.steps import Steps
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES, NativeType
-from crdtcast.adapters.redis.worth import Worth
+from crdtcast.adapters.redis.types.native import PAGE_BYTES
+from crdtcast.adapters.redis.value_pages import ValuePages
 
 Slot: TypeAlias = tuple[RedisType, bytes]
-Rows: TypeAlias = list[Row | Patch]
+Rows: TypeAlias = list[Row]
 LARGE_SLOT = PAGE_BYTES // 16
 """From so many bytes on each value is asked for by itself: servers scan several slots at least."""
-MOST_SLOTS = 10_000
-"""Of a page: what a turn of the loop has time for."""
 
 
 class KeyPages:
-    """The giver's side of one key. homes: where its values stand by type, the visible one first. weight: their bytes,
-    about.
-    """
+    """The giver's side of one key. homes: where its values stand by type, the visible one first."""
 
-    def __init__(self, key: bytes, homes: Mapping[RedisType, Home], weight: int) -> None:
+    def __init__(self, key: bytes, homes: Mapping[RedisType, Home], keyspace: Keyspace) -> None:
         self.key = key
         self.is_stale = False
         """What was read is worth nothing: the key has to be read from its beginning."""
-        self._homes = dict(homes)
-        self._left = list(homes)
-        self._start = BEGINNING
-        self._weight = weight
-        self._slots = 0
-        """Of the next page; 0 before the first one."""
+        self.hides = frozenset(list(homes)[1:])
+        """Types that are hidden, as long as this is not stale."""
+        self._types = homes.keys()
+        self._walks = [ValuePages(TYPES[type_], home) for type_, home in homes.items()]
+        self._left = list(self._walks)
+        self._keyspace = keyspace
         self._is_begun = False
         self._dirty: dict[Slot, None] = {}
         """Written since the first page, and not read again yet."""
@@ -66,11 +63,6 @@ class KeyPages:
         return bool(self._left or self._again)
 
     @property
-    def hides(self) -> frozenset[RedisType]:
-        """Types that are hidden, as long as this is not stale."""
-        return frozenset(list(self._homes)[1:])
-
-    @property
     def open_bytes(self) -> int:
         """Of what has to be read again, about."""
         return len(self._dirty) * PAGE_BYTES // max(self._slots, 1)
@@ -82,7 +74,7 @@ class KeyPages:
             if (
                 slots is None
                 or (slots and self.hides)
-                or any(s[0] not in self._homes for s in slots)
+                or any(type_ not in self._types for type_, _ in slots)
             ):
                 self.is_stale = True
                 return
@@ -99,49 +91,36 @@ class KeyPages:
 
     def steps(self) -> Steps[Rows]:
         """Read the next page, of the key or of this round. It is stale if its type is another one now."""
-        return self._page() if self._left else self._some_again()
+        if self._is_begun:
+            return (yield from self._page() if self._left else self._some_again())
+        self._is_begun = True
+        (walk, *_), first = self._left, Row(self.key, {})
+        if (yield from walk.weigh()) > LARGE_SLOT and walk.native.names and not self.hides:
+            yield from self._name_slots(walk)
+            return [first]
+        return [first, *(yield from self._page())]
+
+    def _name_slots(self, walk: ValuePages) -> Steps[None]:
+        """Each is large: all of them are read one by one."""
+        self._left.clear()
+        assert walk.native.names is not None
+        (names,) = yield from in_home(walk.home, [[walk.native.names, walk.home.key]])
+        if isinstance(names, list):
+            self._again.update(dict.fromkeys((walk.native.type, name) for name in names))
+        else:
+            self.is_stale = True
 
     def _page(self) -> Steps[Rows]:
-        type_, start = self._left[0], self._start
-        native, home = TYPES[type_], self._homes[type_]
-        if not self._slots:
-            names = yield from self._begin(native, home)
-            if names is not None:
-                return names
-        (reply,) = yield from in_home(home, [native.page_reading(home.key, start, self._slots)])
-        page = native.page_of(start, reply)
+        walk = self._left[0]
+        page = yield from walk.page()
         if page is None:
             self.is_stale = True
             return []
-        size = sum(len(slot) + len(worth) for slot, worth in page.content.items())
-        fitting = self._slots * PAGE_BYTES // max(size, 1)
-        self._slots = _bounded(min(fitting, 2 * self._slots))
-        if page.following is None:
-            self._left.pop(0)
-            self._start = BEGINNING
-        else:
-            self._start = page.following
-        rows: Rows = [] if self._is_begun else [Row(self.key, {})]
-        self._is_begun = True
-        if page.content:
-            rows.append(Patch(self.key, self._visible, {type_: page.content}, at=page.at))
-        return rows
-
-    def _begin(self, native: type[NativeType], home: Home) -> Steps[Rows | None]:
-        """Find out how many slots are a page. If each is large, all of them are only named, to be read then."""
-        (count,) = yield from in_home(home, [[native.size, home.key]])
-        self._slots = slots_of_a_page(count, self._weight)
-        is_few = isinstance(count, int) and self._weight > LARGE_SLOT * count
-        if native.names is None or self.hides or not is_few:
-            return None
-        (names,) = yield from in_home(home, [[native.names, home.key]])
-        self._left.clear()
-        if not isinstance(names, list):
-            self.is_stale = True
-            return []
-        self._again.update(dict.fromkeys((native.type, name) for name in names))
-        self._is_begun = True
-        return [Row(self.key, {})]
+        if walk.following is None:
+            self._left.remove(walk)
+        type_ = walk.native.type
+        part = Part(hidden=self.hides & {type_}, at=page.at)
+        return [Row(self.key, {type_: page.content}, part)] if page.content else []
 
     def _some_again(self) -> Steps[Rows]:
         slots = list(self._again)[: self._slots]
@@ -149,59 +128,28 @@ class KeyPages:
             del self._again[slot]
         if not slots:
             return []
-        replies = yield from in_home(self._visible_home, self._asking(slots))
-        return [self._patch(slots, replies)]
+        (row,) = yield from reading([self._subject(slots)], self._keyspace)
+        worth = dict(row.contents or {})
+        worth.pop(RedisType.DEADLINE, None)  # it may be put off yet
+        return [replace(row, contents=worth)]
 
-    def closing(self) -> Steps[Rows]:
-        """All that is left, in one step: with it the copy is what the key is worth at the step's instant."""
+    def closing(self) -> Subject:
+        """All that is left: with it the copy is what the key is worth at the instant at which it is read."""
         slots = [*self._again, *self._dirty]
         self._again, self._dirty = {}, {}
         self._went += slots
-        home = self._visible_home
-        commands = [[b"PEXPIRETIME", home.key], *self._asking(slots)]
-        until, *replies = yield from in_home(home, commands)
-        if not isinstance(until, int) or until == _NOT_THERE:
-            return [Row(self.key, {})]
-        at = NEVER if until < 0 else unpinned(until)
-        return [self._patch(slots, replies, at)] if slots or at != NEVER else []
+        return self._subject(slots)
 
     @property
-    def _visible(self) -> RedisType:
-        return next(iter(self._homes))
+    def _slots(self) -> int:
+        """Of a page, about; 0 before the first one."""
+        return self._walks[0].slots
 
-    @property
-    def _visible_home(self) -> Home:
-        return self._homes[self._visible]
-
-    def _asking(self, slots: Iterable[Slot]) -> list[list[bytes]]:
-        """Of a key that hides nothing: a write makes another one stale."""
-        return [TYPES[type_].asking(self._homes[type_].key, slot) for type_, slot in slots]
-
-    def _patch(self, slots: Sequence[Slot], replies: Sequence[Any], until: int = NEVER) -> Patch:
-        contents: dict[RedisType, dict[bytes, Worth]] = {}
-        gone: dict[RedisType, list[bytes]] = {}
-        for (type_, slot), reply in zip(slots, replies, strict=True):
-            worth = TYPES[type_].slot_of(reply)
-            if worth is None:
-                gone.setdefault(type_, []).append(slot)
-            else:
-                contents.setdefault(type_, {})[slot] = worth
-        return Patch(self.key, self._visible, contents, gone, until=until)
-
-
-_NOT_THERE = -2
-"""PEXPIRETIME of a key that is not there."""
-
-
-def slots_of_a_page(count: object, weight: object) -> int:
-    """How many slots are a page, by the server's replies to how many there are, and what they weigh."""
-    if not isinstance(count, int) or not isinstance(weight, int):
-        return 1
-    return _bounded(PAGE_BYTES * count // max(weight, 1))
-
-
-def _bounded(slots: int) -> int:
-    return min(max(slots, 1), MOST_SLOTS)
+    def _subject(self, slots: Iterable[Slot]) -> Subject:
+        by_type: dict[RedisType, list[bytes]] = {}
+        for type_, slot in slots:
+            by_type.setdefault(type_, []).append(slot)
+        return Subject(self.key, by_type)
 
 
 def _slots_of(effect: Effect) -> Collection[Slot] | None:

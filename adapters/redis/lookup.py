@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from crdtcast.adapters.redis.contents import Contents, contents_of, reads_of
+from crdtcast.adapters.redis.contents import Contents, KeyRead
 from crdtcast.adapters.redis.databases import Home, home_of, select
 from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.deadlines.index import Due
@@ -128,8 +128,8 @@ class Lookup:
     def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
         """All that a key is worth."""
         hidden = frozenset(keyspace.hidden.get(key, ()))
-        commands = list(reads_of(key, hidden, keyspace.metadata_db))
-        self.ask(commands, lambda replies: take(contents_of(key, replies, hidden)))
+        read = KeyRead(key, hidden, keyspace.metadata_db)
+        self.ask(read.commands, lambda replies: take(read.contents(replies)))
 
     def slots(
         self,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
 from crdtcast.adapters.redis.recorder import Read
+from crdtcast.adapters.redis.steps import Steps
 from crdtcast.exceptions import ServerError
 
+T = TypeVar("T")
 Ask = Callable[[list[Read]], None]
 """`Gateway.ask`: has these reads done behind the next commit."""
 
@@ -54,3 +56,24 @@ async def replies_to(ask: Ask, commands: Sequence[list[bytes]]) -> list[Any]:
     replies: list[Any] = []
     await read_together(ask, [(command, replies.append) for command in commands])
     return replies
+
+
+def at_once(steps: Steps[T], take: Callable[[T], None]) -> Iterator[Read]:
+    """The reads of the only step; `take` gets what comes of it with the last reply."""
+    try:
+        commands = next(steps)
+    except StopIteration as ended:
+        take(ended.value)
+        return
+    replies: list[object] = []
+
+    def note(reply: object) -> None:
+        replies.append(reply)
+        if len(replies) == len(commands):
+            try:
+                steps.send(replies)
+            except StopIteration as ended:
+                take(ended.value)
+
+    for command in commands:
+        yield command, note

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis.contents import (
     Contents,
-    contents_of,
+    KeyRead,
     deadline_of,
-    is_read,
-    reads_of,
     types_of,
 )
 from crdtcast.adapters.redis.databases import db_of, home_of, object_of, select
@@ -325,19 +323,19 @@ class Recorder:
 
     def _all_of(self, key: bytes) -> list[Read]:
         hidden = frozenset(self.keyspace.hidden.get(key, ()))
-        commands = list(reads_of(key, hidden, self.metadata_db))
+        read = KeyRead(key, hidden, self.metadata_db)
         replies: list[object] = []
 
         def tell(reply: object) -> None:
             replies.append(reply)
             if hidden != frozenset(self.keyspace.hidden.get(key, ())):
                 self.touch_again(key)  # the commit that carries the reads has changed what it hides
-            elif len(replies) == len(commands) and is_read(key, replies):
-                contents = contents_of(key, replies, hidden)
+            elif len(replies) == len(read.commands) and read.is_told(replies):
+                contents = read.contents(replies)
                 if self._may_tell(contents, hidden):
                     self.tell(key, contents)
 
-        return [(list(command), tell) for command in commands]
+        return [(command, tell) for command in read.commands]
 
     def _may_tell(self, contents: Contents, hidden: Collection[RedisType]) -> bool:
         """Whether no server can have dropped the key at its deadline, by a clock that differs from others."""

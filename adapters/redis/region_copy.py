@@ -9,16 +9,16 @@ is replaced as a whole all the time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable
 
 from crdtcast.adapters.redis.databases import BEGIN, END, home_of, scanning
 from crdtcast.adapters.redis.effects import Effect, KillAll, RedisType
 from crdtcast.adapters.redis.key_pages import KeyPages, Rows
 from crdtcast.adapters.redis.keyspace import Keyspace
+from crdtcast.adapters.redis.own_reads import at_once
 from crdtcast.adapters.redis.recorder import Read
+from crdtcast.adapters.redis.row_reads import Subject, reading
 from crdtcast.adapters.redis.sizes import Weight, steps_to_weigh
-from crdtcast.adapters.redis.slices import Row, reads_of
 from crdtcast.adapters.redis.steps import Steps
 from crdtcast.adapters.redis.types.native import PAGE_BYTES, NativeType
 from crdtcast.exceptions import ServerError
@@ -88,7 +88,7 @@ class RegionCopy:
         if not self._under_way and not self._names:
             yield from self._find()
         if not self._under_way and (names := self._some_names()):
-            rows = yield from self._read(names)
+            rows = yield from reading(list(map(Subject, names)), self._keyspace)
         elif self._under_way:
             pages = self._under_way[0]
             rows = yield from pages.steps()
@@ -134,7 +134,7 @@ class RegionCopy:
             if native is not None and (weight > PAGE_BYTES or name in self._keyspace.hidden):
                 if not some:
                     self._names.popleft()
-                    self._begin(name, native, weight)
+                    self._begin(name, native)
                 break
             if some and weight > room:
                 break
@@ -143,7 +143,7 @@ class RegionCopy:
             room -= weight
         return some
 
-    def _begin(self, key: bytes, native: type[NativeType], weight: int) -> None:
+    def _begin(self, key: bytes, native: type[NativeType]) -> None:
         if key in self._pages:
             return  # SCAN has told it twice
         if native.type in self._hidden(key):
@@ -153,7 +153,7 @@ class RegionCopy:
         for type_ in sorted(self._hidden(key)):
             homes[type_] = self._keyspace.place_of(key, type_)
         self._dirty.discard(key)
-        self._pages[key] = pages = KeyPages(key, homes, weight)
+        self._pages[key] = pages = KeyPages(key, homes, self._keyspace)
         self._under_way.append(pages)
 
     def _give_up(self, pages: KeyPages) -> None:
@@ -162,14 +162,6 @@ class RegionCopy:
             self._dirty.add(pages.key)
         if pages in self._under_way:
             self._under_way.remove(pages)
-
-    def _read(self, names: list[bytes]) -> Steps[Rows]:
-        rows: Rows = []
-        reads = list(reads_of(names, self._keyspace, rows.append))
-        replies = yield [command for command, _ in reads]
-        for (_, take), reply in zip(reads, replies, strict=True):
-            take(reply)
-        return rows
 
     def _weigh_rest(self) -> Steps[bool]:
         """Whether little is left."""
@@ -188,33 +180,9 @@ class RegionCopy:
         rows: Rows = []
         self._went |= self._dirty
         self._dirty = set()
-        reads = list(reads_of(sorted(self._went), self._keyspace, rows.append))
-        for pages in self._pages.values():
-            reads += _reads_at_once(pages.closing(), partial(self._take, rows))
-        return reads, rows
-
-    def _take(self, rows: Rows, found: Rows) -> None:
-        keyspace = self._keyspace
-        for row in found:
-            is_row = isinstance(row, Row)
-            rows.append(Row(row.key, keyspace.with_orphan(row.key, {})) if is_row else row)
+        subjects = [*map(Subject, sorted(self._went))]
+        subjects += [pages.closing() for pages in self._pages.values()]
+        return list(at_once(reading(subjects, self._keyspace), rows.extend)), rows
 
     def _hidden(self, key: bytes) -> frozenset[RedisType]:
         return frozenset(self._keyspace.hidden.get(key, ()))
-
-
-def _reads_at_once(steps: Steps[Rows], take: Callable[[Rows], None]) -> Iterator[Read]:
-    """The reads of the only step; `take` gets what comes of it."""
-    commands = next(steps)
-    replies: list[object] = []
-
-    def note(reply: object) -> None:
-        replies.append(reply)
-        if len(replies) == len(commands):
-            try:
-                steps.send(replies)
-            except StopIteration as ended:
-                take(ended.value)
-
-    for command in commands:
-        yield command, note

@@ -12,17 +12,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgpack
 
-from crdtcast.adapters.redis.contents import ROWS
-from crdtcast.adapters.redis.databases import check_name, in_home
+from crdtcast.adapters.redis.contents import ROWS, Slots
+from crdtcast.adapters.redis.databases import check_name
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.key_digests import DIGEST_BYTES
-from crdtcast.adapters.redis.key_pages import slots_of_a_page
-from crdtcast.adapters.redis.key_states import Slots
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.sizes import weighing
-from crdtcast.adapters.redis.steps import Read, Steps, taken
+from crdtcast.adapters.redis.row_reads import Subject, reading
+from crdtcast.adapters.redis.steps import Read, taken
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES
+from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES, Content
+from crdtcast.adapters.redis.value_pages import ValuePages
 from crdtcast.adapters.redis.worth import Worth
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked
@@ -113,34 +112,17 @@ class SlotLooks:
         raise NotReadyError(f"{peer} does not tell its slots")
 
     async def _page(self, key: bytes, type_: RedisType, start: bytes) -> tuple[bytes | None, Looks]:
-        return await taken(self._page_steps(key, type_, start), self._read)
-
-    def _page_steps(
-        self, key: bytes, type_: RedisType, start: bytes
-    ) -> Steps[tuple[bytes | None, Looks]]:
-        native, home = TYPES[type_], self._keyspace().place_of(key, type_)
-        sizes = yield from in_home(home, [[native.size, home.key], weighing(home.key)])
-        slots = min(slots_of_a_page(*sizes), MOST_SLOTS)
-        (reply,) = yield from in_home(home, [native.page_reading(home.key, start, slots)])
-        page = native.page_of(start, reply)
-        if page is None:
-            return None, {}  # another type stands there
-        return page.following, {s: _look(s, worth) for s, worth in page.content.items()}
+        walk = ValuePages(TYPES[type_], self._keyspace().place_of(key, type_), start, MOST_SLOTS)
+        page = await taken(walk.page(), self._read)
+        return walk.following, {} if page is None else _looks_at(page.content)
 
     async def _looks(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> Looks:
         """Of those that are there."""
         if not slots:
             return {}
-        return await taken(self._looks_steps(key, type_, slots), self._read)
-
-    def _looks_steps(self, key: bytes, type_: RedisType, slots: Sequence[bytes]) -> Steps[Looks]:
-        native, home = TYPES[type_], self._keyspace().place_of(key, type_)
-        replies = yield from in_home(home, [native.asking(home.key, slot) for slot in slots])
-        found: Looks = {}
-        for slot, reply in zip(slots, replies, strict=True):
-            if (worth := native.slot_of(reply)) is not None:
-                found[slot] = _look(slot, worth)
-        return found
+        subject = Subject(key, {type_: slots})
+        (row,) = await taken(reading([subject], self._keyspace()), self._read)
+        return _looks_at((row.contents or {}).get(type_, {}))
 
 
 def _check(key: bytes) -> None:
@@ -149,6 +131,10 @@ def _check(key: bytes) -> None:
         check_name(key)
     except ValueError as error:
         raise RemoteProtocolError(str(error)) from error
+
+
+def _looks_at(content: Content) -> Looks:
+    return {slot: _look(slot, worth) for slot, worth in content.items()}
 
 
 def _look(slot: bytes, worth: Worth) -> SlotLook:

@@ -111,6 +111,11 @@ class NativeType:
         return PRESENT if reply == 1 else None
 
     @classmethod
+    def worth_of(cls, slot: bytes, reply: object) -> Worth | None:
+        """The same of a type that may have one slot only."""
+        return (cls.content(reply) or {}).get(slot) if cls.get is None else cls.slot_of(reply)
+
+    @classmethod
     def page_reading(cls, key: bytes, start: bytes, slots: int) -> list[bytes]:
         """The words that read a page of about so many slots: the first one from `BEGINNING`. `page_of` tells what the
         reply means.

@@ -23,10 +23,11 @@ from crdtcast.adapters.redis.effects import (
     Until,
 )
 from crdtcast.adapters.redis.hiding import hidden_key
+from crdtcast.adapters.redis.key_rows import Row
 from crdtcast.adapters.redis.keyspace import Keyspace
 from crdtcast.adapters.redis.recorder import Read
 from crdtcast.adapters.redis.region_copy import RegionCopy
-from crdtcast.adapters.redis.slices import Part, commands_for
+from crdtcast.adapters.redis.row_writes import commands_for
 
 OURS = 15
 SET, HASH, STRING = RedisType.SET, RedisType.HASH, RedisType.STRING
@@ -324,7 +325,7 @@ def run(seed: int) -> Counter[str]:
     hot = random.choice((None, None, b"s", b"h", Region.KEYS[3], Region.KEYS[5]))
     receiver, hiding = FakeServer(), dict[bytes, set[RedisType]]()
 
-    def write(rows: Sequence[Part]) -> None:
+    def write(rows: Sequence[Row]) -> None:
         region.counts[f"{min(len(rows), 3)} rows"] += 1
         for words in commands_for(rows, OURS, hiding):
             receiver.call(*words)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crdtcast.adapters.redis.deadlines.atoms import Deadline
+from crdtcast.adapters.redis.contents import Slots
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
@@ -24,24 +24,15 @@ from crdtcast.adapters.redis.effects import (
     KillKey,
     KillSlots,
     One,
-    Only,
     RedisType,
     Reg,
     Replace,
 )
-from crdtcast.adapters.redis.key_states import (
-    KeyState,
-    Later,
-    Slots,
-    States,
-    Value,
-    decide,
-    decode_states,
-    encode_states,
-    log_of_slots,
-    some_of,
-)
-from crdtcast.adapters.redis.unstable import Atom, Register, SlotLog, UnstableLog
+from crdtcast.adapters.redis.key_rows import Part, Row
+from crdtcast.adapters.redis.key_states import Later, Value, decide, some_of, value_at
+from crdtcast.adapters.redis.row_reads import log_of_slots
+from crdtcast.adapters.redis.state_messages import States
+from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.tags import Dot, Tag, dominates
 from tests.adapters.redis.test_keyspace_model import Sent, live_values
@@ -85,10 +76,10 @@ class Replica:
     def value(self) -> Value:
         return Value(live_values(self.delivered, KEY))
 
-    def state(self) -> KeyState:
-        state = KeyState(KEY, self.value(), log=self.log.key(KEY))
-        _, (again,), *_ = decode_states(encode_states(States(self.vector, [state])))
-        assert again == state
+    def row(self) -> Row:
+        row = Row(KEY, self.value().contents, log=self.log.key(KEY))
+        (again,) = States.decode(States(self.vector, [row]).encode()).rows
+        assert again == row
         return again
 
     def later(self) -> list[Later]:
@@ -120,12 +111,12 @@ def effect(rng: Random) -> Effect:
             return One(KEY, RedisType.SET, (rng.choice(MEMBERS),))
 
 
-def run(seed: int) -> list[tuple[KeyState, dict[str, int], Replica]]:
+def run(seed: int) -> list[tuple[Row, dict[str, int], Replica]]:
     """Random steps of three replicas; states are given on the way, and returned with the one that gets them."""
     rng = Random(seed)
     replicas = [Replica(name) for name in "abc"]
     sent: list[Sent] = []
-    given: list[tuple[KeyState, dict[str, int], Replica]] = []
+    given: list[tuple[Row, dict[str, int], Replica]] = []
     for _ in range(40):
         one, other = rng.sample(replicas, 2)
         match rng.randrange(5):
@@ -143,7 +134,7 @@ def run(seed: int) -> list[tuple[KeyState, dict[str, int], Replica]]:
                         if rng.randrange(2):
                             break
             case _:
-                given.append((one.state(), dict(one.vector), other))
+                given.append((one.row(), dict(one.vector), other))
         for replica in replicas:
             stabilise(replica, replicas)
     return given
@@ -167,10 +158,10 @@ def stabilise(replica: Replica, replicas: list[Replica]) -> None:
 def wrong(seed: int, *, waits: bool = True, applies: bool = True) -> int:
     """How many states of a schedule come to another value than the receiver's history. waits, applies: the rules."""
     count = 0
-    for state, vector, receiver in run(seed):
+    for row, vector, receiver in run(seed):
         if waits and not dominates(receiver.vector, vector):
             continue
-        found = state.at(vector, receiver.later() if applies else [])
+        found = value_at(row, vector, receiver.later() if applies else [])
         count += found != receiver.value()
     return count
 
@@ -183,7 +174,7 @@ def wrong_slots(seed: int, *, of_the_log: bool = True) -> int:
     """How many states of some slots come to another value than these slots in the receiver's history."""
     rng = Random(seed)
     count = 0
-    for state, vector, receiver in run(seed):
+    for row, vector, receiver in run(seed):
         if not dominates(receiver.vector, vector):
             continue
         slots: Slots = {
@@ -191,11 +182,11 @@ def wrong_slots(seed: int, *, of_the_log: bool = True) -> int:
             RedisType.SET: rng.sample(MEMBERS, rng.randrange(len(MEMBERS))),
             RedisType.HASH: rng.sample(MEMBERS, rng.randrange(len(MEMBERS))),
         }
-        assert state.value is not None
-        log = log_of_slots(state.log, slots) if of_the_log else {}
-        part = KeyState(KEY, Value(some_of(state.value.contents, slots)), log=log)
+        assert row.contents is not None
+        log = log_of_slots(row.log, slots) if of_the_log else {}
+        part = Row(KEY, some_of(row.contents, slots), Part(), log=log)
         expected = Value(some_of(receiver.value().contents, slots))
-        count += part.at(vector, receiver.later(), slots) != expected
+        count += value_at(part, vector, receiver.later(), slots) != expected
     return count
 
 
@@ -231,7 +222,7 @@ def seeds_of_states() -> list[int]:
 @given(st.binary(max_size=40))
 def test_anything_else_is_no_state(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        decode_states(raw)
+        States.decode(raw)
 
 
 @pytest.mark.parametrize(
@@ -247,27 +238,11 @@ def test_anything_else_is_no_state(raw: bytes) -> None:
     ids=repr,
 )
 def test_what_ends_a_key_ends_all_that_it_had_seen(effect: Effect) -> None:
-    state = KeyState(KEY, worth(7, MEMBERS), "", False, {})
+    row = Row(KEY, worth(7, MEMBERS).contents)
     tag = Tag(Dot("a", 2), (), {"a": 1})
     later = [Later(effect, tag, 5, 0)]
-    assert state.at({"a": 1}, later) == Value({})
-    assert state.at({"a": 2}, later) == worth(7, MEMBERS), "it is in the state already"
-
-
-def test_state_with_a_log_travels_as_it_is() -> None:
-    atom, register = Atom(Dot("a.1", 3), 1), Register(Dot("b.1", 4), 0, 77, b"5")
-    state = KeyState(
-        KEY,
-        worth(2**70, {b"x"}),
-        log={
-            RedisType.STRING: SlotLog({WHOLE: {atom: 5}}, {WHOLE: (register,)}),
-            RedisType.SET: SlotLog(None, {b"x": (atom,)}),
-        },
-    )
-    deadline = Deadline(7_000, 77, Dot("a.1", 2), 0, Only.LESS)
-    foreign = KeyState(b"l", None, "a key of type list", deadlines=(deadline,))
-    told = States({"a.1": 3}, [state, foreign], [b"large"], [b"left"])
-    assert decode_states(encode_states(told)) == told
+    assert value_at(row, {"a": 1}, later) == Value({})
+    assert value_at(row, {"a": 2}, later) == worth(7, MEMBERS), "it is in the state already"
 
 
 A, B = worth(1), worth(2)

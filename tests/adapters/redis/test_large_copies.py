@@ -10,7 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis.cluster import GatewayProcess, OpenCluster, Region
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
-from crdtcast.adapters.redis.slices import Ending, Slice
+from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from tests.adapters.redis.member_support import Serving, Town
 from tests.adapters.redis.regression_support import PATIENCE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import key_comparison, key_pages, slot_looks
+from crdtcast.adapters.redis import key_comparison, slot_looks, value_pages
 from crdtcast.adapters.redis.cluster import OpenCluster
 from crdtcast.adapters.redis.key_comparison import KeyComparison
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
@@ -29,7 +29,7 @@ PAGE = 100_000
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of the gateways in this process are small."""
-    for module in (key_comparison, key_pages, slot_looks):
+    for module in (key_comparison, slot_looks, value_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", PAGE)
     monkeypatch.setattr(slot_looks, "MOST_SLOTS", 500)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from crdtcast.adapters.redis import key_pages, metadata, region_copy
+from crdtcast.adapters.redis import key_pages, metadata, region_copy, value_pages
 from crdtcast.adapters.redis.arriving import Writer
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.durability import Mark
@@ -18,7 +18,7 @@ from crdtcast.adapters.redis.giving import Giver
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server_address import ServerAddress
-from crdtcast.adapters.redis.slices import Slice
+from crdtcast.adapters.redis.state_messages import Slice
 from crdtcast.adapters.redis.types import strings
 from crdtcast.exceptions import ConfigurationError, HandshakeError
 from crdtcast.node import NodeOptions
@@ -199,7 +199,7 @@ def test_no_slice_of_a_copy_is_large_and_a_text_that_changes_meanwhile_is_whole(
             await trio.to_thread.run_sync(town.call, "a", "SET", "changing", "y" * 5 * page)
         return replies
 
-    for module in (key_pages, region_copy, strings):
+    for module in (key_pages, region_copy, strings, value_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", page)
     monkeypatch.setattr(Slice, "encode", measured)
     monkeypatch.setattr(Giver, "_read", read_page)

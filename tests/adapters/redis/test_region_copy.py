@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from crdtcast.adapters.redis import key_pages, region_copy
+from crdtcast.adapters.redis import contents, key_pages, region_copy, row_reads, value_pages
 from crdtcast.adapters.redis.databases import Home, key_of
-from crdtcast.adapters.redis.effects import NEVER, Effect, KillKey, KillSlots, One, Reg
+from crdtcast.adapters.redis.effects import Effect, KillKey, KillSlots, One, RedisType, Reg
 from crdtcast.adapters.redis.key_pages import KeyPages
 from crdtcast.adapters.redis.region_copy import RegionCopy
-from crdtcast.adapters.redis.slices import Patch
 from crdtcast.adapters.redis.types import strings
+from crdtcast.adapters.redis.types.native import BEGINNING
 from tests.adapters.redis.copy_support import CopyFailureError, run
 from tests.effort import seeds
 
@@ -20,9 +21,9 @@ from tests.effort import seeds
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page has few slots here, and few keys may be left for the end."""
-    for module in (key_pages, region_copy, strings):
+    for module in (key_pages, region_copy, strings, value_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", 24)
-    monkeypatch.setattr(key_pages, "MOST_SLOTS", 4)
+    monkeypatch.setattr(value_pages, "MOST_SLOTS", 4)
     monkeypatch.setattr(key_pages, "LARGE_SLOT", 12)
 
 
@@ -50,17 +51,29 @@ def _slots_missed(*kinds: type[Effect]) -> Plant:
 
 
 def _removals_not_carried(patch: pytest.MonkeyPatch) -> None:
-    right = KeyPages._patch
-    patch.setattr(KeyPages, "_patch", lambda self, *args: right(self, *args)._replace(gone={}))
+    right = row_reads._part
+    patch.setattr(row_reads, "_part", lambda *args: right(*args)._replace(gone={}))
 
 
 def _deadline_not_carried(patch: pytest.MonkeyPatch) -> None:
-    right = KeyPages._patch
-    patch.setattr(KeyPages, "_patch", lambda self, *args: right(self, *args)._replace(until=NEVER))
+    right = region_copy.reading
+
+    def reading(*args: Any) -> Iterator[Any]:
+        rows = yield from right(*args)
+        return [
+            row
+            if row.part is None
+            else replace(
+                row, contents={t: c for t, c in row.contents.items() if t is not RedisType.DEADLINE}
+            )
+            for row in rows
+        ]
+
+    patch.setattr(region_copy, "reading", reading)
 
 
 def _drop_not_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(key_pages, "_NOT_THERE", 0)
+    patch.setattr(contents, "_NOT_THERE", 0)
 
 
 def _page_lost(patch: pytest.MonkeyPatch) -> None:
@@ -68,7 +81,7 @@ def _page_lost(patch: pytest.MonkeyPatch) -> None:
 
     def page(self: KeyPages) -> Iterator[Any]:
         rows = yield from right(self)
-        return rows if len(rows) != 1 or self._left else []
+        return rows if self._left else []
 
     patch.setattr(KeyPages, "_page", page)
 
@@ -79,7 +92,7 @@ def _cursor_restarted(patch: pytest.MonkeyPatch) -> None:
     def page(self: KeyPages) -> Iterator[Any]:
         rows = yield from right(self)
         if self._left:
-            self._start = key_pages.BEGINNING
+            self._left[0].following = BEGINNING
         return rows
 
     patch.setattr(KeyPages, "_page", page)
@@ -94,13 +107,13 @@ def _not_taken_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _not_emptied_first(patch: pytest.MonkeyPatch) -> None:
-    right = KeyPages._page
+    right = KeyPages.steps
 
-    def page(self: KeyPages) -> Iterator[Any]:
+    def steps(self: KeyPages) -> Iterator[Any]:
         rows = yield from right(self)
-        return [row for row in rows if isinstance(row, Patch)]
+        return [row for row in rows if row.part is not None]
 
-    patch.setattr(KeyPages, "_page", page)
+    patch.setattr(KeyPages, "steps", steps)
 
 
 def _stale_kept(patch: pytest.MonkeyPatch) -> None:
