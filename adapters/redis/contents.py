@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
-from crdtcast.adapters.redis.databases import home_of, select, sent
-from crdtcast.adapters.redis.deadlines.index import ORPHANS, commands_until, unpinned
+from crdtcast.adapters.redis.databases import home_of, sent
+from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.effects import NEVER, WHOLE, RedisType, pairs_of
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.types import TYPES
@@ -116,40 +116,6 @@ def deadline_of(contents: Contents) -> int:
 def types_of(contents: Contents) -> list[RedisType]:
     """Those that it holds something of, the visible one first."""
     return sorted(type_ for type_ in contents if type_ is not _DEADLINE)
-
-
-def commands_for(
-    name: bytes, contents: Contents, hiding: Collection[RedisType], metadata_db: int
-) -> Iterator[Sequence[bytes]]:
-    """What makes a server hold this, whatever it holds; from database 0, and back. hiding: types hidden so far, and
-    `DEADLINE` if it has one without data.
-    """
-    home = home_of(name)
-    if home.db:
-        yield select(home.db)
-    yield b"DEL", home.key
-    types = types_of(contents)
-    if types:
-        yield from _filled(home.key, types[0], contents[types[0]])
-    hides = bool(hiding) or len(types) > 1
-    if hides:
-        yield select(metadata_db)
-        if _DEADLINE in hiding:
-            yield b"HDEL", ORPHANS, name
-        if stale := sorted({*hiding, *types[1:]} - {_DEADLINE}):
-            yield b"DEL", *(hidden_key(type_, name) for type_ in stale)
-        for type_ in types[1:]:
-            yield from _filled(hidden_key(type_, name), type_, contents[type_])
-    if hides or home.db:
-        yield select(0)
-    if _DEADLINE in contents:
-        yield from commands_until(name, deadline_of(contents), metadata_db, is_there=bool(types))
-
-
-def _filled(key: bytes, type_: RedisType, content: Content) -> Iterator[Sequence[bytes]]:
-    native = TYPES[type_]
-    for some in portions(content):
-        yield native.write, key, *native.words(some)
 
 
 def portions(content: Content) -> Iterator[Content]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from crdtcast.adapters.redis import contents
-from crdtcast.adapters.redis.databases import Home, home_of, select
-from crdtcast.adapters.redis.deadlines.index import commands_until
+from crdtcast.adapters.redis.contents import deadline_of, portions, types_of
+from crdtcast.adapters.redis.databases import home_of, sent
+from crdtcast.adapters.redis.deadlines.index import ORPHANS, commands_until
 from crdtcast.adapters.redis.effects import NEVER, RedisType
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.key_rows import Part, Row
@@ -19,41 +19,35 @@ def commands_for(
 ) -> Iterator[Words]:
     """What makes a server hold these values, whatever it holds; from database 0, and back to it.
 
-    hiding: the types that keys hide there so far; kept up to date.
+    hiding: the types that keys hide there so far, and `DEADLINE` if they have one without data; kept up to date.
     """
     for row in rows:
-        worth = row.contents or {}
-        if row.part is not None:
-            yield from _of_part(row.key, worth, row.part, metadata_db, hiding)
-            continue
-        yield from contents.commands_for(row.key, worth, hiding.pop(row.key, ()), metadata_db)
-        types = contents.types_of(worth)
-        beside = set(types[1:]) if types else set(worth)
-        if beside:
-            hiding[row.key] = beside
-
-
-def _of_part(
-    key: bytes,
-    worth: contents.Contents,
-    part: Part,
-    metadata_db: int,
-    hiding: dict[bytes, set[RedisType]],
-) -> Iterator[Words]:
-    own = home_of(key)
-    for type_ in sorted({*contents.types_of(worth), *part.gone}):
-        home = own
-        if type_ in part.hidden:
-            home = Home(key, hidden_key(type_, key), metadata_db)
-            hiding.setdefault(key, set()).add(type_)
-        if home.db:
-            yield select(home.db)
-        native = TYPES[type_]
-        for some in contents.portions(worth.get(type_, {})):
-            yield native.page_writing(home.key, some, part.at)
-        if gone := part.gone.get(type_):
-            yield native.remove, home.key, *gone
-        if home.db:
-            yield select(0)
-    if (until := contents.deadline_of(worth)) != NEVER:
-        yield from commands_until(key, until, metadata_db, is_there=True)
+        key, worth, home = row.key, row.contents or {}, home_of(row.key)
+        types = types_of(worth)
+        is_there = bool(types) or row.part is not None
+        part = row.part or Part(hidden=frozenset(types[1:]))
+        asked: list[tuple[int, list[bytes]]] = []
+        if row.part is None:
+            asked.append((home.db, [b"DEL", home.key]))
+            stale = {*hiding.pop(key, ()), *part.hidden}
+            if RedisType.DEADLINE in stale:
+                asked.append((metadata_db, [b"HDEL", ORPHANS, key]))
+            if values := [hidden_key(type_, key) for type_ in sorted(stale & TYPES.keys())]:
+                asked.append((metadata_db, [b"DEL", *values]))
+        for type_ in sorted({*types, *part.gone}):
+            native, db, stands = TYPES[type_], home.db, home.key
+            if type_ in part.hidden:
+                db, stands = metadata_db, hidden_key(type_, key)
+                hiding.setdefault(key, set()).add(type_)
+            for some in portions(worth.get(type_, {})):
+                words = [native.write, stands, *native.words(some)]
+                if row.part is not None:
+                    words = native.page_writing(stands, some, part.at)
+                asked.append((db, words))
+            if gone := part.gone.get(type_):
+                asked.append((db, [native.remove, stands, *gone]))
+        yield from sent(asked)[0]
+        if (until := deadline_of(worth)) != NEVER:
+            yield from commands_until(key, until, metadata_db, is_there=is_there)
+            if not is_there:
+                hiding.setdefault(key, set()).add(RedisType.DEADLINE)

@@ -202,21 +202,23 @@ def test_values_replace_what_was_there_hidden_ones_too() -> None:
         )
     )
     assert first == [
-        (b"DEL", b"k"),
-        (b"SET", b"k", b"5"),
-        (b"SELECT", b"15"),
-        (b"DEL", b"hidden:set:k"),
-        (b"SADD", b"hidden:set:k", b"m"),
-        (b"SELECT", b"0"),
+        [b"DEL", b"k"],
+        [b"SELECT", b"15"],
+        [b"DEL", b"hidden:set:k"],
+        [b"SELECT", b"0"],
+        [b"SET", b"k", b"5"],
+        [b"SELECT", b"15"],
+        [b"SADD", b"hidden:set:k", b"m"],
+        [b"SELECT", b"0"],
     ]
     assert hiding == {b"k": {RedisType.SET}}
     again = list(commands_for([Row(b"k", {RedisType.SET: {b"a": b"", b"b": b""}})], 15, hiding))
     assert again == [
-        (b"DEL", b"k"),
-        (b"SADD", b"k", b"a", b"b"),
-        (b"SELECT", b"15"),
-        (b"DEL", b"hidden:set:k"),
-        (b"SELECT", b"0"),
+        [b"DEL", b"k"],
+        [b"SELECT", b"15"],
+        [b"DEL", b"hidden:set:k"],
+        [b"SELECT", b"0"],
+        [b"SADD", b"k", b"a", b"b"],
     ]
     assert not hiding
 
@@ -231,20 +233,20 @@ def test_pages_of_a_large_key_are_written_beside_each_other() -> None:
     assert Slice.decode(Slice(0, 1, False, rows, {}).encode()).rows == rows
     hiding: dict[bytes, set[RedisType]] = {}
     assert list(commands_for(rows, 15, hiding)) == [
-        (b"DEL", b"k"),
+        [b"DEL", b"k"],
         [b"SETRANGE", b"k", b"0", b"abc"],
         [b"SETRANGE", b"k", b"3", b"de"],
-        (b"SELECT", b"15"),
+        [b"SELECT", b"15"],
         [b"SADD", b"hidden:set:k", b"x"],
-        (b"SREM", b"hidden:set:k", b"y"),
-        (b"SELECT", b"0"),
+        [b"SREM", b"hidden:set:k", b"y"],
+        [b"SELECT", b"0"],
     ]
     assert hiding == {b"k": {SET}}
     elsewhere = name_of(3, b"\xffk")
     assert list(commands_for([Row(elsewhere, {SET: {b"x": b""}}, Part())], 15, {})) == [
-        (b"SELECT", b"3"),
+        [b"SELECT", b"3"],
         [b"SADD", b"\xffk", b"x"],
-        (b"SELECT", b"0"),
+        [b"SELECT", b"0"],
     ]
 
 
