@@ -25,7 +25,7 @@ one, stands beside them, in milliseconds since the epoch.
 Slots: TypeAlias = Mapping[RedisType, Sequence[bytes]]
 """Some slots of a key, by type."""
 _DEADLINE = RedisType.DEADLINE
-_NOT_THERE = -2
+NOT_THERE = -2
 """PEXPIRETIME of a key that is not there."""
 _SLOTS_AT_ONCE = 5_000
 ROWS = 1 << 14
@@ -86,7 +86,7 @@ class KeyRead:
 
     def is_there(self, replies: Sequence[object]) -> bool:
         """Whether something is visible."""
-        return replies[self._places[0]] != _NOT_THERE
+        return replies[self._places[0]] != NOT_THERE
 
     def kind(self, replies: Sequence[object]) -> object:
         """What is visible, as TYPE tells it."""

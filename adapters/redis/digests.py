@@ -14,12 +14,22 @@ _MODULUS = 1 << 128
 
 def key_digest(key: bytes, contents: Contents) -> str:
     """Digest of a key by what it holds of each type, visible or hidden, as 32 hex digits."""
+    return digest_of(key_sum(key, contents))
+
+
+def digest_of(total: int) -> str:
+    """The digest by its sum, as 32 hex digits."""
+    return f"{total % _MODULUS:032x}"
+
+
+def key_sum(key: bytes, contents: Contents) -> int:
+    """The sum over these slots of a key, to be added up."""
     total = 0
     for type_, content in contents.items():
         begun = _begun(key, type_)
         for slot, value in content.items():
             total += _slot_hash(begun, slot, value)
-    return f"{total % _MODULUS:032x}"
+    return total
 
 
 def _begun(key: bytes, type_: RedisType) -> blake2b:

@@ -342,11 +342,19 @@ class Recorder:
         is_near = deadline_of(contents) <= self.keyspace.dates.now + MARGIN_MS
         return not is_near and not (hidden and hidden == set(types_of(contents)))
 
+    def vector_of(self, key: bytes) -> Vector | None:
+        """That of a key's value at this instant. None without an event log, to which all instants are alike."""
+        return None if self.log is None else dict(self._vectors.get(key, self._floor))
+
     def tell(self, key: bytes, contents: Contents) -> None:
         """Write a STATE line for a key's value at this instant."""
         if self.log is not None:
-            vector = self._vectors.get(key, self._floor)
-            self.log.state(object_of(key), vector, key_digest(key, contents))
+            self.tell_digest(key, self._vectors.get(key, self._floor), key_digest(key, contents))
+
+    def tell_digest(self, key: bytes, vector: Vector | None, digest: str) -> None:
+        """The same for its value at another instant, by `vector_of` it."""
+        if self.log is not None and vector is not None:
+            self.log.state(object_of(key), vector, digest)
 
     def _forget_vectors(self) -> None:
         surplus = len(self._vectors) - _REMEMBERED_OBJECTS

@@ -29,6 +29,8 @@ class ValuePages:
         """Where the next page is; None behind the last one."""
         self.slots = 0
         """Of the next page, about; 0 before they were counted."""
+        self.count = 0
+        """How many there were then; of the one slot its bytes."""
         self._most = MOST_SLOTS if most is None else most
 
     def weigh(self) -> Steps[int]:
@@ -36,9 +38,9 @@ class ValuePages:
         commands = [[self.native.size, self.home.key], weighing(self.home.key)]
         count, size = yield from in_home(self.home, commands)
         weight = weight_of(size)
-        number = count if isinstance(count, int) else 0
-        self.slots = self._bounded(PAGE_BYTES * number // max(weight, 1))
-        return weight // max(number, 1)
+        self.count = count if isinstance(count, int) else 0
+        self.slots = self._bounded(PAGE_BYTES * self.count // max(weight, 1))
+        return weight // max(self.count, 1)
 
     def page(self) -> Steps[Page | None]:
         """Read the next page. None if another type stands there: the walk is over."""

@@ -73,7 +73,7 @@ def _deadline_not_carried(patch: pytest.MonkeyPatch) -> None:
 
 
 def _drop_not_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(contents, "_NOT_THERE", 0)
+    patch.setattr(contents, "NOT_THERE", 0)
 
 
 def _page_lost(patch: pytest.MonkeyPatch) -> None:
