@@ -3,8 +3,9 @@ send to the engine. Stores nothing, applies nothing, decides nothing about membe
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -56,6 +57,8 @@ class Channel(Driving):
         self.number = number
         self.engine: AnyEngine | None = None
         self.founding = ""
+        self.serials: Iterator[int] = count(1)
+        """Numbers for what this member asks its peers for."""
         self.on_asked: Callable[[Link, InGroup], None] = _not_asked
         self.on_gone: Callable[[Link], None] = _nothing_of_it
         self.on_rolled_back: Callable[[RolledBackError], None] = self.ended

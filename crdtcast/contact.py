@@ -8,7 +8,6 @@ admission; so the joiner's application becomes what this member's was at the ins
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crdtcast.engine import Span
 from crdtcast.exceptions import (
     HandshakeError,
     LocalProtocolError,
@@ -16,11 +15,11 @@ from crdtcast.exceptions import (
     RemoteProtocolError,
 )
 from crdtcast.group_state import Entry, Happened, pack_entry
-from crdtcast.hosting import TOO_OLD, Guest, Hosting, crowd
+from crdtcast.hosting import Guest, Hosting, check_crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
 from crdtcast.tags import Vector
-from crdtcast.wire_groups import Admit, InGroup, Unable
+from crdtcast.wire_groups import Admit, Copy, InGroup
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember
@@ -59,57 +58,42 @@ class Contact(Hosting[_Guest]):
             if guest.noted > MOST_NOTED:
                 guest.lapsed = True
                 guest.since.clear()
-                guest.serial += 1  # what it has not fetched yet is worth nothing any more
+                guest.offered = None  # what it has not fetched yet is worth nothing any more
 
     @property
     def is_busy(self) -> bool:
         """Whether anybody has to be told what happens."""
         return bool(self._guests)
 
-    def _copy(self, link: Link, reads: Span) -> None:
+    def _copy(self, link: Link, frame: Copy) -> None:
         engine = self._member.engine
-        try:
-            engine.check_reader(link.name, reads)
-        except HandshakeError as error:
-            self._answer(link, Unable(False, str(error)))
-            return
+        engine.check_reader(link.name, frame.reads)
         if not engine.standing.can_send:
-            text = f"{engine.me} is about to leave the group: ask another member"
-            self._answer(link, Unable(False, text))
-            return
+            raise HandshakeError(f"{engine.me} is about to leave the group: ask another member")
         if self._member.witness:
-            text = f"{engine.me} is a witness without a state to give: ask another"
-            self._answer(link, Unable(False, text))
-            return
+            raise HandshakeError(f"{engine.me} is a witness without a state to give: ask another")
         try:
             state = self._member.application_state()
         except Exception as error:
-            self._process_failed(link, error)
-            return
+            raise self._process_failed(error) from error
         if state is None:
-            text = (
+            raise HandshakeError(
                 f"{engine.me} has no process whose state it could give: join through "
                 "a member that runs one"
             )
-            self._answer(link, Unable(False, text))
-            return
-        self._offer(self._receive(_Guest(link, dict(engine.vector))), state)
+        self._offer(self._receive(_Guest(link, dict(engine.vector))), frame.serial, state)
 
     def _admit(self, link: Link, frame: Admit) -> None:
         guest = self._guest(link)
         if guest is not None and guest.lapsed:
-            self._answer(link, TOO_OLD)
-            return
+            raise NotReadyError("this copy is too old by now: begin again")
         engine = self._member.engine
-        if (unable := crowd(engine, frame.base)) is not None:
-            self._answer(link, unable)
-            return
+        check_crowd(engine, frame.base)
         try:
             # What is reported stable has to have reached the application that is copied.
             self._member.settle()
         except Exception as error:
-            self._process_failed(link, error)
-            return
+            raise self._process_failed(error) from error
         try:
             admission = engine.admit(
                 frame.base,
@@ -119,12 +103,10 @@ class Contact(Hosting[_Guest]):
                 witness=frame.witness,
                 reads=frame.reads,
             )
-        except NotReadyError as error:
-            self._answer(link, Unable(True, str(error)))
-            return
+        except NotReadyError:
+            raise
         except (LocalProtocolError, RemoteProtocolError) as error:
-            self._answer(link, Unable(False, str(error)))
-            return
+            raise HandshakeError(str(error)) from error
         if guest is None:
             guest = self._receive(_Guest(link, {}))
         entry = Entry(
@@ -133,10 +115,11 @@ class Contact(Hosting[_Guest]):
             admission.state,
             tuple(guest.since),
         )
-        self._offer(guest, pack_entry(entry))
+        self._offer(guest, frame.serial, pack_entry(entry))
 
-    def _process_failed(self, link: Link, error: Exception) -> None:
+    def _process_failed(self, error: Exception) -> HandshakeError:
         """The failure of this member's own application, not of the joiner."""
-        text = f"the process of {self._member.incarnation} fails: ask another member"
-        self._answer(link, Unable(False, text))
         self._member.process_failed(error)
+        return HandshakeError(
+            f"the process of {self._member.incarnation} fails: ask another member"
+        )

@@ -9,8 +9,9 @@ from crdtcast.channel import Channel
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
 from crdtcast.fresh import fresh_incarnation
 from crdtcast.group_state import Entry
-from crdtcast.joining import ContactLostError, Joining, Progress, Wish
+from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link
+from crdtcast.offers import ContactLostError, Progress
 from crdtcast.wire_groups import InGroup
 
 _AGAIN = 0.05

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.msgpack_limits import unpacked_within
 from crdtcast.sections import SECTION_BYTES
-from crdtcast.wire_groups import MAX_REPLACED, PART_BYTES
-from crdtcast.wire_questions import MAX_QUESTION, PIECE_BYTES
+from crdtcast.wire_groups import MAX_REPLACED
+from crdtcast.wire_offers import MAX_QUESTION, PART_BYTES
 from crdtcast.wire_values import MAX_IDENTIFIER, FrameKind
 
 SHORT = 8192
@@ -33,15 +33,14 @@ _SHAPES: dict[int, Shape] = {
     FrameKind.NAMED: Shape(None, 1),
     FrameKind.SECTION: Shape(SECTION_BYTES + _MARGIN, 1),
     FrameKind.ASK: Shape(MAX_QUESTION + _MARGIN, 1),
-    FrameKind.ANSWER: Shape(PIECE_BYTES + _MARGIN, 1),
+    FrameKind.PART: Shape(PART_BYTES + _MARGIN, 1),
 }
 _INSIDE: dict[int, Shape] = {
     FrameKind.MESSAGE: _SHAPES[FrameKind.MESSAGE],
     FrameKind.DIGEST: _SHAPES[FrameKind.DIGEST],
     FrameKind.ASK: _SHAPES[FrameKind.ASK],
-    FrameKind.ANSWER: _SHAPES[FrameKind.ANSWER],
+    FrameKind.PART: _SHAPES[FrameKind.PART],
     FrameKind.ADMIT: Shape(MAX_REPLACED * (MAX_IDENTIFIER + 3) + _MARGIN, 3),
-    FrameKind.PART: Shape(PART_BYTES + _MARGIN, 1),
 }
 """Of what is inside a grouped frame."""
 _OTHER = Shape()

@@ -9,11 +9,13 @@ from typing import Generic, TypeVar
 
 import trio
 
-from crdtcast.engine import GroupEngine, Span
-from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.engine import GroupEngine
+from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
 from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.link import Link
-from crdtcast.wire_groups import PART_BYTES, Admit, Copy, Fetch, InGroup, Offer, Part, Unable
+from crdtcast.offers import Offered, part_of
+from crdtcast.wire_groups import Admit, Copy, InGroup
+from crdtcast.wire_offers import PART_BYTES, Fetch, Unable
 
 MOST_UNHEARD = 2
 """So many joiners that a member has let in may be unheard of before it lets another one in."""
@@ -21,13 +23,12 @@ KEPT_SECONDS = 60.0
 """So long a joiner without a link is waited for."""
 FORGET = 0
 """The serial of a `Fetch` that asks for nothing: what was begun for us shall begin anew."""
-TOO_OLD = Unable(True, "this copy is too old by now: begin again")
 _FRAME_ROOM = 1024
 
 
-def crowd(engine: GroupEngine, base: str) -> Unable | None:
-    """Why one more joiner has to wait: others were let in by this member, and nothing has come of them. If they are
-    dead, each of them takes some of the living members' majority.
+def check_crowd(engine: GroupEngine, base: str) -> None:
+    """Raises NotReadyError if one more joiner has to wait: others were let in by this member, and nothing has come of
+    them. If they are dead, each of them takes some of the living members' majority.
     """
     own = base_of(engine.me)
     unheard = [
@@ -36,10 +37,9 @@ def crowd(engine: GroupEngine, base: str) -> Unable | None:
         if (join := joined_by(who)) is not None and join[0] == own and base_of(who) != base
     ]
     if len(unheard) < MOST_UNHEARD:
-        return None
+        return
     names = ", ".join(map(name_of, unheard))
-    return Unable(
-        True,
+    raise NotReadyError(
         f"{engine.me} has let in {names}, and has heard nothing of them yet: it lets nobody else in before that. If "
         f"they are dead, evict them (`crdtcast evict NAME`)",
     )
@@ -52,8 +52,7 @@ class Guest:
         self.link = link
         self.left_at: float | None = None
         """When that link broke."""
-        self.serial = 0
-        self.offered = b""
+        self.offered: Offered | None = None
 
 
 G = TypeVar("G", bound=Guest)
@@ -69,18 +68,27 @@ class Hosting(ABC, Generic[G]):
     def asked(self, link: Link, frame: InGroup) -> None:
         """A frame of the dialogue came. Raises RemoteProtocolError for what nobody may ask."""
         match frame:
-            case Copy(reads):
-                self._copy(link, reads)
-            case Admit(base):
-                if name_of(base) != link.name:
-                    raise RemoteProtocolError(
-                        f"{link.name} wants to join as {base}, a name of others"
-                    )
-                self._admit(link, frame)
-            case Fetch(serial, offset):
-                self._fetch(link, serial, offset)
+            case Copy(serial) | Admit(serial):
+                try:
+                    self._request(link, frame)
+                except NotReadyError as error:
+                    self._answer(link, Unable(serial, True, str(error)))
+                except HandshakeError as error:
+                    self._answer(link, Unable(serial, False, str(error)))
+            case Fetch():
+                self._fetch(link, frame)
             case _:
                 raise RemoteProtocolError(f"a {type(frame).__name__}, which nobody has asked for")
+
+    def _request(self, link: Link, frame: Copy | Admit) -> None:
+        if isinstance(frame, Copy):
+            self._copy(link, frame)
+            return
+        if name_of(frame.base) != link.name:
+            raise RemoteProtocolError(
+                f"{link.name} wants to join as {frame.base}, a name of others"
+            )
+        self._admit(link, frame)
 
     def gone(self, link: Link) -> None:
         """The joiner has it all, or the link with it is gone."""
@@ -122,26 +130,23 @@ class Hosting(ABC, Generic[G]):
         """Whether it is still the one who was given this."""
         return self._guests.get(guest.link.peer.process) is guest
 
-    def _offer(self, guest: G, offered: bytes) -> None:
-        guest.serial += 1
-        guest.offered = offered
-        self._answer(guest.link, Offer(guest.serial, len(offered)))
+    def _offer(self, guest: G, serial: int, data: bytes) -> None:
+        guest.offered = Offered(serial, data)
+        self._answer(guest.link, guest.offered.offer)
 
-    def _fetch(self, link: Link, serial: int, offset: int) -> None:
+    def _fetch(self, link: Link, frame: Fetch) -> None:
         guest = self._guest(link)
-        if serial == FORGET:
+        if frame.serial == FORGET:
             if guest is not None:
                 self._dismiss(guest)
-        elif guest is None or guest.serial != serial:
-            self._answer(link, TOO_OLD)
-        else:
-            size = min(PART_BYTES, link.peer.max_frame - _FRAME_ROOM)
-            self._answer(link, Part(serial, offset, guest.offered[offset : offset + size]))
+            return
+        most = min(PART_BYTES, link.peer.max_frame - _FRAME_ROOM)
+        self._answer(link, part_of(None if guest is None else guest.offered, frame, most))
 
     @abstractmethod
-    def _copy(self, link: Link, reads: Span) -> None:
-        """It wants a copy, or the next piece of one; its program reads these format levels."""
+    def _copy(self, link: Link, frame: Copy) -> None:
+        """It wants a copy, or the next piece of one. Raises NotReadyError or HandshakeError to refuse it."""
 
     @abstractmethod
     def _admit(self, link: Link, frame: Admit) -> None:
-        """It wants to be let in."""
+        """It wants to be let in. Raises NotReadyError or HandshakeError to refuse it."""

@@ -2,36 +2,16 @@
 has happened meanwhile. One attempt, with one contact; whoever calls decides what comes next.
 """
 
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
-
-import trio
+from typing import NamedTuple
 
 from crdtcast.channel import Channel
 from crdtcast.engine import PROGRAM, Span
-from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
 from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.link import Link
-from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup, Offer, Part, Unable
-
-_PATIENCE = 5.0
-"""Seconds without an answer after which a part is asked for again."""
-_TRIES = 6
-_AHEAD = 4
-"""Parts asked for at a time."""
-
-
-Progress: TypeAlias = Callable[[int, int], None]
-
-
-def _unseen(received: int, size: int) -> None:
-    pass
-
-
-class ContactLostError(Exception):
-    """The link with the contact is gone, or it does not answer. Whether it has let us in is open."""
+from crdtcast.offers import ContactLostError, Fetcher, Progress, unseen
+from crdtcast.wire_groups import Admit, Copy, InGroup
+from crdtcast.wire_offers import Offer, Part, Unable
 
 
 class _Partial(NamedTuple):
@@ -59,7 +39,7 @@ class Joining:
     """
 
     def __init__(self, channel: Channel, reads: Span = PROGRAM) -> None:
-        self.progress: Progress = _unseen
+        self.progress: Progress = unseen
         self.asked = False
         """Whether the contact was asked to let us in, so that it may have."""
         self.source = ""
@@ -68,21 +48,18 @@ class Joining:
         self._channel = channel
         self._partial: _Partial | None = None
         self._link: Link | None = None
-        self._frames: deque[InGroup] = deque()
+        self._fetcher = Fetcher(_nowhere)
         self._reported = (0, 1)
-        self._news = trio.lowlevel.ParkingLot()
 
     def heard(self, link: Link, frame: InGroup) -> None:
         """(For the channel.)"""
-        if link is self._link:
-            self._frames.append(frame)
-            self._news.unpark_all()
+        if link is self._link and isinstance(frame, Offer | Unable | Part):
+            self._fetcher.heard(frame)
 
     def gone(self, link: Link) -> None:
         """(For the channel.)"""
         if link is self._link:
-            self._link = None
-            self._news.unpark_all()
+            self._fetcher.lost()
 
     async def through(self, link: Link, wish: Wish) -> tuple[bytes, Entry]:
         """The copy, and the admission. Raises NotReadyError (ask again), HandshakeError (ask somebody
@@ -91,57 +68,35 @@ class Joining:
         self._use(link)
         copy = await self._copy(link) if wish.copies else b""
         self.asked = True
-        offer = await self._ask(self._admit(wish))
-        return copy, unpack_entry(await self._fetch(offer, bytearray()))
+        return copy, unpack_entry(await self._fetcher.get(self._admit(wish)))
 
     def _admit(self, wish: Wish) -> Admit:
-        return Admit(wish.base, wish.replaces, wish.witness, self.reads)
+        serial = next(self._channel.serials)
+        return Admit(serial, wish.base, wish.replaces, wish.witness, self.reads)
+
+    def _copying(self) -> Copy:
+        return Copy(next(self._channel.serials), self.reads)
 
     def _use(self, link: Link) -> None:
         """Begin an attempt over this link; a newer one may have its place by now."""
-        self._link = link if link.closed is None else None
+        self._link = link
+        self._fetcher = Fetcher(lambda frame: self._channel.send_to([link.name], frame))
+        if link.closed is not None:
+            self._fetcher.lost()
         self.asked = False
-        self._frames.clear()
 
     async def _copy(self, link: Link) -> bytes:
         """All of it, from where the link with the same process broke before."""
         partial = self._partial
         if partial is None or partial.process != link.peer.process:
-            partial = _Partial(link.peer.process, await self._ask(Copy(self.reads)), bytearray())
+            offer = await self._fetcher.ask(self._copying())
+            partial = _Partial(link.peer.process, offer, bytearray())
         self._partial, self.source = None, ""
         try:
-            return await self._fetch(partial.offer, partial.copied, self._report)
+            return await self._fetcher.fetch(partial.offer, partial.copied, self._report)
         except ContactLostError:
             self._partial, self.source = partial, link.name
             raise
-
-    def _say(self, frame: InGroup) -> None:
-        if self._link is None:
-            raise ContactLostError
-        self._channel.send_to([self._link.name], frame)
-
-    async def _answer(self) -> InGroup | None:
-        """The next frame of the contact; None if there is none for a while."""
-        with trio.move_on_after(_PATIENCE):
-            while not self._frames:
-                if self._link is None:
-                    raise ContactLostError
-                await self._news.park()
-            frame = self._frames.popleft()
-            if isinstance(frame, Unable):
-                raise NotReadyError(frame.text) if frame.later else HandshakeError(frame.text)
-            return frame
-        return None
-
-    async def _ask(self, question: InGroup) -> Offer:
-        self._say(question)
-        for _ in range(_TRIES):
-            answer = await self._answer()
-            if isinstance(answer, Offer):
-                return answer
-            if answer is not None and not isinstance(answer, Part):
-                raise RemoteProtocolError(f"a {type(answer).__name__} where an offer was expected")
-        raise ContactLostError
 
     def _report(self, received: int, size: int) -> None:
         before, of = self._reported
@@ -149,37 +104,6 @@ class Joining:
             self._reported = received, size
             self.progress(received, size)
 
-    async def _fetch(self, offer: Offer, copied: bytearray, report: Progress = _unseen) -> bytes:
-        """What is offered, of which this is here already."""
-        asked: deque[int] = deque()  # offsets, of which the first is the next to come
-        step = 0
-        silences = 0
-        while len(copied) < offer.size:
-            if not asked:
-                asked.append(len(copied))
-                self._say(Fetch(offer.serial, len(copied)))
-            answer = await self._answer()
-            if answer is None:
-                silences += 1
-                asked.clear()
-                if silences == _TRIES:
-                    raise ContactLostError
-                continue
-            if not isinstance(answer, Part) or answer.serial != offer.serial:
-                continue
-            if not answer.piece or len(copied) + len(answer.piece) > offer.size:
-                raise RemoteProtocolError("a part that is none of what was offered")
-            if answer.offset != len(copied):
-                continue  # asked for twice, or after one that was lost
-            silences = 0
-            copied += answer.piece
-            report(len(copied), offer.size)
-            step = step or len(answer.piece)
-            if asked and asked[0] == answer.offset:
-                asked.popleft()
-            following = (asked[-1] if asked else answer.offset) + step
-            while len(asked) < _AHEAD and following < offer.size:
-                asked.append(following)
-                self._say(Fetch(offer.serial, following))
-                following += step
-        return bytes(copied)
+
+def _nowhere(frame: InGroup) -> None:
+    raise ContactLostError("there is no link")

@@ -26,9 +26,9 @@ from crdtcast.exceptions import (
 from crdtcast.fresh import fresh_incarnation
 from crdtcast.group_state import Entry, Happened
 from crdtcast.incarnation import name_of
-from crdtcast.joining import Progress
 from crdtcast.journal.deciding import is_whole
 from crdtcast.journal.noting import NotingEngine
+from crdtcast.offers import Progress
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
 from crdtcast.spilling import SpillingEngine

@@ -36,7 +36,8 @@ from crdtcast.recording import COMPACT_BYTES, Observer, Recording
 from crdtcast.returning import Returning
 from crdtcast.spilling import Spill, SpillingEngine, spilling
 from crdtcast.tags import Dot, Tag
-from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
+from crdtcast.wire_groups import Admit, Copy, InGroup
+from crdtcast.wire_offers import Fetch
 
 
 class GroupMember(Living):

@@ -25,7 +25,7 @@ from crdtcast.messages import Digest, Message
 from crdtcast.options import NodeOptions
 from crdtcast.running import run_until_signal, running
 from crdtcast.wire import Frame, FrameKind, Hello, KeepAlive, Refusal
-from crdtcast.wire_questions import Answer, Ask, Asking
+from crdtcast.wire_offers import Asking
 
 __all__ = ["Node", "NodeOptions", "run_until_signal", "running"]
 
@@ -126,8 +126,7 @@ class Node(Endpoint, Driving):
         """Queue a question or an answer for a peer, if it is linked."""
         link = None if self._links is None else self._links.up.get(name)
         if link is not None:
-            kind = FrameKind.ASK if isinstance(frame, Ask) else FrameKind.ANSWER
-            self.send([link], kind, [frame])
+            self.send([link], FrameKind.ASK, [frame])
 
     def replace_engine(self, engine: Engine, fence_epoch: int | None = None) -> None:
         """Go on with another engine: state was read again, or a new incarnation begun. All links
@@ -202,7 +201,7 @@ class Node(Endpoint, Driving):
                 elif type(frame) is Digest:
                     self.ticking.heard(sender, frame)
                     receive(sender, frame)
-                elif type(frame) is Ask or type(frame) is Answer:
+                elif isinstance(frame, Asking):
                     self.on_asked(link.name, frame)
                 elif type(frame) is Refusal:
                     link.refused(frame.text)

@@ -23,7 +23,16 @@ from crdtcast.frame_shapes import SHORT, unpacked_frame
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Message
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
-from crdtcast.wire_questions import Answer, Ask, Asking, asking_fields, read_answer, read_ask
+from crdtcast.wire_offers import (
+    ASKING,
+    Ask,
+    Asking,
+    Fetch,
+    Offer,
+    Part,
+    Unable,
+    asking_fields,
+)
 from crdtcast.wire_values import (
     MAX_COUNTER,
     MAX_IDENTIFIER,
@@ -49,7 +58,7 @@ PROTOCOL_VERSION = 3
 """What this program speaks. A link speaks the lower of both sides' versions, if both still know
 it. Version 2 brought links that are shared by groups; without them it sends what version 1 does.
 Version 3 brought proofs of a shared secret, numbers in the place of incarnation ids, questions of applications
-(`wire_questions`), and sections of long frames (`sections`).
+(`wire_offers`), and sections of long frames (`sections`).
 """
 NUMBERED_VERSION = 3
 """From which on ids are numbered."""
@@ -201,7 +210,7 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
             return named_fields(frame)
         case Section():
             return section_fields(frame)
-        case Ask() | Answer():
+        case Ask() | Offer() | Unable() | Fetch() | Part():
             return asking_fields(frame)
         case Hello():
             return [int(FrameKind.HELLO), _hello_fields(frame)]
@@ -361,8 +370,7 @@ _DECODERS: dict[int, Callable[[list[Any]], Frame]] = {
     int(FrameKind.PROOF): _decode_proof,
     int(FrameKind.NAMED): read_named,
     int(FrameKind.SECTION): read_section,
-    int(FrameKind.ASK): read_ask,
-    int(FrameKind.ANSWER): read_answer,
+    **ASKING,
     **wire_groups.DECODERS,
 }
 _WITH_NAMES: dict[int, Callable[[list[Any], Names], Frame]] = {

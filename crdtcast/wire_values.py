@@ -22,8 +22,8 @@ MAX_COUNTER = 2**63 - 1
 
 class FrameKind(enum.IntEnum):
     """First element of a frame's list. Numbers are for ever; a new kind needs a new protocol
-    version. Those from ENDED to PART are found inside GROUPED only, ASK and ANSWER
-    there or, where the members are fixed, by themselves.
+    version. Those from ENDED to ADMIT are found inside GROUPED only, ASK and those from OFFER to
+    PART there or, where the members are fixed, by themselves.
     """
 
     KEEPALIVE = 0
@@ -46,8 +46,7 @@ class FrameKind(enum.IntEnum):
     PROOF = 17
     NAMED = 18
     ASK = 19
-    ANSWER = 20
-    SECTION = 21
+    SECTION = 20
 
 
 Numbers: TypeAlias = Mapping[str, int]

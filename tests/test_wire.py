@@ -31,15 +31,11 @@ from crdtcast.wire_groups import (
     Admit,
     Apart,
     Copy,
-    Fetch,
     Grouped,
     Here,
     Known,
-    Offer,
-    Part,
-    Unable,
 )
-from crdtcast.wire_questions import Answer, Ask
+from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
 from crdtcast.wire_values import Named, Section
 
 identifiers = st.text(min_size=1, max_size=64)
@@ -60,8 +56,12 @@ messages = st.builds(
 vectors = st.dictionaries(identifiers, numbers, max_size=5)
 spans = st.builds(lambda low, more: Span(low, low + more), st.integers(1, 9), st.integers(0, 9))
 digests = st.builds(Digest, st.sampled_from(DigestKind), vectors)
-asking = st.builds(Ask, numbers, numbers, st.binary(max_size=50)) | st.builds(
-    Answer, numbers, numbers, numbers, st.binary(max_size=50)
+asking = st.one_of(
+    st.builds(Ask, numbers, st.binary(max_size=50)),
+    st.builds(Offer, numbers, numbers),
+    st.builds(Unable, numbers, st.booleans(), printable),
+    st.builds(Fetch, numbers, numbers),
+    st.builds(Part, numbers, numbers, st.binary(max_size=50)),
 )
 in_group = st.one_of(
     messages,
@@ -74,12 +74,15 @@ in_group = st.one_of(
         numbers,
     ),
     st.builds(Ended, joined, st.none() | numbers),
-    st.builds(Copy, spans),
-    st.builds(Admit, joined, st.lists(joined | names, max_size=3).map(tuple), st.booleans(), spans),
-    st.builds(Offer, numbers, numbers),
-    st.builds(Unable, st.booleans(), printable),
-    st.builds(Fetch, numbers, numbers),
-    st.builds(Part, numbers, numbers, st.binary(max_size=50)),
+    st.builds(Copy, numbers, spans),
+    st.builds(
+        Admit,
+        numbers,
+        joined,
+        st.lists(joined | names, max_size=3).map(tuple),
+        st.booleans(),
+        spans,
+    ),
     asking,
 )
 sections = st.builds(Section, numbers, st.binary(min_size=1, max_size=50))

@@ -126,7 +126,7 @@ LARGE: list[InGroup | Known] = [
         {f"{ID}+{ID}+{n}": None for n in range(1, 900)},
         5,
     ),
-    Admit(ID, tuple(f"{ID}+{ID}+{n}" for n in range(1, 1000)), False),
+    Admit(1, ID, tuple(f"{ID}+{ID}+{n}" for n in range(1, 1000)), False),
     Known({f"n{n}": "host.of.a.node:12345" for n in range(4096)}),
 ]
 

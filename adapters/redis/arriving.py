@@ -23,9 +23,10 @@ from crdtcast.exceptions import ConfigurationError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, unpack_entry
 from crdtcast.hosting import FORGET
 from crdtcast.incarnation import name_of
-from crdtcast.joining import ContactLostError, Joining, Wish
+from crdtcast.joining import Joining, Wish
 from crdtcast.link import Link
-from crdtcast.wire_groups import Copy, Fetch
+from crdtcast.offers import ContactLostError
+from crdtcast.wire_offers import Fetch
 
 _COMMANDS_AT_ONCE = 2_000
 
@@ -203,8 +204,7 @@ class Arriving(Joining):
                 pass
             await self._writer.asking(wish.base)
             self.asked = True
-            offer = await self._ask(self._admit(wish))
-            self.ending = Ending.decode(await self._fetch(offer, bytearray()))
+            self.ending = Ending.decode(await self._fetcher.get(self._admit(wish)))
         except ContactLostError:
             self.source = link.name
             raise
@@ -213,11 +213,11 @@ class Arriving(Joining):
     def _begin_anew(self) -> None:
         """What the contact may have begun for us on this link, we do not have."""
         self._place = self._keys = 0
-        self._say(Fetch(FORGET, 0))
+        self._fetcher.say(Fetch(FORGET, 0))
 
     async def _next_slice(self) -> bool:
         """Whether enough is here to ask to be let in."""
-        slice_ = Slice.decode(await self._fetch(await self._ask(Copy(self.reads)), bytearray()))
+        slice_ = Slice.decode(await self._fetcher.get(self._copying()))
         if slice_.place == 0:
             self._check(slice_.left_out)
             self._place = self._keys = 0

@@ -42,8 +42,8 @@ from crdtcast.service.administered import departed
 from crdtcast.service.reserved import unreserved
 from crdtcast.tags import Dot, Tag
 from crdtcast.turnover import evictions_asked, turnover
-from crdtcast.wire_groups import Admit, Copy, Fetch, InGroup
-from crdtcast.wire_questions import Answer, Ask
+from crdtcast.wire_groups import Admit, Copy, InGroup
+from crdtcast.wire_offers import Asking, Fetch
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit
@@ -89,6 +89,7 @@ class Belonging:
             on_work=gateway.on_work,
             logger=logger,
         )
+        self.peers.channel.serials = gateway.questions.serials
         self._giver = Giver(gateway, self.peers)
         self._returning = Returning(
             committer,
@@ -337,9 +338,9 @@ class Belonging:
     # Being in
 
     def _asked(self, link: Link, frame: InGroup) -> None:
-        if isinstance(frame, Ask | Answer):
-            if link.name in self.peers.channel.here:
-                self._gateway.questions.heard(link.name, frame)
+        questions, is_here = self._gateway.questions, link.name in self.peers.channel.here
+        if is_here and isinstance(frame, Asking) and questions.knows(link.name, frame):
+            questions.heard(link.name, frame)
         elif isinstance(frame, Copy | Admit | Fetch):
             if self.peers.engine is not None:
                 self._giver.asked(link, frame)

@@ -76,7 +76,7 @@ from crdtcast.messages import Message
 from crdtcast.node import Node, NodeOptions
 from crdtcast.options import Address, format_address
 from crdtcast.tags import Dot, Vector, covers
-from crdtcast.wire_questions import Asking
+from crdtcast.wire_offers import Asking
 
 _CLIENTS_WAIT_SECONDS = 2.0
 """How long clients wait for a server that has gone before they get an error."""

@@ -20,13 +20,14 @@ from crdtcast.adapters.redis.own_reads import Pending, replies_to
 from crdtcast.adapters.redis.region_copy import RegionCopy
 from crdtcast.adapters.redis.state_messages import Ending, Slice
 from crdtcast.adapters.redis.steps import taken
-from crdtcast.engine import GroupEngine, Span
-from crdtcast.exceptions import CrdtcastError, HandshakeError, NotReadyError, ServerError
+from crdtcast.engine import GroupEngine
+from crdtcast.exceptions import CrdtcastError, NotReadyError, ServerError
 from crdtcast.group_state import Entry, pack_entry
-from crdtcast.hosting import Guest, Hosting, crowd
+from crdtcast.hosting import Guest, Hosting, check_crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
-from crdtcast.wire_groups import Admit, Unable
+from crdtcast.wire_groups import Admit, Copy
+from crdtcast.wire_offers import Unable
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit
@@ -50,6 +51,8 @@ class _Guest(Guest):
         """The next slice, read while the last one was on its way."""
         self.wants = False
         """It waits for the next slice."""
+        self.serial = 0
+        """Of its last request for a slice."""
         self.offered_on: Link | None = None
         """Where the last slice went: on another link it is offered again."""
 
@@ -73,29 +76,17 @@ class Giver(Hosting[_Guest]):
             if guest.copy is not None:
                 guest.copy.touched(_effects(commit), commit.repaired)
 
-    def _why_not(self) -> Unable | None:
-        """What stands against giving anything away now."""
+    def _check_giving(self) -> None:
+        """Raises NotReadyError if something stands against giving anything away now."""
         committer = self._gateway.committer
         me = self._gateway.options.node.name
         if committer.engine is None or not committer.serving:
-            return Unable(True, f"the server beside {me} does not answer")
+            raise NotReadyError(f"the server beside {me} does not answer")
         keyspace = committer.keyspace
         if waiting := sorted(keyspace.damaged | keyspace.incomplete):
-            return Unable(
-                True,
-                f"{me} waits for keys that were changed past it ({described(waiting[0])}, …)",
+            raise NotReadyError(
+                f"{me} waits for keys that were changed past it ({described(waiting[0])}, …)"
             )
-        return None
-
-    def _cannot_read(self, link: Link, reads: Span) -> Unable | None:
-        """What the format level has against giving it anything; it may rise between two slices."""
-        engine = self._gateway.committer.engine
-        assert isinstance(engine, GroupEngine)
-        try:
-            engine.check_reader(link.name, reads)
-        except HandshakeError as error:
-            return Unable(False, str(error))
-        return None
 
     @property
     def _databases(self) -> Databases:
@@ -103,20 +94,19 @@ class Giver(Hosting[_Guest]):
 
     # The copy
 
-    def _copy(self, link: Link, reads: Span) -> None:
-        refusal = self._why_not() or self._cannot_read(link, reads)
-        if refusal is not None:
-            self._answer(link, refusal)
-            return
+    def _copy(self, link: Link, frame: Copy) -> None:
+        self._check_giving()
+        engine = self._gateway.committer.engine
+        assert isinstance(engine, GroupEngine)
+        engine.check_reader(link.name, frame.reads)  # the level may rise between two slices
         guest = self._guest(link) or self._receive(_Guest(link))
-        if guest.is_flushed:
-            self._begin_again(guest, link)
-            return
+        guest.serial = frame.serial
+        self._check_flushed(guest)
         if guest.copy is not None:
             guest.copy.take_back()
-        if guest.offered_on not in (None, link):
+        if guest.offered is not None and guest.offered_on not in (None, link):
             guest.offered_on = link
-            self._offer(guest, guest.offered)
+            self._offer(guest, guest.serial, guest.offered.data)
         else:
             guest.wants = True
             self._go_on(guest)
@@ -126,7 +116,7 @@ class Giver(Hosting[_Guest]):
         if guest.wants and guest.ready is not None:
             slice_, guest.ready, guest.wants = guest.ready, None, False
             guest.offered_on = guest.link
-            self._offer(guest, slice_.encode())
+            self._offer(guest, guest.serial, slice_.encode())
         is_enough = guest.copy is not None and guest.copy.is_enough
         if not guest.busy and guest.ready is None and (guest.wants or not is_enough):
             guest.busy = True
@@ -140,7 +130,7 @@ class Giver(Hosting[_Guest]):
                 self._go_on(guest)
         except ServerError as error:
             self._dismiss(guest)
-            self._answer(guest.link, Unable(True, str(error)))
+            self._refuse(guest, guest.serial, error)
 
     async def _slice(self, guest: _Guest) -> Slice:
         if guest.copy is None:
@@ -168,25 +158,25 @@ class Giver(Hosting[_Guest]):
             raise ServerError(f"the server does not answer: {replies!r:.200}")
         return replies
 
-    def _begin_again(self, guest: _Guest, link: Link) -> None:
-        """It has keys that are gone, and nobody knows which."""
-        self._dismiss(guest)
-        self._answer(link, Unable(True, "all keys were removed while it copied them"))
+    def _check_flushed(self, guest: _Guest) -> None:
+        """Raises NotReadyError if it has keys that are gone, and nobody knows which: it has to begin again."""
+        if guest.is_flushed:
+            self._dismiss(guest)
+            raise NotReadyError("all keys were removed while it copied them")
+
+    def _refuse(self, guest: _Guest, serial: int, error: Exception) -> None:
+        is_later = isinstance(error, NotReadyError | ServerError)
+        self._answer(guest.link, Unable(serial, is_later, str(error)))
 
     # The admission
 
     def _admit(self, link: Link, frame: Admit) -> None:
-        if (refusal := self._why_not()) is not None:
-            self._answer(link, refusal)
-            return
+        self._check_giving()
         guest = self._guest(link)
         has_more = guest is None or guest.busy or guest.ready is not None
         if guest is None or has_more or guest.copy is None or not guest.copy.is_enough:
-            self._answer(link, Unable(True, "copy the keys first"))
-            return
-        if guest.is_flushed:
-            self._begin_again(guest, link)
-            return
+            raise NotReadyError("copy the keys first")
+        self._check_flushed(guest)
         self._gateway.committer.at_its_end(partial(self._let_in, guest, frame))
         self._gateway.committer.kick()
 
@@ -201,22 +191,18 @@ class Giver(Hosting[_Guest]):
         if not self._is_here(guest) or copy is None:
             return
         copy.touched(_effects(commit), commit.repaired)
-        if copy.is_flushed:
-            self._begin_again(guest, guest.link)
-            return
         committer = self._gateway.committer
         engine = committer.engine
         assert isinstance(engine, GroupEngine)
-        if (unable := crowd(engine, frame.base)) is not None:
-            self._answer(guest.link, unable)
-            return
         try:
+            self._check_flushed(guest)
+            check_crowd(engine, frame.base)
             named = whose_place(engine, frame.base, frame.replaces, self._peers.channel.here)
             admission = engine.admit(
                 frame.base, replaces=named, witness=frame.witness, reads=frame.reads
             )
         except CrdtcastError as error:
-            self._answer(guest.link, Unable(isinstance(error, NotReadyError), str(error)))
+            self._refuse(guest, frame.serial, error)
             return
         packed = pack_entry(
             Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
@@ -231,11 +217,12 @@ class Giver(Hosting[_Guest]):
             await pending.done.wait()
             if pending.lost:
                 self._dismiss(guest)
-                self._answer(guest.link, Unable(True, "the connection with the server broke"))
+                error = NotReadyError("the connection with the server broke")
+                self._refuse(guest, frame.serial, error)
                 return
             await self._peers.gate.wait_synced(committer.commits)
             if self._is_here(guest):
-                self._offer(guest, Ending(packed, clock, rows).encode())
+                self._offer(guest, frame.serial, Ending(packed, clock, rows).encode())
 
         self._gateway.spawn(give)
 

@@ -243,7 +243,7 @@ class Mutation:
             self._far,
             self._nobodys,
             self._admit,
-            Copy,
+            lambda: Copy(1),
         ]
         return self._chance.choice(makers)()
 
@@ -277,7 +277,7 @@ class Mutation:
 
     def _admit(self) -> Admit:
         replaces = [self.somebody() for _ in range(self._chance.choice((0, 0, 1)))]
-        return Admit(self.fake(), tuple(replaces), self._chance.random() < 0.2, self._span())
+        return Admit(1, self.fake(), tuple(replaces), self._chance.random() < 0.2, self._span())
 
     def stolen(self) -> Message:
         """A message in the name of another member: nothing but that one's own word could tell."""

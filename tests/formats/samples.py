@@ -41,15 +41,11 @@ from crdtcast.wire_groups import (
     Admit,
     Apart,
     Copy,
-    Fetch,
     Grouped,
     Here,
     Known,
-    Offer,
-    Part,
-    Unable,
 )
-from crdtcast.wire_questions import Answer, Ask
+from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
 from crdtcast.wire_values import Named, Section
 from tests.datatypes.test_catalogue import CASES
 
@@ -87,19 +83,22 @@ FRAMES: Mapping[str, Frame] = {
     "section": Section(100, b"piece"),
     "message": MESSAGE,
     "digest": DIGEST,
-    "ask": Ask(1, 0, b"question"),
-    "answer": Answer(1, 0, 6, b"answer"),
+    "ask": Ask(1, b"question"),
+    "offer": Offer(1, 1000),
+    "unable": Unable(1, True, "not now"),
+    "fetch": Fetch(1, 500),
+    "part": Part(1, 500, b"piece"),
     "here": Here(1, "shop", A, A),
     "apart": Apart("shop", "ended", "it has ended"),
     "known": Known({"a": "10.0.0.1:7001"}),
     "grouped message": Grouped(1, MESSAGE),
     "grouped digest": Grouped(1, DIGEST),
     "grouped ended": Grouped(1, Ended(B, 7)),
-    "grouped ask": Grouped(1, Ask(1, 0, b"question")),
-    "grouped copy": Grouped(1, Copy(Span(1, 2))),
-    "grouped admit": Grouped(1, Admit(B, ("c",), False, Span(1, 2))),
+    "grouped ask": Grouped(1, Ask(1, b"question")),
+    "grouped copy": Grouped(1, Copy(1, Span(1, 2))),
+    "grouped admit": Grouped(1, Admit(1, B, ("c",), False, Span(1, 2))),
     "grouped offer": Grouped(1, Offer(1, 1000)),
-    "grouped unable": Grouped(1, Unable(True, "not now")),
+    "grouped unable": Grouped(1, Unable(1, True, "not now")),
     "grouped fetch": Grouped(1, Fetch(1, 500)),
     "grouped part": Grouped(1, Part(1, 500, b"piece")),
 }

@@ -20,15 +20,11 @@ from crdtcast.wire_groups import (
     Apart,
     Copy,
     Ended,
-    Fetch,
     Grouped,
     Here,
     Known,
-    Offer,
-    Part,
-    Unable,
 )
-from crdtcast.wire_questions import Answer, Ask
+from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
 from tests.effort import examples
 from tests.node.group_support import members_are, world
 from tests.node.network import incarnation, simulated
@@ -55,20 +51,20 @@ def frames(me: str, founding: str) -> st.SearchStrategy[Frame]:
             Digest, st.sampled_from(DigestKind), st.dictionaries(ids | st.just(me), COUNTERS)
         ),
         st.builds(Ended, ids | st.just(me), st.none() | COUNTERS),
-        st.builds(Copy, SPANS),
+        st.builds(Copy, COUNTERS, SPANS),
         st.builds(
             Admit,
+            COUNTERS,
             st.just(incarnation("b")) | ids | st.just(me),
             st.lists(ids | st.sampled_from([me, "a", "b", "c", "z"]), max_size=1).map(tuple),
             st.booleans(),
             SPANS,
         ),
         st.builds(Offer, COUNTERS, COUNTERS),
-        st.builds(Unable, st.booleans(), st.text()),
+        st.builds(Unable, COUNTERS, st.booleans(), st.text()),
         st.builds(Fetch, COUNTERS, COUNTERS),
         st.builds(Part, COUNTERS, COUNTERS, st.binary(max_size=9)),
-        st.builds(Ask, COUNTERS, COUNTERS, st.binary(max_size=9)),
-        st.builds(Answer, COUNTERS, COUNTERS, COUNTERS, st.binary(max_size=9)),
+        st.builds(Ask, COUNTERS, st.binary(max_size=9)),
     )
     return st.one_of(
         st.builds(

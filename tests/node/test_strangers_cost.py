@@ -7,7 +7,8 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast.hosting import crowd
+from crdtcast.exceptions import NotReadyError
+from crdtcast.hosting import check_crowd
 from crdtcast.incarnation import base_of, name_of
 from crdtcast.wire import Hello, encode
 from tests.node.group_support import Host, world
@@ -64,10 +65,10 @@ async def test_a_contact_with_two_unheard_joiners_sends_the_next_to_another() ->
             )
             a.up._tell()
         assert {name_of(i) for i in a.up.engine.unheard} == {"d", "e"}
-        unable = crowd(a.up.engine, "f.1")
-        assert unable is not None and unable.later and "has let in d, e" in unable.text
-        assert crowd(a.up.engine, base_of(a.up.engine.unheard[0])) is None  # it asks again
-        assert crowd(b.up.engine, "f.1") is None
+        with pytest.raises(NotReadyError, match="has let in d, e"):
+            check_crowd(a.up.engine, "f.1")
+        check_crowd(a.up.engine, base_of(a.up.engine.unheard[0]))  # it asks again
+        check_crowd(b.up.engine, "f.1")
         await (await present.start("f", "a")).join()
         await eventually(lambda: {"d", "e", "f"} <= names(b))
         for name in ("d", "e"):

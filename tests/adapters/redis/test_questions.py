@@ -1,4 +1,4 @@
-"""Questions between gateways: answers in pieces, lost frames, peers that do not answer."""
+"""Questions between gateways: answers in parts, lost frames, peers that do not answer, or say why."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from crdtcast.adapters.redis.questions import Questions
+from crdtcast.adapters.redis.questions import PART_BYTES, Questions
 from crdtcast.exceptions import NotReadyError, RemoteProtocolError
-from crdtcast.wire_questions import PIECE_BYTES, Answer, Ask, Asking
+from crdtcast.wire_offers import Ask, Asking, Fetch, Offer, Part, Unable
 
 Drop = Callable[[Asking], bool]
 LONG = bytes(range(256)) * 4096
@@ -32,21 +32,25 @@ async def talk(
         def spawn(work: Callable[[], Awaitable[None]]) -> None:
             nursery.start_soon(work)
 
-        def link(frame: Asking, to: Callable[[Asking], None]) -> None:
+        to_a, for_a = trio.open_memory_channel[Asking](1000)
+        to_b, for_b = trio.open_memory_channel[Asking](1000)
+
+        def link(frame: Asking, to: trio.MemorySendChannel[Asking]) -> None:
             said.append(frame)
             if not drop(frame):
-                nursery.start_soon(deliver, frame, to)
+                to.send_nowait(frame)
 
-        async def deliver(frame: Asking, to: Callable[[Asking], None]) -> None:
-            to(frame)
+        async def deliver(
+            frames: trio.MemoryReceiveChannel[Asking], take: Callable[[Asking], None]
+        ) -> None:
+            async for frame in frames:
+                take(frame)
 
         log = logging.getLogger("questions")
-        a = Questions(
-            lambda name, frame: link(frame, lambda f: b.heard("a", f)), answer, spawn, log
-        )
-        b = Questions(
-            lambda name, frame: link(frame, lambda f: a.heard("b", f)), answer, spawn, log
-        )
+        a = Questions(lambda name, frame: link(frame, to_b), answer, spawn, log)
+        b = Questions(lambda name, frame: link(frame, to_a), answer, spawn, log)
+        nursery.start_soon(deliver, for_a, lambda frame: a.heard("b", frame))
+        nursery.start_soon(deliver, for_b, lambda frame: b.heard("a", frame))
 
         async def ask(place: int, question: bytes) -> None:
             try:
@@ -57,6 +61,7 @@ async def talk(
         async with trio.open_nursery() as asking:
             for place, question in enumerate(questions):
                 asking.start_soon(ask, place, question)
+        nursery.cancel_scope.cancel()
     return found, said
 
 
@@ -71,17 +76,22 @@ def test_each_question_gets_its_own_answer() -> None:
     assert found == [b"ONE", b"TWO", LONG, b"THREE"]
 
 
-def test_long_answer_comes_in_pieces_one_at_a_time() -> None:
+def test_long_answer_is_fetched_in_parts_a_few_at_a_time() -> None:
     found, said = run([b"long"])
     assert found == [LONG]
-    pieces = [frame for frame in said if isinstance(frame, Answer)]
-    assert len(pieces) == -(-len(LONG) // PIECE_BYTES) > 1
-    assert max(len(frame.piece) for frame in pieces) == PIECE_BYTES
-    assert [type(frame) for frame in said] == [Ask, Answer] * len(pieces)
+    parts = [frame for frame in said if isinstance(frame, Part)]
+    assert len(parts) == -(-len(LONG) // PART_BYTES) > 1
+    assert max(len(frame.piece) for frame in parts) == PART_BYTES
+    assert [type(frame) for frame in said[:3]] == [Ask, Offer, Fetch]
+    open_ = most = 0
+    for frame in said:
+        open_ += isinstance(frame, Fetch) - isinstance(frame, Part)
+        most = max(most, open_)
+    assert most == 4 and not open_
 
 
-@pytest.mark.parametrize("lost", range(8))
-def test_lost_frame_ends_in_an_error_and_the_next_question_works(lost: int) -> None:
+@pytest.mark.parametrize("lost", range(12))
+def test_a_part_that_is_lost_is_asked_for_again_and_a_lost_question_fails(lost: int) -> None:
     frames: list[Asking] = []
 
     def drop(frame: Asking) -> bool:
@@ -90,13 +100,20 @@ def test_lost_frame_ends_in_an_error_and_the_next_question_works(lost: int) -> N
 
     found, _ = run([b"long", b"next"], drop)
     failed = [answer for answer in found if isinstance(answer, NotReadyError)]
-    assert len(failed) == 1 and {LONG, b"NEXT"} & {each for each in found if each not in failed}
+    assert len(failed) == isinstance(frames[lost], Ask | Offer)
+    assert {LONG, b"NEXT"} >= {each for each in found if each not in failed}
 
 
-def test_question_that_is_refused_there_is_not_waited_for() -> None:
+@pytest.mark.parametrize("lost", [Ask, Offer, Part])
+def test_peer_that_does_not_answer_is_waited_for_a_while(lost: type[Asking]) -> None:
+    found, _ = run([b"long"], lambda frame: isinstance(frame, lost))
+    assert isinstance(found[0], NotReadyError) and "no answer of b" in str(found[0])
+
+
+def test_question_that_is_refused_there_is_not_waited_for_and_says_why() -> None:
     async def main() -> None:
         found, _ = await talk([b"bad"])
-        assert isinstance(found[0], NotReadyError)
+        assert isinstance(found[0], NotReadyError) and str(found[0]) == "what is that"
         assert trio.current_time() == began
 
     async def timed() -> None:
@@ -139,9 +156,37 @@ def test_question_over_a_link_that_is_gone_is_not_waited_for() -> None:
             await trio.testing.wait_all_tasks_blocked()
             (_, _), (_, again) = said
             assert isinstance(again, Ask)
-            asker.heard("b", Answer(again.serial, 0, 3, b"TWO"))
+            asker.heard("b", Unable(again.serial - 1, True, "too late"))
+            asker.heard("b", Offer(again.serial - 1, 5))
+            asker.heard("b", Offer(again.serial, 3))
+            asker.heard("b", Part(again.serial, 0, b"TWO"))
         return found
 
     found = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=1))
-    assert found == ["the link with b is gone", b"TWO"]
+    assert found == ["no answer of b: the link is gone", b"TWO"]
     assert said[0][0] == said[1][0], "time has passed"
+
+
+def test_what_a_peer_was_offered_goes_with_its_link() -> None:
+    """Its next process may have begun to number its requests anew."""
+    said: list[Asking] = []
+
+    async def main() -> None:
+        async def answer(name: str, question: bytes) -> bytes:
+            return b"answer"
+
+        async with trio.open_nursery() as nursery:
+            b = Questions(
+                lambda name, frame: said.append(frame),
+                answer,
+                lambda work: nursery.start_soon(work),
+                logging.getLogger("questions"),
+            )
+            b.heard("a", Ask(1, b"question"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert said == [Offer(1, 6)] and b.knows("a", Fetch(1, 0))
+            assert not b.knows("a", Fetch(2, 0)) and not b.knows("c", Fetch(1, 0))
+            b.gone("a")
+            assert not b.knows("a", Fetch(1, 0))
+
+    trio.run(main)

@@ -1,0 +1,150 @@
+"""One thing after another that a peer asks for, is offered, and fetches in parts: both sides of it (`wire_offers`).
+
+Used by those who join, and by gateways that ask each other. Who asks keeps what has come when a link breaks, and may go
+on where it was over the next one with the same process.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import trio
+
+from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
+from crdtcast.wire_groups import Admit, Copy
+from crdtcast.wire_offers import Ask, Asking, Fetch, Offer, Part, Unable
+
+PATIENCE = 5.0
+"""Seconds without an answer after which a part is asked for again."""
+TRIES = 6
+_AHEAD = 4
+"""Parts asked for at a time."""
+_TOO_OLD = "this is too old by now: begin again"
+
+Request: TypeAlias = Ask | Copy | Admit
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the bytes that are here, and of how many."""
+
+
+def unseen(received: int, size: int) -> None:
+    """Nobody wants to know how far it is."""
+
+
+class ContactLostError(Exception):
+    """The link with the peer is gone, or it does not answer. Whether it has done what was asked is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What a peer may fetch, under the number of its request."""
+
+    serial: int
+    data: bytes
+
+    @property
+    def offer(self) -> Offer:
+        """What to answer the request with."""
+        return Offer(self.serial, len(self.data))
+
+
+def part_of(offered: Offered | None, fetch: Fetch, most: int) -> Part | Unable:
+    """The answer to a `Fetch`. most: bytes of it."""
+    if offered is None or offered.serial != fetch.serial:
+        return Unable(fetch.serial, True, _TOO_OLD)
+    return Part(fetch.serial, fetch.offset, offered.data[fetch.offset : fetch.offset + most])
+
+
+class Fetcher:
+    """The asker's side, over one link. say: sends a frame over it."""
+
+    def __init__(
+        self, say: Callable[[Request | Fetch], None], patience: float = PATIENCE, tries: int = TRIES
+    ) -> None:
+        self._say = say
+        self._patience = patience
+        self._tries = tries
+        self._frames: deque[Asking] = deque()
+        self._is_lost = False
+        self._news = trio.lowlevel.ParkingLot()
+
+    def heard(self, frame: Asking) -> None:
+        """The peer's answer."""
+        self._frames.append(frame)
+        self._news.unpark_all()
+
+    def lost(self) -> None:
+        """The link is gone."""
+        self._is_lost = True
+        self._news.unpark_all()
+
+    def say(self, frame: Request | Fetch) -> None:
+        """Raises ContactLostError."""
+        if self._is_lost:
+            raise ContactLostError("the link is gone")
+        self._say(frame)
+
+    async def get(self, request: Request) -> bytes:
+        """All that the peer offers. Raises NotReadyError (ask again), HandshakeError (ask somebody else),
+        ContactLostError, RemoteProtocolError.
+        """
+        return await self.fetch(await self.ask(request), bytearray())
+
+    async def ask(self, request: Request) -> Offer:
+        """What the peer offers; raises like `get`."""
+        self.say(request)
+        for _ in range(self._tries):
+            answer = await self._answer(request.serial)
+            if isinstance(answer, Offer):
+                return answer
+        raise ContactLostError("there is no answer")
+
+    async def fetch(self, offer: Offer, copied: bytearray, report: Progress = unseen) -> bytes:
+        """What is offered, of which this is here already; raises like `get`."""
+        asked: deque[int] = deque()  # offsets, of which the first is the next to come
+        step = 0
+        silences = 0
+        while len(copied) < offer.size:
+            if not asked:
+                asked.append(len(copied))
+                self.say(Fetch(offer.serial, len(copied)))
+            answer = await self._answer(offer.serial)
+            if answer is None:
+                silences += 1
+                asked.clear()
+                if silences == self._tries:
+                    raise ContactLostError("there is no answer")
+                continue
+            if not isinstance(answer, Part):
+                continue
+            if not answer.piece or len(copied) + len(answer.piece) > offer.size:
+                raise RemoteProtocolError("a part that is none of what was offered")
+            if answer.offset != len(copied):
+                continue  # asked for twice, or after one that was lost
+            silences = 0
+            copied += answer.piece
+            report(len(copied), offer.size)
+            step = step or len(answer.piece)
+            if asked and asked[0] == answer.offset:
+                asked.popleft()
+            following = (asked[-1] if asked else answer.offset) + step
+            while len(asked) < _AHEAD and following < offer.size:
+                asked.append(following)
+                self.say(Fetch(offer.serial, following))
+                following += step
+        return bytes(copied)
+
+    async def _answer(self, serial: int) -> Asking | None:
+        """The next frame under that number; None if there is none for a while."""
+        with trio.move_on_after(self._patience):
+            while True:
+                while not self._frames:
+                    if self._is_lost:
+                        raise ContactLostError("the link is gone")
+                    await self._news.park()
+                frame = self._frames.popleft()
+                if isinstance(frame, Unable) and frame.serial == serial:
+                    raise NotReadyError(frame.text) if frame.later else HandshakeError(frame.text)
+                if frame.serial == serial:
+                    return frame
+        return None

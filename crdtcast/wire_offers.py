@@ -1,0 +1,134 @@
+"""Frames by which a peer asks another one for something, and fetches it, beside messages: a question of an application
+here, a copy or an admission in `wire_groups`.
+
+Who asks numbers its requests. The answer is an offer of so many bytes, or why there is none, under the same number. The
+asker fetches them part by part, so they fill no queue. Nothing of it is ordered with messages, stored, or repaired: who
+asks gives up after a while, and asks again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.wire_values import FrameKind, printable, read_number
+
+MAX_QUESTION = 12 * 2**20
+"""Bytes."""
+PART_BYTES = 256 * 1024
+"""Of what is offered, in one frame."""
+_LONGEST_TEXT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question; what it means is the application's matter."""
+
+    serial: int
+    question: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The answer to a request: so many bytes wait to be fetched under its number."""
+
+    serial: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unable:
+    """The other answer, to a request or a `Fetch`. later: ask again; otherwise ask somebody else, or nobody."""
+
+    serial: int
+    later: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Send the part of the offer that begins at `offset`."""
+
+    serial: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of an offer."""
+
+    serial: int
+    offset: int
+    piece: bytes
+
+
+Asking: TypeAlias = Ask | Offer | Unable | Fetch | Part
+"""What members of a fixed group say, too."""
+
+
+def asking_fields(frame: Asking) -> list[object]:
+    """The frame as a list that begins with its kind."""
+    match frame:
+        case Ask(serial, question):
+            return [int(FrameKind.ASK), serial, question]
+        case Offer(serial, size):
+            return [int(FrameKind.OFFER), serial, size]
+        case Unable(serial, later, text):
+            return [int(FrameKind.UNABLE), serial, later, text]
+        case Fetch(serial, offset):
+            return [int(FrameKind.FETCH), serial, offset]
+        case Part(serial, offset, piece):
+            return [int(FrameKind.PART), serial, offset, piece]
+
+
+def sentence(text: object) -> str:
+    """Raises RemoteProtocolError for anything but text."""
+    if type(text) is not str:
+        raise RemoteProtocolError(f"not a sentence: {text!r:.80}")
+    return printable(text[:_LONGEST_TEXT])
+
+
+def shaped(fields: list[Any], length: int, what: str) -> None:
+    """Raises RemoteProtocolError for another number of fields."""
+    if len(fields) != length:
+        raise RemoteProtocolError(f"{what} frame of {len(fields)} fields")
+
+
+def _read_ask(fields: list[Any]) -> Ask:
+    shaped(fields, 3, "an ask")
+    if type(fields[2]) is not bytes or len(fields[2]) > MAX_QUESTION:
+        raise RemoteProtocolError("an ask frame without a question that fits")
+    return Ask(read_number(fields[1], "a serial"), fields[2])
+
+
+def _read_offer(fields: list[Any]) -> Offer:
+    shaped(fields, 3, "an offer")
+    return Offer(read_number(fields[1], "a serial"), read_number(fields[2], "a size"))
+
+
+def _read_unable(fields: list[Any]) -> Unable:
+    shaped(fields, 4, "an unable")
+    return Unable(read_number(fields[1], "a serial"), fields[2] is True, sentence(fields[3]))
+
+
+def _read_fetch(fields: list[Any]) -> Fetch:
+    shaped(fields, 3, "a fetch")
+    return Fetch(read_number(fields[1], "a serial"), read_number(fields[2], "an offset"))
+
+
+def _read_part(fields: list[Any]) -> Part:
+    shaped(fields, 4, "a part")
+    if type(fields[3]) is not bytes:
+        raise RemoteProtocolError("a part frame without bytes")
+    serial, offset = read_number(fields[1], "a serial"), read_number(fields[2], "an offset")
+    return Part(serial, offset, fields[3])
+
+
+ASKING: dict[int, Callable[[list[Any]], Asking]] = {
+    int(FrameKind.ASK): _read_ask,
+    int(FrameKind.OFFER): _read_offer,
+    int(FrameKind.UNABLE): _read_unable,
+    int(FrameKind.FETCH): _read_fetch,
+    int(FrameKind.PART): _read_part,
+}
+"""Decoders by kind."""
