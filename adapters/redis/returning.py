@@ -20,7 +20,7 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.aside import is_whole, lost_name, taken_name, takes_away
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.contents import Contents
-from crdtcast.adapters.redis.databases import by_name
+from crdtcast.adapters.redis.databases import Home, by_name
 from crdtcast.adapters.redis.effects import Event, Inc, KeyEffect, One, RedisType, Reg
 from crdtcast.adapters.redis.lookup import Looks
 from crdtcast.adapters.redis.performing import Performing
@@ -28,9 +28,11 @@ from crdtcast.adapters.redis.plan import SAYS_OK, Expect
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, Slot, Write, rebasing
 from crdtcast.adapters.redis.recorded import ParkedRecord
 from crdtcast.adapters.redis.sizes import weighing, weight_of
+from crdtcast.adapters.redis.steps import taken
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
-from crdtcast.adapters.redis.types.native import NativeType
+from crdtcast.adapters.redis.types.native import Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
+from crdtcast.adapters.redis.value_pages import ValuePages
 from crdtcast.adapters.redis.worth import Worth
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
 from crdtcast.incarnation import name_of
@@ -77,15 +79,18 @@ class _Asked(NamedTuple):
     effect: KeyEffect
     name: bytes
 
-    def contents(self, native: type[NativeType], reply: object) -> Contents | None:
+    def contents(self, native: type[NativeType], content: Content | None) -> Contents | None:
         """What was kept: of a key, whose copy is of the native type, or of slots, in a hash."""
-        content = native.content(reply)
         if content is None:
             return None
         if is_whole(self.effect):
             return {native.type: content} if content else {}
         assert self.effect.type is not None  # type: ignore[union-attr]
         return {self.effect.type: content} if content else {}  # type: ignore[union-attr]
+
+    def keep(self, contents: Contents | None) -> None:
+        """Note it, as long as it is not too much for one message."""
+        self.taken.contents[self.place] = self.taken.with_room(contents)
 
 
 class Returning:
@@ -146,8 +151,8 @@ class Returning:
             found = [_Taken() for _ in some]
             if is_whole:
                 found = await self._taken(connection, some)
-            for (operation, event), taken in zip(some, found, strict=True):
-                mine = Mine.of(event.effects, taken.contents, home, event.timestamp, taken.back)
+            for (operation, event), kept in zip(some, found, strict=True):
+                mine = Mine.of(event.effects, kept.contents, home, event.timestamp, kept.back)
                 packed.append(replace(operation, payload=mine.encode()))
         self.recorded = None
         if recorded is not None and recorded.operation.dot.origin == engine.me:
@@ -185,10 +190,14 @@ class Returning:
             if not isinstance(size, int) or size > most:
                 each.taken.contents[each.place] = None
                 continue
+            if weight_of(taken_up) > MAX_BYTES:
+                content = await self._read_in_pages(connection, each.name, native)
+                each.keep(each.contents(native, content))
+                continue
             weight += weight_of(taken_up)
             if weight > MAX_BYTES:
                 await self._read_contents(connection, small)
-                small, weight = [], 0
+                small, weight = [], weight_of(taken_up)
             small.append((each, native))
         await self._read_contents(connection, small)
         await self._note_what_is_back(connection, asked)
@@ -199,8 +208,22 @@ class Returning:
     ) -> None:
         replies = await self._read(connection, [n.reading(each.name) for each, n in kept])
         for (each, native), reply in zip(kept, replies, strict=True):
-            contents = each.taken.with_room(each.contents(native, reply))
-            each.taken.contents[each.place] = contents
+            each.keep(each.contents(native, native.content(reply)))
+
+    async def _read_in_pages(
+        self, connection: ServerConnection, name: bytes, native: type[NativeType]
+    ) -> Content | None:
+        """All of a large one, or None as soon as it is more than one message may say. Nobody writes it any more."""
+        walk = ValuePages(native, Home(name, name, self._db))
+        content: dict[bytes, Worth] = {}
+        size = 0
+        while walk.following is not None and size <= MAX_BYTES:
+            page = await taken(walk.page(), connection.call)
+            if page is None:
+                return None
+            content |= page.content
+            size = sum(len(slot) + len(worth) for slot, worth in content.items())
+        return content if size <= MAX_BYTES else None
 
     async def _note_what_is_back(
         self, connection: ServerConnection, asked: Iterable[_Asked]

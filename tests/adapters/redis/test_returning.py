@@ -7,12 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 
-from crdtcast.adapters.redis.effects import WHOLE, Inc, RedisType
+from crdtcast.adapters.redis import returning as returning_module
+from crdtcast.adapters.redis import value_pages
+from crdtcast.adapters.redis.aside import taken_name
+from crdtcast.adapters.redis.effects import WHOLE, Effect, Event, Inc, KillKey, KillSlots, RedisType
 from crdtcast.adapters.redis.rebasing import Mine, Part, Removal, rebased
 from crdtcast.adapters.redis.returning import Returning
 from crdtcast.engine import Parked, ParkedOperation, Standing
 from crdtcast.tags import Dot
+from tests.adapters.redis.copy_support import FakeServer
 
 ENDED = "c.1"
 
@@ -102,3 +107,45 @@ def test_a_comparison_is_worth_nothing_behind_another_look_at_the_server() -> No
     back.resume(None)
     commits.turns.popleft()()
     assert not commits.turns and not commits.ends and not commits.kicks
+
+
+class Connection(FakeServer):
+    """To a server that stands in for one. most: bytes of its longest reply."""
+
+    most = 0
+
+    async def call_all(self, commands: list[Any]) -> list[Any]:
+        in_bytes = [[w.encode() if isinstance(w, str) else w for w in words] for words in commands]
+        replies = [self.call(*words) for words in in_bytes]
+        self.most = max([self.most, *map(bytes_of, replies)])
+        return replies
+
+    def _exists(self, key: bytes) -> int:
+        return int(key in self.dbs[self.db])
+
+
+def bytes_of(reply: Any) -> int:
+    if isinstance(reply, list):
+        return sum(map(bytes_of, reply))
+    return len(reply) if isinstance(reply, bytes) else 0
+
+
+@pytest.mark.parametrize(("slots", "size", "is_kept"), [(40, 100, True), (40, 600, False)])
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_was_taken_away_is_read_in_pages_and_only_as_much_as_a_message_may_say(
+    monkeypatch: pytest.MonkeyPatch, slots: int, size: int, is_kept: bool, whole: bool
+) -> None:
+    monkeypatch.setattr(returning_module, "MAX_BYTES", 6_000)
+    monkeypatch.setattr(value_pages, "PAGE_BYTES", 2_000)
+    connection = Connection()
+    monkeypatch.setattr(FakeServer, "_memory", lambda self, *_: slots * (size + 100))
+    kept = {b"%d" % n: b"x" * size for n in range(slots)}
+    dot = Dot(ENDED, 1)
+    connection.dbs[15][taken_name(dot, 0)] = b"hash", dict(kept)
+    effect: Effect = KillKey(b"h") if whole else KillSlots(b"h", RedisType.HASH, tuple(kept))
+    _, back = returning([])
+    calling = SimpleNamespace(call=connection.call_all)
+    operation = ParkedOperation(dot, 0, b"")
+    (found,) = trio.run(back._taken, calling, [(operation, Event(0, [effect]))])
+    assert found.contents == {0: {RedisType.HASH: kept} if is_kept else None}
+    assert connection.most < 3_000
