@@ -240,7 +240,7 @@ class Region:
             self.dropped.discard(key)
             effects += self._kill(key, Expire(key, True))
             held, value = b"none", {}
-        slots = tuple({b"%d" % random.randrange(60) for _ in range(random.randint(1, 3))})
+        slots = tuple(sorted({b"%d" % random.randrange(60) for _ in range(random.randint(1, 3))}))
         match what:
             case "add" if held in (b"set", b"none"):
                 call(b"SADD", key, *slots)
@@ -345,7 +345,7 @@ def run(seed: int) -> Counter[str]:
         region.drop_one()
         reads, rows = copy.closing()
         _answer(region.server, reads)
-        if random.random() < 0.3:  # it did not come through
+        if random.random() < 0.5:  # it did not come through
             region.counts["taken back"] += 1
             copy.take_back()
             continue
