@@ -18,6 +18,7 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
+    Assign,
     Effect,
     Event,
     Expire,
@@ -29,7 +30,6 @@ from crdtcast.adapters.redis.effects import (
     Only,
     RedisType,
     Reg,
-    Replace,
     Until,
     pairs_of,
 )
@@ -96,7 +96,7 @@ class LocalBatch:
         self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
         self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}
         """Place of the effect; what it writes, slot and value in turn; slots whose former values are put aside."""
-        self._assigned: dict[bytes, Reg] = {}
+        self._assigned: dict[bytes, Assign] = {}
         """Keys that are strings as of this message, of which another value takes the place of this one."""
         self._time = 0
         self._operations = self._bytes = 0
@@ -177,18 +177,21 @@ class LocalBatch:
         """The key becomes this string, whatever it was, until the deadline."""
         if self.bounded:
             self._count(2, len(key) + len(value))
-        register = self._assigned.get(key)
-        if register is not None and at == NEVER:
-            register.words = WHOLE, value
+        assigned = self._assigned.get(key)
+        if assigned is not None and at == NEVER:
+            assigned.value = value
             self.keyspace.assign_again(key, value, self.plan)
             return
         self._seal(key)
-        place = len(self._effects)
-        register = Reg(key, RedisType.STRING, (WHOLE, value))
-        self._effects += Replace(key, at), register
-        self.keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
+        place, keyspace = len(self._effects), self.keyspace
+        assigned = Assign(key, value, at)
+        self._effects.append(assigned)
+        if keyspace.aside is not None:
+            hides = key in keyspace.hidden
+            keyspace.aside.key(key, self.tag.dot, place, self.plan, hides=hides)
+        keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
         if at == NEVER:
-            self._assigned[key] = register
+            self._assigned[key] = assigned
 
     def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
         """Add to the number in a slot, of which it is known what it holds."""

@@ -37,7 +37,9 @@ from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
     NO_EVENT,
+    Assign,
     Effect,
+    EndsKey,
     Event,
     Inc,
     KillAll,
@@ -106,7 +108,7 @@ _ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
 _KEY = itemgetter(1)
 _LOOKS, _OF_ONE_KEY = map(attrgetter, ("looks", "writes_one_key"))
 _OF, _UNREAD = map(attrgetter, ("key", "unread"))
-_NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Until))
+_NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Assign, Until))
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
@@ -734,7 +736,7 @@ class Committer:
             for effect in event.effects:
                 if isinstance(effect, KillAll):
                     continue
-                if not looks_at_all and isinstance(effect, (KillKey, Replace)):
+                if not looks_at_all and isinstance(effect, EndsKey):
                     begun.add(effect.key)
                 elif effect.key not in known and effect.key not in begun:
                     unknown[effect.key] = None
@@ -892,7 +894,7 @@ class Committer:
         keyspace, plan = self.keyspace, commit.plan
         held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
         for delivery, (timestamp, applied) in commit.deliveries:
-            keyspace.apply(applied, delivery.tag, timestamp, plan)
+            keyspace.apply(applied, delivery.tag, timestamp, plan, sees_all=delivery.sees_all)
             if holds_many(len(delivery.payload)):
                 self._reads.note_large_sets(applied)
         if keyspace.dates.touched and not self.refusals.is_silent:

@@ -464,6 +464,7 @@ class Core:
         else:
             past, covered = pasts.before(message, stability.stable)
         tag = Tag(dot, context, past)
+        sees_all = covered == pasts.full
         covers = pasts.record(self._store.add(message, tag, self._tick), covered)
         peer = self._peers.get(origin)
         if peer is not None and stability.heard(peer, tag, covers):
@@ -475,7 +476,7 @@ class Core:
         if inbox.waiting:
             inbox.delivered(dot)
         self._delivered += 1
-        return Delivery(message.payload, tag, message.kind)
+        return make_tuple(Delivery, (message.payload, tag, message.kind, False, sees_all))  # type: ignore[no-any-return]
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
