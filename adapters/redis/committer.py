@@ -596,8 +596,7 @@ class Committer:
                 steps += len(event.effects)
                 self._clock.observe(event.timestamp, message.dot.origin)
                 self._incoming.delivered(message)
-            delivery = engine.poll()
-            assert delivery is not None
+            delivery = engine.poll_upcoming()
             commit.deliveries.append((delivery, event))
             commit.is_flushed = KillAll in map(type, event.effects)
             if commit.extended or commit.is_flushed:

@@ -448,8 +448,11 @@ class Core:
         """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
         if self._reservation is not None:
             return None
-        message = self._inbox.take()
-        return None if message is None else self._deliver(message)
+        return self.poll_upcoming() if self.has_deliverable() else None
+
+    def poll_upcoming(self) -> Delivery:
+        """The same, of the message that `upcoming` has told just now."""
+        return self._deliver(self._inbox.ready.popleft())
 
     def _deliver(self, message: Message) -> Delivery:
         inbox = self._inbox
@@ -473,7 +476,7 @@ class Core:
                 self._evaluate_now = True
         if len(pasts.window) > pasts.limit:
             self._move_window()
-        if inbox.waiting:
+        if inbox.lines or inbox.waiting:
             inbox.delivered(dot)
         self._delivered += 1
         return make_tuple(Delivery, (message.payload, tag, message.kind, False, sees_all))  # type: ignore[no-any-return]
