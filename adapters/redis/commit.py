@@ -34,6 +34,8 @@ class Commit:
     """Whether the server may have executed it."""
     is_flushed = False
     """Whether the last of its deliveries removes all keys."""
+    may_hold_many = False
+    """Whether one of the deliveries may add very many members to a set."""
     size = 0
     """Bytes of the clients' commands."""
     stable: Sequence[Tag] = ()
@@ -70,6 +72,8 @@ class Commit:
     transactions: list[Transaction]
     """Those of the requests that are an EXEC."""
     deliveries: list[tuple[Delivery, Event]]
+    received: list[Message]
+    """The messages of the deliveries."""
     stored: list[Message]
     """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
     contents: dict[bytes, Contents]
@@ -89,6 +93,7 @@ class Commit:
         self.requests = []
         self.transactions = []
         self.deliveries = []
+        self.received = []
         self.stored = []
         self.contents = {}
         self.unknown = {}

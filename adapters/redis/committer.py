@@ -563,17 +563,17 @@ class Committer:
     def _gather_deliveries(self, commit: Commit, engine: Engine | GroupEngine) -> int:
         """Take messages of other members; the bytes of their payloads."""
         delivered = steps = 0
-        if self.keyspace.dates.in_use:
+        newest = 0, ""
+        deliveries, is_dated = commit.deliveries, self.keyspace.dates.in_use
+        if is_dated:
             commit.before = _last_delivered(engine)
         own = self._inside or self._alone is not None or commit.grace_ms is not None
-        while not own and len(commit.deliveries) < MAX_DELIVERIES:
+        while not own and len(deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
                 break
             delivered += len(message.payload)
-            if commit.deliveries and (
-                delivered > MAX_DELIVERED_BYTES or steps >= MAX_DELIVERED_EFFECTS
-            ):
+            if deliveries and (delivered > MAX_DELIVERED_BYTES or steps >= MAX_DELIVERED_EFFECTS):
                 break
             event = NO_EVENT
             if not message.kind:  # not an operation on the membership
@@ -589,20 +589,27 @@ class Committer:
                     strange = UnreadableError("it names a database that is not the clients'")
                     self._formats.refuse(engine, message.dot, strange)
                     continue
-                if self.keyspace.dates.in_use and (keys := extended(self.keyspace, event)):
-                    if commit.deliveries:
+                if is_dated and (keys := extended(self.keyspace, event)):
+                    if deliveries:
                         break  # what it takes has to be read before it
                     commit.extended = keys
                 steps += len(event.effects)
-                self._clock.observe(event.timestamp, message.dot.origin)
-                self._incoming.delivered(message)
-            delivery = engine.poll_upcoming()
-            commit.deliveries.append((delivery, event))
-            commit.is_flushed = KillAll in map(type, event.effects)
-            if commit.extended or commit.is_flushed:
+                if event.timestamp > newest[0]:
+                    newest = event.timestamp, message.dot.origin
+                if self._incoming.is_under_way:
+                    self._incoming.delivered(message)
+            deliveries.append((engine.poll_upcoming(), event))
+            commit.received.append(message)
+            if KillAll in map(type, event.effects):
+                commit.is_flushed = True
                 break
+            if commit.extended:
+                break
+        if newest[0]:
+            self._clock.observe(*newest)
         # Until it is known whether a message of ours has to be concurrent with these.
-        engine.silent = bool(commit.deliveries) and self.keyspace.dates.in_use
+        engine.silent = bool(deliveries) and is_dated
+        commit.may_hold_many = holds_many(delivered)
         return delivered
 
     def _has_databases(self, named: Collection[int]) -> bool:
@@ -724,14 +731,7 @@ class Committer:
                 for slot in looks.slots:
                     self._will_count(commit, key, looks.type, slot)
         looks_at_all, begun = self.keyspace.dates.in_use, set[bytes]()
-        for _, event in commit.deliveries:
-            kinds = set(map(type, event.effects))
-            if (
-                kinds <= _NAMES_KEY
-                and all(map(known.__contains__, map(_OF, event.effects)))
-                and not (Inc in kinds and any(map(_counts_in_slots, event.effects)))
-            ):
-                continue
+        for _, event in commit.deliveries if not self._knows_all_of(commit.deliveries) else ():
             for effect in event.effects:
                 if isinstance(effect, KillAll):
                     continue
@@ -741,6 +741,16 @@ class Committer:
                     unknown[effect.key] = None
                 if type(effect) is Inc and _counts_in_slots(effect):
                     self._will_count(commit, effect.key, effect.type, effect.slot)
+
+    def _knows_all_of(self, deliveries: Sequence[tuple[Delivery, Event]]) -> bool:
+        """Whether nothing that these write has to be looked up, as far as one look at all of them tells."""
+        applied = list(chain.from_iterable([event.effects for _, event in deliveries]))
+        kinds = set(map(type, applied))
+        return (
+            kinds <= _NAMES_KEY
+            and all(map(self.keyspace.types.__contains__, map(_OF, applied)))
+            and not (Inc in kinds and any(map(_counts_in_slots, applied)))
+        )
 
     def _unknown_contents(self) -> Uncertain:
         """Slots that the transaction which stands alone has to know, if nothing is done before it."""
@@ -894,7 +904,7 @@ class Committer:
         held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
         for delivery, (timestamp, applied) in commit.deliveries:
             keyspace.apply(applied, delivery.tag, timestamp, plan, sees_all=delivery.sees_all)
-            if holds_many(len(delivery.payload)):
+            if commit.may_hold_many:
                 self._reads.note_large_sets(applied)
         if keyspace.dates.touched and not self.refusals.is_silent:
             self._expire_behind(batch, commit)
@@ -1079,9 +1089,7 @@ class Committer:
         messages = commit.stored
         if commit.derived is not None:
             messages += commit.derived.messages
-        for delivery, _ in commit.deliveries:
-            tag = delivery.tag
-            messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
+        messages += commit.received
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
         if self._group is not None:
             commit.issued = [*commit.issued, *self._group.take_issued()]

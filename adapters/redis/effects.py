@@ -8,6 +8,7 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,10 +28,13 @@ from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked_within
+from crdtcast.tags import make_tuple
 
 _pack: Callable[[object], bytes] = msgpack.packb
 _MOST_LISTS = 1 << 17
 """Of one payload. A message is of 16,384 commands at most, each with five lists for its effects and their slots."""
+_unpack: Callable[[bytes], Any] = partial(msgpack.unpackb, max_map_len=0)
+_unpack_long: Callable[[bytes], Any] = partial(unpacked_within, most=_MOST_LISTS, max_map_len=0)
 
 
 class RedisType(enum.IntEnum):
@@ -373,20 +377,19 @@ def _decode_payload(payload: bytes, unfolding: list[Unfolding]) -> tuple[Event, 
     further.
     """
     try:
-        level, timestamp, rows = unpacked_within(payload, _MOST_LISTS)
-        if type(level) is not int or level not in READS:
+        # In a short payload there cannot be too many lists.
+        unpack = _unpack if len(payload) <= _MOST_LISTS else _unpack_long
+        level, timestamp, rows = unpack(payload)
+        if type(level) is not int or not READS.lowest <= level <= READS.highest:
             raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
         if type(timestamp) is not int:
             raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
-        names = list(map(_NAME, rows))
-        if not (_LISTS.issuperset(map(type, rows)) and _BYTES.issuperset(map(type, names))):
-            raise UnreadableError("effects that are none")
         databases: Collection[int] = ()
-        if max(names, default=b"") >= ELSEWHERE:
-            databases = _databases(set(names))
-        return Event(
-            timestamp, [READERS.get(row[0], _read_whole)(row, unfolding) for row in rows]
-        ), databases
+        # What is not bytes cannot be compared with them: a TypeError.
+        if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
+            databases = _databases(set(map(_NAME, rows)))
+        decoded = [READERS.get(row[0], _read_whole)(row, unfolding) for row in rows]
+        return make_tuple(Event, (timestamp, decoded)), databases
     except UnreadableError:
         raise
     except (
@@ -421,7 +424,7 @@ Reader: TypeAlias = Callable[[Row, list[Unfolding]], Effect]
 """Makes an effect of its row, of which the opcode and the key were looked at. Raises ValueError, TypeError or KeyError
 for anything that this program cannot apply: it is refused, not misread. It appends what is to be decoded further.
 """
-_BYTES, _LISTS = frozenset((bytes,)), frozenset((list,))
+_BYTES = frozenset((bytes,))
 
 
 class _Types(dict[int, RedisType]):

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 Read = tuple[list[bytes], Callable[[object], None]]
 
 _KEY: Callable[[KeyEffect], bytes] = attrgetter("key")
+_DOT: Callable[[Tag | Message], Dot] = attrgetter("dot")
 _REMEMBERED_OBJECTS = 100_000
 _OBJECTS_PER_ROUND = 200
 _LARGEST = 5_000
@@ -213,16 +214,16 @@ class Recorder:
         sent = commit.sent
         if commit.derived is not None:
             self._tell_sent(commit.derived.sent, now)
-        if not told:
-            for tag in commit.stable:
-                log.stable(tag.dot)
+        if not told and commit.stable:
+            log.stable_all(list(map(_DOT, commit.stable)))
         if commit.unaware:
             self._tell_sent(sent[: commit.unaware], now)
             sent = sent[commit.unaware :]
-        for delivery, event in commit.deliveries:
+        if commit.deliveries:
             if not told:
-                log.deliver(delivery.tag.dot)
-            self._touch(event.effects, delivery.tag.dot, now)
+                log.deliver_all(list(map(_DOT, commit.received)))
+            for delivery, event in commit.deliveries:
+                self._touch(event.effects, delivery.tag.dot, now)
         self._tell_sent(sent, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             self._touched.popitem(last=False)

@@ -22,7 +22,7 @@ from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repai
 from crdtcast.engine.reservation import Reservation
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
-from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.store import DOT_OF, Store, Stored
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.tags import Dot, Tag, Vector, make_tuple, merge_into
@@ -541,7 +541,7 @@ class Core:
             taken += islice(ready[0], left - len(taken))
             if len(taken) < left:
                 ready.popleft()
-        stable.update([stored[2].dot for stored in taken])
+        stable.update(map(DOT_OF, taken))
         self._store.remove(taken)
         self._ready_count -= left
         self._reported += left

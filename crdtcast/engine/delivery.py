@@ -115,17 +115,17 @@ class Inbox:
         """Take a message of another member if all that it depends on, but for the one before it, is delivered, and that
         one is here, or the next to come. Whether it is taken: then it is well-formed, as one that is deliverable is.
         """
-        origin, counter = message.dot
+        (origin, counter), context = message.dot, message.context
         line = self.lines.get(origin)
         before = self._vector.get(origin, 0) + 1 if line is None else line[-1].dot[1]
-        if counter != before + 1 or self.refused or origin in self._of:
+        if counter != before + 1 or origin in self._of or self.refused:
             return False
-        if message.context != ((origin, before),):
+        if context != ((origin, before),):
             vector = self._vector
-            for depended, n in message.context:
+            for depended, n in context:
                 if not 0 < n <= (before if depended == origin else vector.get(depended, 0)):
                     return False
-        size = len(message.payload) + _KEPT + _KEPT_OF_CONTEXT * len(message.context)
+        size = len(message.payload) + _KEPT + _KEPT_OF_CONTEXT * len(context)
         if line is None:
             if origin not in self._vector:
                 return False
@@ -246,7 +246,7 @@ class Inbox:
             if not line:
                 del self.lines[dot[0]]
             self.ready.append(message)
-        for message in self.waiting.pop(dot, ()):
+        for message in self.waiting.pop(dot, ()) if self.waiting else ():
             missing = self._missing(message)
             if missing is None:
                 self._release(message)
