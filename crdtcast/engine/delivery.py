@@ -153,7 +153,7 @@ class Inbox:
         account = dot.origin if dot.origin in self._vector else sender
         held, size = self._of.get(account, _NOTHING), _size(message)
         if line is not None and account == dot.origin:
-            held = Waiting(held.messages, held.bytes + line.bytes)
+            held = Waiting(held.messages + len(line), held.bytes + line.bytes)
         follows = account == dot.origin and self._follows(message)
         if held.messages and (
             (held.messages >= self.most_waiting and not follows)
