@@ -9,7 +9,7 @@ sealed before anything looks there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Protocol
@@ -213,12 +213,14 @@ class LocalBatch:
         self._effects.append(Until(key, at, only))
         self.keyspace.until(key, at, only, self.tag, self._now(), place)
 
-    def expire(self, key: bytes) -> None:
-        """Tell the others that the server has dropped the key at its deadline, which stays."""
+    def expire(self, keys: Collection[bytes]) -> None:
+        """Tell the others that the server has dropped these keys at their deadlines, which stay."""
         if self.bounded:
-            self._count(1, len(key))
-        self._effects.append(Expire(key, whole=False))
-        self.keyspace.expire(key, self.tag, self.plan, whole=False)
+            self._count(len(keys), _size(keys))
+        self._effects += [Expire(key, False) for key in keys]
+        expire, tag, plan = self.keyspace.expire, self.tag, self.plan
+        for key in keys:
+            expire(key, tag, plan, whole=False)
 
     def expire_behind(self, keys: Sequence[bytes], before: Sequence[Tag]) -> None:
         """The same of keys that were dropped before this region learned what it has learned with this commit, in a
@@ -379,6 +381,6 @@ class LocalBatch:
         self.sent.append((tag, payload, event))
 
 
-def _size(members: Sequence[bytes]) -> int:
+def _size(members: Collection[bytes]) -> int:
     """Bytes of members, about."""
     return len(members.encoded) if type(members) is ManySlots else sum(map(len, members))

@@ -61,6 +61,8 @@ class Commit:
     """If it tells what the server has dropped: behind how long of others' deadlines."""
     due: Sequence[Due] = ()
     """What the server has dropped at its deadline."""
+    has_more_due = False
+    """Whether there may be more."""
     extended: Sequence[bytes] = ()
     """Keys that its one delivery tells to have expired, and this member may have extended."""
 

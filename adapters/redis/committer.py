@@ -226,8 +226,8 @@ class Committer:
         """What the clock of the deadlines is to be moved by, for tests."""
         self._grace_ms: int | None = None
         """The next commit looks for expired keys; of deadlines that others set, only behind this."""
-        self._has_expired = False
-        """Whether the last commit told of expired keys: if others wait, the next one goes without."""
+        self._puts_expiry_off = False
+        """Whether the last commit has gone without that look, since others were waiting."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
@@ -488,9 +488,9 @@ class Committer:
         self._commit = commit = Commit(Plan(self._metadata_db), reads)
         if self.recorded.pending is not None:
             commit.derived = self.recorded.take()
-        if self._grace_ms is not None and not (self._has_expired and has_load):
+        self._puts_expiry_off = bool(has_load) and not self._puts_expiry_off
+        if self._grace_ms is not None and not self._puts_expiry_off:
             commit.grace_ms, self._grace_ms = self._grace_ms, None
-        self._has_expired = False
         if takes_stable:
             self._take_stable(commit, engine)
         self._gather(commit, engine)
@@ -945,12 +945,11 @@ class Committer:
         """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
         for each in commit.due:
             self.keyspace.learn_due(each)
-            if not self.refusals.is_silent and each.key not in self.keyspace.refused:
-                batch.expire(each.key)
+        refused = self.keyspace.refused
+        if not self.refusals.is_silent:
+            batch.expire([each.key for each in commit.due if each.key not in refused])
         batch.close()
-        self._has_expired = True
-        if self.keyspace.dates.looks_on != BEGINNING:
-            self._grace_ms = commit.grace_ms  # there may be more
+        commit.has_more_due = self.keyspace.dates.looks_on != BEGINNING
 
     def _expire_behind(self, batch: LocalBatch, commit: Commit) -> None:
         """What the server had dropped before a deadline came that has not seen it pass, and would show it again."""
@@ -983,8 +982,8 @@ class Committer:
         engine, keyspace, plan = self.engine, self.keyspace, commit.plan
         assert engine is not None
         plan.speak(2)
-        for key in keyspace.dates.dropped():
-            batch.expire(key)  # what begins the key anew would not tell that it had expired
+        if dropped := keyspace.dates.dropped():
+            batch.expire(dropped)  # what begins the keys anew would not tell that they had expired
         commit.sent = batch.end()
         if keyspace.unsettled:
             keyspace.settle(plan)

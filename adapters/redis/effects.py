@@ -511,9 +511,14 @@ def _read_whole(row: Row, _: list[Unfolding]) -> Effect:
             return Replace(key, _deadline(at))
         case [Opcode.UNTIL, key, None, at, int(only)]:
             return Until(key, _deadline(at), Only(only))
-        case [Opcode.EXPIRE, key, None, bool(whole)]:
-            return Expire(key, whole)
     raise ValueError(f"unknown effect {row!r:.80}")
+
+
+def _read_expire(row: Row, _: list[Unfolding]) -> Expire:
+    _, key, kind, whole = row
+    if type(whole) is bool and kind is None:
+        return Expire(key, whole)
+    raise ValueError(f"invalid end {row!r:.80}")
 
 
 def _deadline(at: object) -> int:
@@ -532,7 +537,7 @@ READERS: Mapping[int, Reader] = {
     Opcode.KILL_SLOTS: _of_slots(Opcode.KILL_SLOTS, KillSlots),
     Opcode.REPLACE: _read_whole,
     Opcode.UNTIL: _read_whole,
-    Opcode.EXPIRE: _read_whole,
+    Opcode.EXPIRE: _read_expire,
     Opcode.REG_AGAIN: _read_reg_again,
     Opcode.KILL_DATA: _read_whole,
     Opcode.INC_EXACT: _read_exact_inc,
