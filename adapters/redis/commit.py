@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.deadlines.index import Due
     from crdtcast.adapters.redis.effects import Event, RedisType
     from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.keyspace import Keyspace
     from crdtcast.adapters.redis.lookup import Looks
     from crdtcast.adapters.redis.recorded import Derived
     from crdtcast.adapters.redis.segments import Segments
@@ -101,6 +102,11 @@ class Commit:
         self.unknown = {}
         self.unknown_slots = {}
         self.looks = []
+
+    def will_count(self, keyspace: Keyspace, key: bytes, type_: RedisType, slot: bytes) -> None:
+        """Have it looked up what a slot holds, if that is not known."""
+        if not keyspace.will_count(key, type_, slot):
+            self.unknown_slots[key, type_, slot] = None
 
     @property
     def own(self) -> Sequence[tuple[Tag, bytes, Event]]:
