@@ -270,13 +270,15 @@ class Recorder:
             of_keys = [effect for effect in applied if not isinstance(effect, KillAll)]
         origin, counter = dot
         vectors, touched = self._vectors, self._touched
-        for key in dict.fromkeys(map(_KEY, of_keys)):
-            vector = vectors.get(key)
-            if vector is None:
-                vector = vectors[key] = dict(self._floor)
+        keys = dict.fromkeys(map(_KEY, of_keys), now)
+        if not vectors.keys() >= keys.keys():
+            for key in keys:
+                if key not in vectors:
+                    vectors[key] = dict(self._floor)
+        for vector in map(vectors.__getitem__, keys):
             vector[origin] = counter
-            touched[key] = now
-            touched.move_to_end(key)
+        touched.update(keys)
+        deque(map(touched.move_to_end, keys), maxlen=0)
 
     # Digests of objects that have been quiet
 
