@@ -47,8 +47,9 @@ class FrameDecoder:
     def drain(self, most: int = sys.maxsize) -> list[Frame]:
         """All complete frames that were pushed and not yet taken, or the first `most` of them."""
         frames: list[Frame] = []
+        gathering = self._gathering
         while len(frames) < most and (frame := self._next()) is not None:
-            if type(frame) in _OURS or self._gathering.is_under_way:
+            if type(frame) in _OURS or gathering.is_under_way:
                 if (whole := self._take_in(frame)) is None:
                     continue
                 frame = whole

@@ -250,6 +250,22 @@ class EventLog:
         self._append(f'"kind":"STABLE",{self._heads.get(origin) or self._head(origin)}{counter}')
         self._stable[origin] = counter
 
+    def deliver_all(self, dots: Sequence[Dot]) -> None:
+        """`deliver` each of them."""
+        if self._append_all("DELIVER", dots):
+            self._vector.update(dots)
+        else:
+            for dot in dots:
+                EventLog.deliver(self, dot)
+
+    def stable_all(self, dots: Sequence[Dot]) -> None:
+        """`stable` with each of them."""
+        if self._append_all("STABLE", dots):
+            self._stable.update(dots)
+        else:
+            for dot in dots:
+                EventLog.stable(self, dot)
+
     def joined(self, member: str, dot: Dot, *, replaces: Iterable[str] = ()) -> None:
         """The operation `dot`, just delivered or sent here, makes the incarnation `member` a member.
 
@@ -311,15 +327,7 @@ class EventLog:
         """Buffer one line. Callers note the event in `_vector` or `_stable` afterwards: a VIEW that
         begins a segment tells what came before it."""
         if self._begins_segment:
-            # Recovery reads the last segment only, so each begins with what the earlier ones
-            # amount to.
-            self._begins_segment = False
-            self._segment_size = 0
-            self._segment_start = self._clock_us()
-            self._path = self._directory / segment_name(
-                self._group, self._replica, self._incarnation, self._seq + 1
-            )
-            self._append(self._view(self._vector))
+            self._begin_segment()
         self._seq += 1
         line = f'{self._line_head}{self._seq},"ts":{self._clock_us()},{told}}}\n'
         if self._buffered + len(line) > self._buffer_limit:
@@ -329,6 +337,37 @@ class EventLog:
                 return
         self._buffer.append(line)
         self._buffered += len(line)
+
+    def _begin_segment(self) -> None:
+        """Recovery reads the last segment only, so each begins with what the earlier ones amount to."""
+        self._begins_segment = False
+        self._segment_size = 0
+        self._segment_start = self._clock_us()
+        self._path = self._directory / segment_name(
+            self._group, self._replica, self._incarnation, self._seq + 1
+        )
+        self._append(self._view(self._vector))
+
+    def _append_all(self, kind: str, dots: Sequence[Dot]) -> bool:
+        """Buffer a line for each of these messages, of one instant. Whether there was room: else it does nothing."""
+        heads = self._heads
+        for origin in dict(dots).keys() - heads.keys():
+            self._head(origin)
+        if self._begins_segment:
+            self._begin_segment()
+        first, ts = self._line_head, self._clock_us()
+        middle = f',"ts":{ts},"kind":"{kind}",'
+        lines = [
+            f"{first}{seq}{middle}{heads[origin]}{counter}}}\n"
+            for seq, (origin, counter) in enumerate(dots, self._seq + 1)
+        ]
+        size = sum(map(len, lines))
+        if self._buffered + size > self._buffer_limit:
+            return False
+        self._seq += len(lines)
+        self._buffer += lines
+        self._buffered += size
+        return True
 
     def _change(self, kind: Kind, dot: Dot, told: str = "") -> None:
         head = self._heads.get(dot.origin) or self._head(dot.origin)

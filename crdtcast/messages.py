@@ -77,9 +77,13 @@ class Transmit(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """tcdeliver: `payload` with its exact `tag`; `local` when this member sent it."""
+    """tcdeliver: `payload` with its exact `tag`; `local` when this member sent it.
+
+    sees_all: it comes after everything that was delivered or sent here before it. False may be said of one that does.
+    """
 
     payload: bytes
     tag: Tag
     kind: int = 0
     local: bool = False
+    sees_all: bool = False

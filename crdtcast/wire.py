@@ -255,8 +255,11 @@ def decode(body: bytes, names: Names = UNTOLD) -> Frame:
     """
     try:
         # msgpack reserves room for what an array's header claims, and headers may be nested.
-        unpack = _unpack if len(body) <= SHORT else _unpack_long
-        fields = unpack(body, max_array_len=min(len(body), _MAX_ELEMENTS))
+        size = len(body)
+        if size <= SHORT:
+            fields = _unpack(body, max_array_len=size)
+        else:
+            fields = _unpack_long(body, max_array_len=min(size, _MAX_ELEMENTS))
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise RemoteProtocolError(
             f"a frame's body of {len(body):,} bytes is not msgpack as we use it: "

@@ -148,6 +148,20 @@ def message_fields(message: Message, numbers: Numbers | None = None) -> list[obj
 
 def read_message(fields: list[Any], names: Names = UNTOLD) -> Message:
     """The inverse of `message_fields`."""
+    if len(fields) == 7:  # mostly it depends on one other, and is well-formed
+        _, origin, counter, kind, payload, depended, n = fields
+        if (
+            _INTEGERS.issuperset(map(type, (origin, counter, kind, depended, n)))
+            and type(payload) is bytes
+            and 0 < counter <= MAX_COUNTER
+            and 0 < n <= MAX_COUNTER
+            and 0 <= kind < 256
+        ):
+            try:
+                dot: Dot = make_tuple(Dot, (names[origin], counter))
+                return Message(dot, (make_tuple(Dot, (names[depended], n)),), payload, kind)
+            except KeyError:
+                raise _unknown_number() from None
     if len(fields) < 5 or len(fields) % 2 == 0:
         raise RemoteProtocolError(f"a message frame of {len(fields)} fields")
     kind, payload = fields[3], fields[4]
@@ -177,6 +191,9 @@ def _read_numbered(fields: list[Any], names: Names) -> tuple[Dot, tuple[Dot, ...
     except (KeyError, TypeError):
         raise _unknown_number() from None
     return dot, tuple(context)
+
+
+_INTEGERS = frozenset((int,))
 
 
 def _unknown_number() -> RemoteProtocolError:

@@ -19,12 +19,10 @@ from crdtcast.adapters.redis.databases import Home, home_of
 from crdtcast.adapters.redis.effects import (
     WHOLE,
     Effect,
-    KillData,
-    KillKey,
+    EndsData,
     KillSlots,
     RedisType,
     Reg,
-    Replace,
 )
 from crdtcast.adapters.redis.many_slots import command_of
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
@@ -67,19 +65,16 @@ def lost_name(name: bytes) -> bytes:
     return name + b":lost"
 
 
-def takes_away(effect: Effect) -> TypeGuard[KillKey | KillData | Replace | KillSlots | Reg]:
+def takes_away(effect: Effect) -> TypeGuard[EndsData | KillSlots | Reg]:
     """Whether it may take something of a key away, or write over something."""
-    return isinstance(effect, KillKey | KillData | Replace | KillSlots | Reg)
+    return isinstance(effect, EndsData | KillSlots | Reg)
 
 
 def is_whole(effect: Effect) -> bool:
     """Whether a copy of the key is kept, and not slots."""
-    match effect:
-        case KillKey() | KillData() | Replace():
-            return True
-        case KillSlots(_, type_) | Reg(_, type_):
-            return type_ is RedisType.STRING
-    return False
+    if isinstance(effect, KillSlots | Reg):
+        return effect.type is RedisType.STRING
+    return isinstance(effect, EndsData)
 
 
 class Aside:

@@ -9,7 +9,7 @@ sealed before anything looks there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Protocol
@@ -18,6 +18,7 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
+    Assign,
     Effect,
     Event,
     Expire,
@@ -29,7 +30,6 @@ from crdtcast.adapters.redis.effects import (
     Only,
     RedisType,
     Reg,
-    Replace,
     Until,
     pairs_of,
 )
@@ -96,7 +96,7 @@ class LocalBatch:
         self._additions: dict[bytes, tuple[int, RedisType, list[Sequence[bytes]]]] = {}
         self._values: dict[bytes, tuple[int, RedisType, list[bytes], set[bytes]]] = {}
         """Place of the effect; what it writes, slot and value in turn; slots whose former values are put aside."""
-        self._assigned: dict[bytes, Reg] = {}
+        self._assigned: dict[bytes, Assign] = {}
         """Keys that are strings as of this message, of which another value takes the place of this one."""
         self._time = 0
         self._operations = self._bytes = 0
@@ -177,18 +177,21 @@ class LocalBatch:
         """The key becomes this string, whatever it was, until the deadline."""
         if self.bounded:
             self._count(2, len(key) + len(value))
-        register = self._assigned.get(key)
-        if register is not None and at == NEVER:
-            register.words = WHOLE, value
+        assigned = self._assigned.get(key)
+        if assigned is not None and at == NEVER:
+            assigned.value = value
             self.keyspace.assign_again(key, value, self.plan)
             return
         self._seal(key)
-        place = len(self._effects)
-        register = Reg(key, RedisType.STRING, (WHOLE, value))
-        self._effects += Replace(key, at), register
-        self.keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
+        place, keyspace = len(self._effects), self.keyspace
+        assigned = Assign(key, value, at)
+        self._effects.append(assigned)
+        if keyspace.aside is not None:
+            hides = key in keyspace.hidden
+            keyspace.aside.key(key, self.tag.dot, place, self.plan, hides=hides)
+        keyspace.assign(key, value, at, self.tag, self._now(), place, self.plan)
         if at == NEVER:
-            self._assigned[key] = register
+            self._assigned[key] = assigned
 
     def increase(self, key: bytes, type_: RedisType, slot: bytes, delta: Number) -> None:
         """Add to the number in a slot, of which it is known what it holds."""
@@ -210,12 +213,14 @@ class LocalBatch:
         self._effects.append(Until(key, at, only))
         self.keyspace.until(key, at, only, self.tag, self._now(), place)
 
-    def expire(self, key: bytes) -> None:
-        """Tell the others that the server has dropped the key at its deadline, which stays."""
+    def expire(self, keys: Collection[bytes]) -> None:
+        """Tell the others that the server has dropped these keys at their deadlines, which stay."""
         if self.bounded:
-            self._count(1, len(key))
-        self._effects.append(Expire(key, whole=False))
-        self.keyspace.expire(key, self.tag, self.plan, whole=False)
+            self._count(len(keys), _size(keys))
+        self._effects += [Expire(key, False) for key in keys]
+        expire, tag, plan = self.keyspace.expire, self.tag, self.plan
+        for key in keys:
+            expire(key, tag, plan, whole=False)
 
     def expire_behind(self, keys: Sequence[bytes], before: Sequence[Tag]) -> None:
         """The same of keys that were dropped before this region learned what it has learned with this commit, in a
@@ -376,6 +381,6 @@ class LocalBatch:
         self.sent.append((tag, payload, event))
 
 
-def _size(members: Sequence[bytes]) -> int:
+def _size(members: Collection[bytes]) -> int:
     """Bytes of members, about."""
     return len(members.encoded) if type(members) is ManySlots else sum(map(len, members))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.deadlines.index import Due
     from crdtcast.adapters.redis.effects import Event, RedisType
     from crdtcast.adapters.redis.front import Request
+    from crdtcast.adapters.redis.keyspace import Keyspace
     from crdtcast.adapters.redis.lookup import Looks
     from crdtcast.adapters.redis.recorded import Derived
     from crdtcast.adapters.redis.segments import Segments
@@ -34,6 +35,8 @@ class Commit:
     """Whether the server may have executed it."""
     is_flushed = False
     """Whether the last of its deliveries removes all keys."""
+    may_hold_many = False
+    """Whether one of the deliveries may add very many members to a set."""
     size = 0
     """Bytes of the clients' commands."""
     stable: Sequence[Tag] = ()
@@ -59,6 +62,8 @@ class Commit:
     """If it tells what the server has dropped: behind how long of others' deadlines."""
     due: Sequence[Due] = ()
     """What the server has dropped at its deadline."""
+    has_more_due = False
+    """Whether there may be more."""
     extended: Sequence[bytes] = ()
     """Keys that its one delivery tells to have expired, and this member may have extended."""
 
@@ -70,6 +75,8 @@ class Commit:
     transactions: list[Transaction]
     """Those of the requests that are an EXEC."""
     deliveries: list[tuple[Delivery, Event]]
+    received: list[Message]
+    """The messages of the deliveries."""
     stored: list[Message]
     """What it is the first to store, of anybody, in the order in which it was delivered or sent."""
     contents: dict[bytes, Contents]
@@ -89,11 +96,17 @@ class Commit:
         self.requests = []
         self.transactions = []
         self.deliveries = []
+        self.received = []
         self.stored = []
         self.contents = {}
         self.unknown = {}
         self.unknown_slots = {}
         self.looks = []
+
+    def will_count(self, keyspace: Keyspace, key: bytes, type_: RedisType, slot: bytes) -> None:
+        """Have it looked up what a slot holds, if that is not known."""
+        if not keyspace.will_count(key, type_, slot):
+            self.unknown_slots[key, type_, slot] = None
 
     @property
     def own(self) -> Sequence[tuple[Tag, bytes, Event]]:

@@ -9,19 +9,15 @@ dropped and read again from the server (`resume`).
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, compress, filterfalse
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from crdtcast.adapters.redis import faults, metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS, LocalBatch
-from crdtcast.adapters.redis.client import UNREAD_PAUSE
 from crdtcast.adapters.redis.commands.table import Kind
 from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.commit_reads import (
@@ -33,34 +29,23 @@ from crdtcast.adapters.redis.commit_reads import (
 from crdtcast.adapters.redis.commit_replies import CommitReplies
 from crdtcast.adapters.redis.databases import described
 from crdtcast.adapters.redis.deadlines.index import BEGINNING, Due, Gone
-from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
+from crdtcast.adapters.redis.deadlines.reassertion import hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
-    NO_EVENT,
-    Effect,
     Event,
-    Inc,
-    KillAll,
-    KillKey,
-    KillSlots,
-    One,
-    RedisType,
-    Reg,
-    Replace,
-    UnreadableError,
-    Until,
 )
 from crdtcast.adapters.redis.faults import crash_point
 from crdtcast.adapters.redis.formatlevel import FormatLevel
-from crdtcast.adapters.redis.incoming import Incoming
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.large_request import LargeArgs, size_of
+from crdtcast.adapters.redis.large_request import LargeArgs
 from crdtcast.adapters.redis.lookup import Looks, Lookup
+from crdtcast.adapters.redis.message_intake import Inside, MessageIntake
 from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.plan import SAYS_OK, Expect, Plan
 from crdtcast.adapters.redis.record import Record
 from crdtcast.adapters.redis.recorded import Derived, RecordedWork, store
 from crdtcast.adapters.redis.refusals import Refusals
+from crdtcast.adapters.redis.request_intake import RequestIntake
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.segments import Segments, refusal_of
 from crdtcast.adapters.redis.server import pack
@@ -73,22 +58,16 @@ from crdtcast.adapters.redis.transaction import (
 )
 from crdtcast.adapters.redis.watches import Verdict, Watches, WatchRequest
 from crdtcast.engine import Engine, GroupEngine
-from crdtcast.exceptions import LocalProtocolError, ServerError, SupersededError
+from crdtcast.exceptions import ServerError, SupersededError
 from crdtcast.hlc import HLC
 from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Dot, Tag, covers
+from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
-    from crdtcast.adapters.redis.front import Client, Request
+    from crdtcast.adapters.redis.front import Request
     from crdtcast.adapters.redis.passthrough import Passthrough
     from crdtcast.adapters.redis.server import Replies, ServerConnection
 
-MAX_REQUESTS = 4096
-MAX_DELIVERIES = 256
-MAX_DELIVERED_BYTES = 8 << 20
-"""Of the payloads of other members' messages in one commit; the first may be larger."""
-MAX_DELIVERED_EFFECTS = 4096
-"""In the messages before the last one."""
 MAX_STABLE = 2000
 STABLE_EVERY = 32
 """Commits behind which what is stable is taken, unless a tick has come before; a large one counts several times. Taken
@@ -96,17 +75,9 @@ with each commit, it would be an eighth of what a single write costs.
 """
 _STRETCH_BYTES = 64 << 10
 """What a commit holds counts as one more from so many bytes on."""
-MAX_COMMIT_BYTES = 32 << 20
-"""Of the clients' commands in one commit; the server's limit for all that one connection may send is far above."""
-_STEP = MAX_COMMIT_BYTES // MAX_REQUESTS
-"""What a request counts at least, where one may hold many."""
 MAX_TRIES = 3
 
-_ARGS, _CLIENT, _COMMAND = map(attrgetter, ("args", "client", "command"))
-_KEY = itemgetter(1)
-_LOOKS, _OF_ONE_KEY = map(attrgetter, ("looks", "writes_one_key"))
-_OF, _UNREAD = map(attrgetter, ("key", "unread"))
-_NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Until))
+_ARGS = attrgetter("args")
 _MULTI, _EXEC = pack((b"MULTI",)), pack((b"EXEC",))
 _GUARD_REPLIES = 4
 _KEPT = ReplyError(
@@ -198,9 +169,7 @@ class Committer:
         self._fatal = fatal
         self.later = later
         self._most_replied = most_replied
-        self._incoming = Incoming(later, self.kick)
         self._log = logger
-        self._requests: deque[Request] = deque()
         self._server: ServerConnection | None = None
         self._busy = True  # until it is told what the server holds
         self._commit: Commit | None = None
@@ -212,11 +181,9 @@ class Committer:
         self._relays_reads = False
         self._repairs: set[bytes] = set()
         self._reads = CommitReads()
-        self._inside: list[tuple[bytes, Sequence[Looks], Callable[[LocalBatch], None]]] = []
+        self._inside: list[Inside] = []
         self._last: list[Callable[[Commit], None]] = []
         self._asked: list[tuple[list[bytes], Callable[[object], None]]] = []
-        self._alone: Transaction | None = None
-        """The first request, if it is a transaction that has to be prepared as of the instant of a look."""
         self._watches = Watches()
         self.recorded = RecordedWork()
         self._records_first = False  # what is recorded has waited for reads of our own
@@ -224,8 +191,8 @@ class Committer:
         """What the clock of the deadlines is to be moved by, for tests."""
         self._grace_ms: int | None = None
         """The next commit looks for expired keys; of deadlines that others set, only behind this."""
-        self._has_expired = False
-        """Whether the last commit told of expired keys: if others wait, the next one goes without."""
+        self._puts_expiry_off = False
+        """Whether that look was put off once, since others were waiting."""
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
@@ -233,6 +200,11 @@ class Committer:
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
         self.keyspace = Keyspace(metadata_db)
+        self._messages = MessageIntake(clock, formats, later, self.kick, self.keyspace)
+        self._intake = RequestIntake(
+            relay, self._reads, self.refusals, self._repairs, self.keyspace
+        )
+        self._requests = self._intake.waiting
         self.state: StoredState | None = None
         self.on_looked_up: Callable[[bytes], None] = lambda key: None
         """Called for each key that the server was asked about, and has."""
@@ -258,6 +230,7 @@ class Committer:
         record: what the server has done by itself, and is `recorded` here.
         """
         self._server, self.engine, self.keyspace = server, engine, keyspace
+        self._messages.keyspace = self._intake.keyspace = keyspace
         self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
         self._epoch, self._busy = epoch, False
@@ -266,7 +239,7 @@ class Committer:
         self._repairs.clear()
         self._inside.clear()
         self._last.clear()
-        self._alone = None
+        self._intake.alone = None
         if self._commit is not None:
             self._settle(self._commit, state, record)
         self._commit = self._abandoned = None
@@ -295,7 +268,8 @@ class Committer:
                 if not request.answered:
                     request.answer(unsure if request.writes or request.publishes else error)
         self._refusal, self._why_refused, self._relays_reads = error, reason, reads
-        waiting, self._requests = self._requests, deque()
+        waiting = list(self._requests)
+        self._requests.clear()
         for request in waiting:
             self.submit(request)
         self._flush_clients()
@@ -486,9 +460,10 @@ class Committer:
         self._commit = commit = Commit(Plan(self._metadata_db), reads)
         if self.recorded.pending is not None:
             commit.derived = self.recorded.take()
-        if self._grace_ms is not None and not (self._has_expired and has_load):
-            commit.grace_ms, self._grace_ms = self._grace_ms, None
-        self._has_expired = False
+        if self._grace_ms is not None:
+            self._puts_expiry_off = bool(has_load) and not self._puts_expiry_off
+            if not self._puts_expiry_off:
+                commit.grace_ms, self._grace_ms = self._grace_ms, None
         if takes_stable:
             self._take_stable(commit, engine)
         self._gather(commit, engine)
@@ -497,8 +472,10 @@ class Committer:
             self._hold_peers(False)
             return
         if commit.deliveries or self._inside:
-            self._add_unknown_keys(commit)
-        contents = self._unknown_contents() if self._alone is not None else {}
+            self._messages.note_unknown(commit, self._inside)
+        contents: Uncertain = {}
+        if (alone := self._intake.alone) is not None and not (self._inside or self._repairs):
+            contents = alone.uncertain  # of which it has to know, if nothing is done before it
         if commit.extended:
             commit.unknown |= dict.fromkeys(commit.extended)  # their deadlines are needed, too
         if (
@@ -552,200 +529,15 @@ class Committer:
         if self._group is not None:
             commit.issued = self._group.take_issued()
             self._observer.gathering(commit, self.commits + 1)
-        delivered = self._gather_deliveries(commit, engine) if engine.has_deliverable() else 0
-        # Behind a removal of all keys the next commit has to ask what they hold.
-        if not commit.is_flushed and not self._gather_together(commit):
-            self._gather_singly(commit)
-        self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
-
-    def _gather_deliveries(self, commit: Commit, engine: Engine | GroupEngine) -> int:
-        """Take messages of other members; the bytes of their payloads."""
-        delivered = steps = 0
-        if self.keyspace.dates.in_use:
-            commit.before = _last_delivered(engine)
-        own = self._inside or self._alone is not None or commit.grace_ms is not None
-        while not own and len(commit.deliveries) < MAX_DELIVERIES:
-            message = engine.upcoming()
-            if message is None:
-                break
-            delivered += len(message.payload)
-            if commit.deliveries and (
-                delivered > MAX_DELIVERED_BYTES or steps >= MAX_DELIVERED_EFFECTS
-            ):
-                break
-            event = NO_EVENT
-            if not message.kind:  # not an operation on the membership
-                try:
-                    decoding = self._incoming.read(message)
-                except UnreadableError as error:
-                    self._formats.refuse(engine, message.dot, error)
-                    continue
-                if decoding is None:
-                    break
-                event = decoding.event
-                if decoding.databases and not self._has_databases(decoding.databases):
-                    strange = UnreadableError("it names a database that is not the clients'")
-                    self._formats.refuse(engine, message.dot, strange)
-                    continue
-                if self.keyspace.dates.in_use and (keys := extended(self.keyspace, event)):
-                    if commit.deliveries:
-                        break  # what it takes has to be read before it
-                    commit.extended = keys
-                steps += len(event.effects)
-                self._clock.observe(event.timestamp, message.dot.origin)
-                self._incoming.delivered(message)
-            delivery = engine.poll()
-            assert delivery is not None
-            commit.deliveries.append((delivery, event))
-            commit.is_flushed = KillAll in map(type, event.effects)
-            if commit.extended or commit.is_flushed:
-                break
-        # Until it is known whether a message of ours has to be concurrent with these.
-        engine.silent = bool(commit.deliveries) and self.keyspace.dates.in_use
-        return delivered
-
-    def _has_databases(self, named: Collection[int]) -> bool:
-        """Whether these are the clients' here: the handshake lets in only who has the same."""
-        return set(named).issubset(self.keyspace.databases.clients)
-
-    def _gather_together(self, commit: Commit) -> bool:
-        """Take all at one go, if each is a write of one key, not large, and no client can have to wait."""
-        if len(self._requests) > MAX_REQUESTS or self._relay.waiting:
-            return False
-        requests = list(self._requests)
-        words = list(map(_ARGS, requests))
+        delivered = 0
+        own = self._inside or self._intake.alone is not None or commit.grace_ms is not None
+        if not own and engine.has_deliverable():
+            delivered = self._messages.take(commit, engine)
         if (
-            not all(map(_OF_ONE_KEY, map(_COMMAND, requests)))
-            or LargeArgs in map(type, words)
-            or any(map(_UNREAD, map(_CLIENT, requests)))
-        ):
-            return False
-        size = sum(map(len, chain.from_iterable(words)))
-        if size > MAX_COMMIT_BYTES:
-            return False
-        commit.size = size
-        commit.requests = requests
-        commit.together = True
-        is_known = self.keyspace.types.__contains__
-        if not all(map(is_known, map(_KEY, words))):
-            looks = map(_LOOKS, map(_COMMAND, requests))
-            looking = words if self.keyspace.dates.in_use else compress(words, looks)
-            commit.unknown = dict.fromkeys(filterfalse(is_known, map(_KEY, looking)))
-        self._requests.clear()
-        return True
-
-    def _gather_singly(self, commit: Commit) -> None:
-        """Take requests in order, but for clients with a relayed read under way: theirs wait behind it."""
-        requests, take, relay = self._requests, commit.requests.append, self._relay
-        known, unknown = self.keyspace.types, commit.unknown
-        looks_at_all = self.keyspace.dates.in_use
-        waiting = relay.waiting
-        blocked: set[Client] = set()
-        inside: set[Client] = set()
-        left: list[Request] = []
-        size = 0
-        for _ in range(min(len(requests), MAX_REQUESTS)):
-            if size > MAX_COMMIT_BYTES:
-                break
-            request = requests.popleft()
-            client, command, args = request.client, request.command, request.args
-            if blocked and client in blocked:
-                left.append(request)
-                continue
-            if command.kind is Kind.READ and self._reads.is_relayed(
-                request, behind_own=client in inside
-            ):
-                if client in inside or self._awaits_repair(request):
-                    blocked.add(client)
-                    left.append(request)
-                elif self.keyspace.refused and (refusal := self.refusals.by_key(request)):
-                    request.answer(refusal)
-                else:
-                    relay.send(request)
-                continue
-            if client not in inside:
-                if client in waiting or len(client.unread) > UNREAD_PAUSE:
-                    # It must come behind what the relay has of its client, or wait until that has read.
-                    blocked.add(client)
-                    left.append(request)
-                    if request is self._alone:
-                        self._alone = None  # all that others send would wait for its client, too
-                    continue
-                inside.add(client)
-            take(request)
-            if command.removes_keys:
-                size += max(size_of(args), len(args) * _STEP)  # each key counts like a request
-            elif type(args) is LargeArgs:
-                size += args.size
-                commit.has_large = True
-            else:
-                size += sum(map(len, args))
-            if command.looks:
-                if args[1] not in known:
-                    unknown[args[1]] = None
-                if command.counts_in is not None:
-                    self._will_count(commit, args[1], command.counts_in, args[2])
-            elif looks_at_all and command.kind is Kind.WRITE:
-                unknown |= dict.fromkeys(k for k in command.keys_of(args) if k not in known)
-            elif not command.forwarded and isinstance(request, Transaction):
-                commit.transactions.append(request)
-                size += max(request.size, request.steps * _STEP)
-                typed = request.keys() if looks_at_all else request.typed_keys()
-                unknown |= dict.fromkeys(k for k in typed if k not in known)
-                for key, type_, slot in request.counted_slots():
-                    self._will_count(commit, key, type_, slot)
-        if left:
-            requests.extendleft(reversed(left))
-        commit.size = size
-        relay.go_on()
-
-    def _will_count(self, commit: Commit, key: bytes, type_: RedisType, slot: bytes) -> None:
-        """Have it looked up what a slot holds, if that is not known."""
-        if not self.keyspace.will_count(key, type_, slot):
-            commit.unknown_slots[key, type_, slot] = None
-
-    def _awaits_repair(self, request: Request) -> bool:
-        """Whether this commit is to put right what the read would find."""
-        return bool(self._repairs) and not self._repairs.isdisjoint(
-            request.command.keys_of(request.args)
-        )
-
-    def _add_unknown_keys(self, commit: Commit) -> None:
-        """Those of the gateway's own operations and of other members' messages, as far as their types are needed."""
-        known, unknown = self.keyspace.types, commit.unknown
-        for key, several, _ in self._inside:
-            if key not in known:
-                unknown[key] = None
-            for looks in several:
-                if looks.take is not None:
-                    commit.looks.append((key, looks))
-                    continue
-                for slot in looks.slots:
-                    self._will_count(commit, key, looks.type, slot)
-        looks_at_all, begun = self.keyspace.dates.in_use, set[bytes]()
-        for _, event in commit.deliveries:
-            kinds = set(map(type, event.effects))
-            if (
-                kinds <= _NAMES_KEY
-                and all(map(known.__contains__, map(_OF, event.effects)))
-                and not (Inc in kinds and any(map(_counts_in_slots, event.effects)))
-            ):
-                continue
-            for effect in event.effects:
-                if isinstance(effect, KillAll):
-                    continue
-                if not looks_at_all and isinstance(effect, (KillKey, Replace)):
-                    begun.add(effect.key)
-                elif effect.key not in known and effect.key not in begun:
-                    unknown[effect.key] = None
-                if type(effect) is Inc and _counts_in_slots(effect):
-                    self._will_count(commit, effect.key, effect.type, effect.slot)
-
-    def _unknown_contents(self) -> Uncertain:
-        """Slots that the transaction which stands alone has to know, if nothing is done before it."""
-        if self._alone is None or self._inside or self._repairs:
-            return {}
-        return self._alone.uncertain
+            not commit.is_flushed
+        ):  # behind a removal of all keys the next one has to ask what they hold
+            self._intake.take(commit)
+        self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
 
     def _look_up(self, keys: list[bytes], contents: Uncertain, commit: Commit) -> None:
         """One pipelined read for the whole batch."""
@@ -778,8 +570,8 @@ class Committer:
             except ServerError as error:
                 self._abandon(commit, str(error))
                 return
-            if self._alone is not None and contents:
-                self._alone.contents = found
+            if self._intake.alone is not None and contents:
+                self._intake.alone.contents = found
             self._fold_first(commit)
 
         self._server.send(lookup.payload, lookup.replies, learn)
@@ -892,8 +684,8 @@ class Committer:
         keyspace, plan = self.keyspace, commit.plan
         held = {key: hold(keyspace, key, worth) for key, worth in commit.contents.items()}
         for delivery, (timestamp, applied) in commit.deliveries:
-            keyspace.apply(applied, delivery.tag, timestamp, plan)
-            if holds_many(len(delivery.payload)):
+            keyspace.apply(applied, delivery.tag, timestamp, plan, sees_all=delivery.sees_all)
+            if commit.may_hold_many:
                 self._reads.note_large_sets(applied)
         if keyspace.dates.touched and not self.refusals.is_silent:
             self._expire_behind(batch, commit)
@@ -913,8 +705,8 @@ class Committer:
             is_prepared = self.refusals.answer_transaction(
                 batch.plan, request
             ) or self._prepare_transaction(batch, request)
-            if is_prepared and self._alone is request:
-                self._alone = None
+            if is_prepared and self._intake.alone is request:
+                self._intake.alone = None
             return is_prepared
         if self.refusals.answer(batch.plan, request, hindered=hindered):
             return True
@@ -934,12 +726,11 @@ class Committer:
         """What the server has dropped. It rests on what the last commit left, so nothing was delivered for this one."""
         for each in commit.due:
             self.keyspace.learn_due(each)
-            if not self.refusals.is_silent and each.key not in self.keyspace.refused:
-                batch.expire(each.key)
+        refused = self.keyspace.refused
+        if not self.refusals.is_silent:
+            batch.expire([each.key for each in commit.due if each.key not in refused])
         batch.close()
-        self._has_expired = True
-        if self.keyspace.dates.looks_on != BEGINNING:
-            self._grace_ms = commit.grace_ms  # there may be more
+        commit.has_more_due = self.keyspace.dates.looks_on != BEGINNING
 
     def _expire_behind(self, batch: LocalBatch, commit: Commit) -> None:
         """What the server had dropped before a deadline came that has not seen it pass, and would show it again."""
@@ -960,7 +751,7 @@ class Committer:
         Our own reads behind a commit show what its vector says, and what is done `at_its_end` may send messages: what
         is recorded waits for the next commit then, which goes without.
         """
-        if not _can_be_recorded(request) or self._alone is request:
+        if not _can_be_recorded(request) or self._intake.alone is request:
             return False
         if commit.after or self._last:
             self._records_first = not self._last
@@ -972,8 +763,8 @@ class Committer:
         engine, keyspace, plan = self.engine, self.keyspace, commit.plan
         assert engine is not None
         plan.speak(2)
-        for key in keyspace.dates.dropped():
-            batch.expire(key)  # what begins the key anew would not tell that it had expired
+        if dropped := keyspace.dates.dropped():
+            batch.expire(dropped)  # what begins the keys anew would not tell that they had expired
         commit.sent = batch.end()
         if keyspace.unsettled:
             keyspace.settle(plan)
@@ -1055,12 +846,12 @@ class Committer:
         if verdict is Verdict.MARKED:
             plan.answer_with(transaction, ABORTED)
         elif verdict is Verdict.UNSURE:
-            self._alone = transaction  # so that nothing comes between the look and it
+            self._intake.alone = transaction  # so that nothing comes between the look and it
             return False
         elif transaction.is_recorded or not prepare_transaction(
             batch, transaction, partial(add_read_at_one_instant, batch)
         ):
-            self._alone = None if _can_be_recorded(transaction) else transaction
+            self._intake.alone = None if _can_be_recorded(transaction) else transaction
             return False
         else:
             plan.atomic = plan.atomic or bool(transaction.calls)
@@ -1078,9 +869,7 @@ class Committer:
         messages = commit.stored
         if commit.derived is not None:
             messages += commit.derived.messages
-        for delivery, _ in commit.deliveries:
-            tag = delivery.tag
-            messages.append(Message(tag.dot, tag.context, delivery.payload, delivery.kind))
+        messages += commit.received
         messages += [Message(tag.dot, tag.context, payload) for tag, payload, _ in commit.sent]
         if self._group is not None:
             commit.issued = [*commit.issued, *self._group.take_issued()]
@@ -1318,15 +1107,6 @@ def _ahead(
     return [*messages[:before], messages[place], *messages[before:place], *messages[place + 1 :]]
 
 
-def _last_delivered(engine: Engine | GroupEngine) -> list[Tag]:
-    """What all came after that is delivered by now, but for what is stable."""
-    tags: list[Tag] = []
-    for dot in engine.context:
-        with contextlib.suppress(LocalProtocolError):  # it is stable
-            tags.append(engine.tag(dot))
-    return tags
-
-
 def _fence_guard(metadata_db: int) -> bytes:
     words = (
         (b"SELECT", b"%d" % metadata_db),
@@ -1356,10 +1136,6 @@ def _can_be_recorded(request: Request) -> bool:
 def _is_watching(request: Request) -> bool:
     """Whether it may only be carried out if certain keys were not written: those must be known when it is prepared."""
     return isinstance(request, Transaction) and request.watch is not None
-
-
-def _counts_in_slots(effect: Effect) -> bool:
-    return type(effect) is Inc and effect.type is not RedisType.STRING
 
 
 def _text(reply: object) -> str:

@@ -9,7 +9,9 @@ from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.write_command import Derive, WriteCommand
 from crdtcast.adapters.redis.effects import (
     NEVER,
+    Assign,
     Effect,
+    EndsKey,
     Event,
     KillAll,
     KillKey,
@@ -34,7 +36,7 @@ def derived_by_entry(record: Record) -> list[list[Effect]]:
     """The effects of each entry, in order."""
     found = [list(effects_of(entry)) for entry in record.entries]
     for effect in chain.from_iterable(found) if record.offset_ms else ():
-        if isinstance(effect, Replace | Until) and effect.at != NEVER:
+        if isinstance(effect, Replace | Assign | Until) and effect.at != NEVER:
             effect.at += record.offset_ms
     return found
 
@@ -55,7 +57,7 @@ def effects_of(entry: Entry) -> Iterator[Effect]:
     for effect in derive(entry.words, entry.reply, entry.before):
         if not isinstance(effect, KillSlots | KillAll) and effect.key in fresh:
             fresh.remove(effect.key)
-            if not isinstance(effect, KillKey | Replace):
+            if not isinstance(effect, EndsKey):
                 yield KillKey(effect.key)
         yield effect
 

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,10 +28,13 @@ from crdtcast.engine import ParkedOperation, Span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked_within
+from crdtcast.tags import make_tuple
 
 _pack: Callable[[object], bytes] = msgpack.packb
 _MOST_LISTS = 1 << 17
 """Of one payload. A message is of 16,384 commands at most, each with five lists for its effects and their slots."""
+_unpack: Callable[[bytes], Any] = partial(msgpack.unpackb, max_map_len=0)
+_unpack_long: Callable[[bytes], Any] = partial(unpacked_within, most=_MOST_LISTS, max_map_len=0)
 
 
 class RedisType(enum.IntEnum):
@@ -63,6 +67,7 @@ class Opcode(enum.IntEnum):
     KILL_DATA = 10
     INC_EXACT = 11
     KILL_ALL = 12
+    ASSIGN = 13
 
 
 class Only(enum.IntEnum):
@@ -153,6 +158,15 @@ class Replace:
 
 
 @dataclass(slots=True, unsafe_hash=True)
+class Assign:
+    """The same, and the key is this text."""
+
+    key: bytes
+    value: bytes
+    at: int = NEVER
+
+
+@dataclass(slots=True, unsafe_hash=True)
 class Until:
     """Behind a kill of its deadline the key has this one, in milliseconds since the epoch, or `NEVER`."""
 
@@ -176,7 +190,11 @@ class Expire:
     whole: bool
 
 
-KeyEffect: TypeAlias = One | Reg | Inc | KillKey | KillSlots | KillData | Replace | Until | Expire
+EndsKey: TypeAlias = KillKey | Replace | Assign
+"""What ends all that a key held, and its deadline; an `Expire` may, too."""
+EndsData: TypeAlias = EndsKey | KillData
+"""What ends all that a key held."""
+KeyEffect: TypeAlias = One | Reg | Inc | KillSlots | EndsData | Until | Expire
 """On one key."""
 
 Effect: TypeAlias = KeyEffect | KillAll
@@ -215,6 +233,7 @@ LEVELS: Mapping[tuple[Opcode, RedisType | None], int] = {
     (Opcode.EXPIRE, None): 2,
     (Opcode.KILL_DATA, None): 2,
     (Opcode.KILL_ALL, None): 2,
+    (Opcode.ASSIGN, RedisType.STRING): 2,
     (Opcode.REG_AGAIN, RedisType.STRING): 2,
     (Opcode.REG_AGAIN, RedisType.HASH): 2,
     (Opcode.INC_EXACT, RedisType.STRING): 2,
@@ -265,9 +284,11 @@ def _reg(effect: Reg) -> Row:
 
 
 def _inc(effect: Inc) -> Row:
+    delta = effect.delta
     # Sums of deltas may leave 64 bits, which is all that msgpack's integers have.
-    opcode = Opcode.INC if type(effect.delta) is int else Opcode.INC_EXACT
-    return [opcode, effect.key, effect.type, effect.slot, text_of(effect.delta).decode()]
+    if type(delta) is int:
+        return [Opcode.INC, effect.key, effect.type, effect.slot, str(delta)]
+    return [Opcode.INC_EXACT, effect.key, effect.type, effect.slot, text_of(delta).decode()]
 
 
 def _kill_slots(effect: KillSlots) -> Row:
@@ -276,6 +297,12 @@ def _kill_slots(effect: KillSlots) -> Row:
 
 def _replace(effect: Replace) -> Row:
     return [Opcode.REPLACE, effect.key, None, None if effect.at == NEVER else effect.at]
+
+
+def _assign(effect: Assign) -> Row:
+    if effect.at == NEVER:
+        return [Opcode.ASSIGN, effect.key, RedisType.STRING, effect.value]
+    return [Opcode.ASSIGN, effect.key, RedisType.STRING, effect.value, effect.at]
 
 
 def _until(effect: Until) -> Row:
@@ -291,6 +318,7 @@ ROWS: Mapping[type[Effect], Callable[[Any], Row]] = {
     KillSlots: _kill_slots,
     KillData: lambda effect: [Opcode.KILL_DATA, effect.key, None],
     Replace: _replace,
+    Assign: _assign,
     Until: _until,
     Expire: lambda effect: [Opcode.EXPIRE, effect.key, None, effect.whole],
     KillAll: lambda effect: [
@@ -349,15 +377,19 @@ def _decode_payload(payload: bytes, unfolding: list[Unfolding]) -> tuple[Event, 
     further.
     """
     try:
-        level, timestamp, rows = unpacked_within(payload, _MOST_LISTS)
-        if type(level) is not int or level not in READS:
+        # In a short payload there cannot be too many lists.
+        unpack = _unpack if len(payload) <= _MOST_LISTS else _unpack_long
+        level, timestamp, rows = unpack(payload)
+        if type(level) is not int or not READS.lowest <= level <= READS.highest:
             raise UnreadableError(f"it has format level {level!r:.40}, this program reads {READS}")
         if type(timestamp) is not int:
             raise UnreadableError(f"invalid time stamp {timestamp!r:.40}")
         databases: Collection[int] = ()
+        # What is not bytes cannot be compared with them: a TypeError.
         if max(map(_NAME, rows), default=b"") >= ELSEWHERE:
             databases = _databases(set(map(_NAME, rows)))
-        return Event(timestamp, [_decode(row, unfolding) for row in rows]), databases
+        decoded = [READERS.get(row[0], _read_whole)(row, unfolding) for row in rows]
+        return make_tuple(Event, (timestamp, decoded)), databases
     except UnreadableError:
         raise
     except (
@@ -388,57 +420,105 @@ def decode_own(message: Message | ParkedOperation) -> Event:
         ) from error
 
 
-def _decode(row: Row, unfolding: list[Unfolding]) -> Effect:
-    if len(row) == 4:  # the most frequent ones first: `match` tries one pattern after another
-        code, key, kind, slots = row
-        form = _OF_SLOTS.get((code, kind)) if type(key) is bytes else None
-        if form is None:
-            if slots is None and code == Opcode.REPLACE and kind is None and type(key) is bytes:
-                return Replace(key, NEVER)
-        elif type(slots) is list and len(slots) <= PIECE and _BYTES.issuperset(map(type, slots)):
-            make, type_ = form
-            if make is not Reg or not len(slots) % 2:
-                return make(key, type_, tuple(slots))
-    elif len(row) == 5:
-        code, key, kind, slot, delta = row
-        opcode = _COUNTS.get((code, kind))
-        if opcode is not None and type(key) is bytes and type(slot) is bytes and type(delta) is str:
-            return Inc(key, _TYPES[kind], slot, _delta(delta, opcode))
+Reader: TypeAlias = Callable[[Row, list[Unfolding]], Effect]
+"""Makes an effect of its row, of which the opcode and the key were looked at. Raises ValueError, TypeError or KeyError
+for anything that this program cannot apply: it is refused, not misread. It appends what is to be decoded further.
+"""
+_BYTES = frozenset((bytes,))
+
+
+class _Types(dict[int, RedisType]):
+    """By number, those on which an effect may be. Raises ValueError for others."""
+
+    def __init__(self, opcode: Opcode) -> None:
+        super().__init__()
+        self._opcode = opcode
+
+    def __missing__(self, number: int) -> RedisType:
+        if number is None or (self._opcode, number) not in LEVELS:
+            raise ValueError(f"{self._opcode.name} of type {number!r:.40}")
+        self[number] = type_ = RedisType(number)
+        return type_
+
+
+def _of_slots(
+    opcode: Opcode, make: Callable[[bytes, RedisType, Slots], Effect], each: int = 1
+) -> Reader:
+    """each: the number of slots is a multiple of it."""
+    types = _Types(opcode)
+
+    def read(row: Row, unfolding: list[Unfolding]) -> Effect:
+        _, key, kind, slots = row
+        if type(slots) is list and len(slots) <= PIECE and not len(slots) % each:
+            if _BYTES.issuperset(map(type, slots)):
+                return make(key, types[kind], tuple(slots))
+        elif type(slots) is bytes:
+            many = ManySlots(encoded=slots)
+            unfolding.append(Unfolding(many, each))
+            return make(key, types[kind], many)
+        raise ValueError(f"invalid slots {slots!r:.80}")
+
+    return read
+
+
+_STRING = RedisType.STRING
+_COUNTED, _COUNTED_EXACTLY = _Types(Opcode.INC), _Types(Opcode.INC_EXACT)
+_read_reg = _of_slots(Opcode.REG, Reg, 2)
+
+
+def _read_inc(row: Row, _: list[Unfolding]) -> Inc:
+    _, key, kind, slot, delta = row
+    if type(slot) is bytes and type(delta) is str:
+        return Inc(key, _COUNTED[kind], slot, int(delta))
+    raise ValueError(f"invalid increment {delta!r:.80}")
+
+
+def _read_exact_inc(row: Row, _: list[Unfolding]) -> Inc:
+    _, key, kind, slot, text = row
+    if type(slot) is bytes and type(text) is str:
+        delta = number_of(raw := text.encode())
+        if type(delta) is Fraction and text_of(delta) == raw:
+            return Inc(key, _COUNTED_EXACTLY[kind], slot, delta)
+    raise ValueError(f"invalid increment {text!r:.80}")
+
+
+def _read_reg_again(row: Row, unfolding: list[Unfolding]) -> Reg:
+    *front, since = row
+    register = _read_reg(front, unfolding)
+    if type(since) is not int or not isinstance(register, Reg):
+        raise ValueError(f"invalid time stamp {since!r:.40}")
+    register.since = since
+    return register
+
+
+def _read_assign(row: Row, _: list[Unfolding]) -> Assign:
+    _, key, kind, value, *until = row
+    if type(value) is bytes and kind == _STRING:
+        return Assign(key, value, _deadline(*until)) if until else Assign(key, value)
+    raise ValueError(f"invalid text {value!r:.80}")
+
+
+def _read_whole(row: Row, _: list[Unfolding]) -> Effect:
+    """One on no type; or one that this program does not know."""
     match row:
-        # Only what this program can apply: anything else is refused, not misread.
-        case [Opcode.KILL_KEY, bytes(key), None]:
+        case [Opcode.KILL_KEY, key, None]:
             return KillKey(key)
-        case [Opcode.KILL_DATA, bytes(key), None]:
+        case [Opcode.KILL_DATA, key, None]:
             return KillData(key)
-        case [Opcode.KILL_ALL, bytes(name), None, bool(everywhere)] if not key_of(name):
+        case [Opcode.KILL_ALL, name, None, bool(everywhere)] if not key_of(name):
             return KillAll(None if everywhere else db_of(name))
-        case [Opcode.REPLACE, bytes(key), None, at]:
+        case [Opcode.REPLACE, key, None, at]:
             return Replace(key, _deadline(at))
-        case [Opcode.UNTIL, bytes(key), None, at, int(only)]:
+        case [Opcode.UNTIL, key, None, at, int(only)]:
             return Until(key, _deadline(at), Only(only))
-        case [Opcode.EXPIRE, bytes(key), None, bool(whole)]:
-            return Expire(key, whole)
-        case [Opcode.REG_AGAIN, bytes(key), int(kind), slots, int(since)] if (
-            Opcode.REG_AGAIN,
-            kind,
-        ) in LEVELS:
-            return Reg(key, RedisType(kind), _decoded(slots, Opcode.REG, unfolding), since)
-        case [int(code), bytes(key), int(kind), slots] if (code, kind) in LEVELS:
-            opcode = Opcode(code)
-            return _WITH_SLOTS[opcode](key, RedisType(kind), _decoded(slots, opcode, unfolding))
-        case [int(code), bytes(key), int(kind), bytes(slot), str(delta)] if (code, kind) in LEVELS:
-            return Inc(key, RedisType(kind), slot, _delta(delta, Opcode(code)))
-        case _:
-            raise ValueError(f"unknown effect {row!r:.80}")
+    raise ValueError(f"unknown effect {row!r:.80}")
 
 
-def _delta(text: str, opcode: Opcode) -> Number:
-    if opcode is Opcode.INC:
-        return int(text)
-    delta = number_of(raw := text.encode())
-    if opcode is not Opcode.INC_EXACT or type(delta) is not Fraction or text_of(delta) != raw:
-        raise ValueError(f"invalid increment {text!r:.80}")
-    return delta
+def _read_expire(row: Row, _: list[Unfolding]) -> Expire:
+    _, key, kind, whole = row
+    if type(whole) is bool and kind is None:
+        return Expire(key, whole)
+    raise ValueError(f"invalid end {row!r:.80}")
 
 
 def _deadline(at: object) -> int:
@@ -449,30 +529,19 @@ def _deadline(at: object) -> int:
     return at
 
 
-_WITH_SLOTS: Mapping[Opcode, Callable[[bytes, RedisType, Slots], Effect]] = {
-    Opcode.ONE: One,
-    Opcode.REG: Reg,
-    Opcode.KILL_SLOTS: KillSlots,
+READERS: Mapping[int, Reader] = {
+    Opcode.ONE: _of_slots(Opcode.ONE, One),
+    Opcode.REG: _read_reg,
+    Opcode.INC: _read_inc,
+    Opcode.KILL_KEY: _read_whole,
+    Opcode.KILL_SLOTS: _of_slots(Opcode.KILL_SLOTS, KillSlots),
+    Opcode.REPLACE: _read_whole,
+    Opcode.UNTIL: _read_whole,
+    Opcode.EXPIRE: _read_expire,
+    Opcode.REG_AGAIN: _read_reg_again,
+    Opcode.KILL_DATA: _read_whole,
+    Opcode.INC_EXACT: _read_exact_inc,
+    Opcode.KILL_ALL: _read_whole,
+    Opcode.ASSIGN: _read_assign,
 }
-_OF_SLOTS: Mapping[tuple[int, int | None], tuple[Callable[..., Effect], RedisType]] = {
-    (opcode, type_): (_WITH_SLOTS[opcode], type_)
-    for opcode, type_ in LEVELS
-    if opcode in _WITH_SLOTS and type_ is not None
-}
-_COUNTS: Mapping[tuple[int, int | None], Opcode] = {
-    (opcode, type_): opcode for opcode, type_ in LEVELS if opcode in (Opcode.INC, Opcode.INC_EXACT)
-}
-_TYPES: Sequence[RedisType] = tuple(RedisType)
-_BYTES = frozenset((bytes,))
-
-
-def _decoded(slots: object, opcode: Opcode, unfolding: list[Unfolding]) -> Slots:
-    if type(slots) is bytes:
-        many = ManySlots(encoded=slots)
-        unfolding.append(Unfolding(many, 2 if opcode is Opcode.REG else 1))
-        return many
-    if type(slots) is not list or len(slots) > PIECE or (opcode is Opcode.REG and len(slots) % 2):
-        raise ValueError(f"invalid slots {slots!r:.80}")
-    if not all(type(slot) is bytes for slot in slots):
-        raise ValueError("slots that are not strings")
-    return tuple(slots)
+"""How an effect is read, by opcode."""

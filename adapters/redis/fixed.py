@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.deriving import derived
-from crdtcast.adapters.redis.effects import KillKey
+from crdtcast.adapters.redis.effects import EndsData
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.inspection import Inspection, inspect
 from crdtcast.adapters.redis.localfile import LocalFile
@@ -136,7 +136,7 @@ def _hand_on(
     """
     more: list[Words] = [("DEL", metadata.RECORD)]
     event, message, hidden = derived(record), message_of(record), dict(inspection.hidden)
-    for key in {effect.key for effect in event.effects if isinstance(effect, KillKey)}:
+    for key in {effect.key for effect in event.effects if isinstance(effect, EndsData)}:
         more += [("DEL", hidden_key(type_, key)) for type_ in hidden.pop(key, ())]
     unstable = inspection.unstable
     if message is not None:

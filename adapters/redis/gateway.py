@@ -87,6 +87,8 @@ _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
 _EXPIRE_SECONDS = 0.5
 """Between two looks for what has expired."""
+_EXPIRE_PAUSE_SECONDS = 0.001
+"""The same where many keys expire together: so much time is left to clients, here and in other regions."""
 _GRACE_MS = 2_000
 """How long after a deadline the first of those that did not set it tells of it; the next one as long again."""
 _LOOK_AGAIN_SECONDS = 2.0
@@ -158,6 +160,7 @@ class Gateway:
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._to_flush = trio.Event()
+        self._more_due = trio.Event()
         self._flushed = 0.0
         self._look_again = 0.0
         self._connection: ServerConnection | None = None
@@ -380,7 +383,10 @@ class Gateway:
     async def _expire_keys(self) -> None:
         """Tell the others which keys the server has dropped."""
         while True:
-            await trio.sleep(_EXPIRE_SECONDS)
+            with trio.move_on_after(_EXPIRE_SECONDS):
+                await self._more_due.wait()
+                await trio.sleep(_EXPIRE_PAUSE_SECONDS)
+            self._more_due = trio.Event()
             engine = self.committer.engine
             if self.committer.keyspace.dates.in_use and engine is not None:
                 place = (
@@ -748,6 +754,8 @@ class Gateway:
         if self.belonging is not None:
             self.belonging.committed(commit)
         self.comparison.committed(commit)
+        if commit.has_more_due:
+            self._more_due.set()
         for key in commit.repaired:
             self.recorder.touch_again(key)
 

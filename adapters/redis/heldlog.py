@@ -80,6 +80,14 @@ class HeldLog(EventLog):
         self._known_stable[dot.origin] = dot.counter
         self._hold(partial(super().stable, dot))
 
+    def deliver_all(self, dots: Sequence[Dot]) -> None:
+        self._known.update(dots)
+        self._hold(partial(super().deliver_all, dots))
+
+    def stable_all(self, dots: Sequence[Dot]) -> None:
+        self._known_stable.update(dots)
+        self._hold(partial(super().stable_all, dots))
+
     def joined(self, member: str, dot: Dot, *, replaces: Iterable[str] = ()) -> None:
         self._hold(partial(super().joined, member, dot, replaces=list(replaces)))
 

@@ -47,6 +47,11 @@ class Incoming:
         else:
             self._later(lambda: self._go_on(decoding))
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a message was not decoded at one go."""
+        return self._dot is not None
+
     def delivered(self, message: Message) -> None:
         """It is not needed any more."""
         if message.dot == self._dot:

@@ -17,6 +17,7 @@ from crdtcast.adapters.redis.deadlines.atoms import winner
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
+    Assign,
     Effect,
     Expire,
     Inc,
@@ -161,6 +162,12 @@ def _apply(
         case Replace(key, at):
             _hold_only(contents, log.kill_key(key, tag))
             log.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, place)
+            _set_deadline(contents, log, key)
+        case Assign(key, value, at):
+            _hold_only(contents, log.kill_key(key, tag))
+            log.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, place)
+            told = log.write(key, String.type, {WHOLE: value}, tag, timestamp, place)
+            contents[String.type] = {WHOLE: told.worth(WHOLE) or b""}
             _set_deadline(contents, log, key)
         case Until(key, at, only):
             log.deadlines.set(key, at, only, tag, timestamp, place)

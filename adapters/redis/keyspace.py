@@ -43,7 +43,9 @@ from crdtcast.adapters.redis.deadlines.index import (
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
+    Assign,
     Effect,
+    EndsData,
     Expire,
     Inc,
     KeyEffect,
@@ -182,13 +184,21 @@ class Keyspace:
 
     # Effects
 
-    def apply(self, applied: Sequence[Effect], tag: Tag, timestamp: int, plan: Plan) -> None:
-        """Apply the effects of a remote message: log and native commands."""
-        assigned = -1
+    def apply(
+        self,
+        applied: Sequence[Effect],
+        tag: Tag,
+        timestamp: int,
+        plan: Plan,
+        *,
+        sees_all: bool = False,
+    ) -> None:
+        """Apply the effects of a remote message: log and native commands. sees_all: see `Delivery`."""
+        touched = self.dates.touched
         for index, effect in enumerate(applied):
             if (
-                self.dates.touched
-                and not isinstance(effect, KillKey | KillData | KillAll | Replace | Expire)
+                touched
+                and not isinstance(effect, EndsData | KillAll | Expire)
                 and self.dates.is_dropped(effect.key)
             ):
                 self._apply_to_dropped(effect, tag, timestamp, index)
@@ -197,31 +207,28 @@ class Keyspace:
                 case One(key, type_, slots):
                     self.log.one(key, type_, slots, tag, index)
                     self.show(key, type_, slots, plan)
-                case Replace(key, at):
-                    behind = applied[index + 1] if index + 1 < len(applied) else None
-                    if type(behind) is not Reg or behind.key != key or behind.type is not _STRING:
-                        self.kill_key(key, tag, plan)
-                    elif behind.since is None and self.log.is_seen(key, tag):
-                        value, assigned = behind.words[-1], index + 1
-                        self.assign(key, value, at, tag, timestamp, index, plan, is_own=False)
+                case Inc(key, type_, slot, delta):
+                    self.increment(key, type_, slot, delta, tag, index, plan)
+                case Assign(key, value, at):
+                    if sees_all or self.log.is_seen(key, tag):
+                        self.assign(key, value, at, tag, timestamp, index, plan)
                         continue
-                    else:
-                        self.kill_key(key, tag, plan, is_assigned=True)
+                    self.kill_key(key, tag, plan, is_assigned=True)
                     self.until(key, at, Only.ALWAYS, tag, timestamp, index)
+                    self.write(key, _STRING, {WHOLE: value}, tag, timestamp, index, plan)
                 case Reg(key, type_, words, since):
-                    if index == assigned:
-                        continue
                     written = timestamp if since is None else since
                     values = pairs_of(words)
-                    if self.log.are_seen(key, type_, values, tag):
+                    if sees_all or self.log.are_seen(key, type_, values, tag):
                         self.log.put(key, type_, values, tag.dot, written, index)
                         self.write_over(key, type_, words, plan)
                     else:
                         self.write(key, type_, values, tag, written, index, plan)
-                case Inc(key, type_, slot, delta):
-                    self.increment(key, type_, slot, delta, tag, index, plan)
                 case KillKey(key):
                     self.kill_key(key, tag, plan)
+                case Replace(key, at):
+                    self.kill_key(key, tag, plan)
+                    self.until(key, at, Only.ALWAYS, tag, timestamp, index)
                 case KillSlots(key, type_, slots):
                     self.kill_slots(key, type_, slots, tag, plan)
                 case Until(key, at, only):
@@ -374,32 +381,32 @@ class Keyspace:
         timestamp: int,
         place: int,
         plan: Plan,
-        *,
-        is_own: bool = True,
     ) -> None:
-        """The key becomes this string until the deadline, by a write that has seen all that is here: a `Replace` at
-        `place` of its message, and a register behind it.
+        """The key becomes this string until the deadline. The effect, at `place` of its message, has seen all that is
+        here.
         """
-        dot = tag.dot
-        self.log.deadlines.assign(key, at, dot, timestamp, place)
+        self.log.assign(key, _STRING, value, at, tag.dot, timestamp, place)
         if at != NEVER or self.dates.touched:
             self.dates.is_known_again(key)
             self._deadline_is(key)
-        if self.aside is not None and is_own:
-            self.aside.key(key, dot, place, plan, hides=key in self.hidden)
         if key in self.hidden:
             self.drop_hidden(key, plan)
         if self._numbers:
             self._numbers.emptied(key)
-        self.log.assign(key, _STRING, value, dot, timestamp, place + 1)
-        self.types[key] = known_of(value)
-        plan.on_key(key, SAYS_OK, b"SET", value)
+        self._set(key, value, plan)
 
     def assign_again(self, key: bytes, value: bytes, plan: Plan) -> None:
         """Another value takes the place of the one that the same effect has given the key."""
         self.log.assign_again(key, _STRING, value)
+        self._set(key, value, plan)
+
+    def _set(self, key: bytes, value: bytes, plan: Plan) -> None:
+        """Have the server hold this string."""
         self.types[key] = known_of(value)
-        plan.on_key(key, SAYS_OK, b"SET", value)
+        if key < ELSEWHERE:
+            plan.native_packed(key, SAYS_OK, _pack((b"SET", key, value)))
+        else:
+            plan.on_key(key, SAYS_OK, b"SET", value)
 
     def increment(
         self,
@@ -474,8 +481,11 @@ class Keyspace:
         all else it keeps as a text.
         """
         known = self.types[key]
-        if type(known) is int and type(base) is int and _fits(base, known, known - base):
-            plan.on_key(key, known, b"INCRBY", b"%d" % (known - base))
+        if type(known) is int and type(base) is int and _fits(base, known, delta := known - base):
+            if key < ELSEWHERE:
+                plan.native_packed(key, known, _pack((b"INCRBY", key, b"%d" % delta)))
+            else:
+                plan.on_key(key, known, b"INCRBY", b"%d" % delta)
         else:
             assert not isinstance(known, Holds)
             plan.on_key(key, SAYS_OK, b"SET", _text(known))
@@ -644,6 +654,9 @@ class Keyspace:
         match effect:
             case KillKey() | KillData() | Replace():
                 self.types[key] = NOTHING
+                self._numbers.emptied(key)
+            case Assign(_, value):
+                self.types[key] = known_of(value)
                 self._numbers.emptied(key)
             case One(_, type_, _):
                 self.types[key] = TYPES[type_].here

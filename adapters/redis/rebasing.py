@@ -20,6 +20,8 @@ import msgpack
 from crdtcast.adapters.redis.contents import Contents, packed, unpacked
 from crdtcast.adapters.redis.databases import db_of, described, names_in
 from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Assign,
     Effect,
     Inc,
     KillAll,
@@ -143,6 +145,11 @@ class Mine:
                 case Replace(key, at):
                     parts.append(Removal(key, None, None, taken.get(place), again))
                     parts.append(Until(key, at))
+                case Assign(key, value, at):
+                    parts.append(Removal(key, None, None, taken.get(place), again))
+                    parts.append(Until(key, at))
+                    over = {} if place in taken else None  # what was there its removal has taken
+                    parts.append(Write(key, RedisType.STRING, {WHOLE: value}, over))
                 case KillSlots(key, type_, slots):
                     parts.append(Removal(key, type_, tuple(slots), taken.get(place), again))
                 case KillAll(db):

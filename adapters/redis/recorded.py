@@ -16,14 +16,13 @@ from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.deriving import derived, derived_by_entry, effects_of, event_of, row_of
 from crdtcast.adapters.redis.effects import (
     Effect,
+    EndsData,
+    EndsKey,
     Event,
     Inc,
     KillAll,
-    KillData,
-    KillKey,
     KillSlots,
     Reg,
-    Replace,
 )
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.keyspace import Keyspace
@@ -135,7 +134,7 @@ class RecordedWork:
         hidden = [
             hidden_key(type_, effect.key)
             for effect in event.effects
-            if isinstance(effect, KillKey | KillData | Replace)
+            if isinstance(effect, EndsData)
             for type_ in keyspace.hidden.pop(effect.key, ())
         ]
         self.pending = Derived(record, tag, payload, event, tuple(hidden))
@@ -158,7 +157,7 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
     if pending.hidden:
         plan.metadata(Expect.INTEGER, b"DEL", *pending.hidden)
     for effect in pending.event.effects:
-        if isinstance(effect, KillKey | Replace):
+        if isinstance(effect, EndsKey):
             keyspace.ended(effect.key)
     aside = keyspace.aside
     if aside is None or pending.tag is None:
@@ -183,13 +182,13 @@ def _taken(
                 is_empty = bool(flushed) and not flushed.isdisjoint((None, db_of(effect.key)))
                 is_known = is_empty or effect.key in gone
                 yield place, {} if is_known else _taken_by(effect, entry, hidden)
-            if isinstance(effect, KillKey | KillData | Replace):
+            if isinstance(effect, EndsData):
                 gone.add(effect.key)
             place += 1
 
 
 def _taken_by(
-    effect: KillKey | KillData | Replace | KillSlots | Reg,
+    effect: EndsData | KillSlots | Reg,
     entry: Entry,
     hidden: Collection[bytes] | None,
 ) -> Contents | None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 Read = tuple[list[bytes], Callable[[object], None]]
 
 _KEY: Callable[[KeyEffect], bytes] = attrgetter("key")
+_DOT: Callable[[Tag | Message], Dot] = attrgetter("dot")
 _REMEMBERED_OBJECTS = 100_000
 _OBJECTS_PER_ROUND = 200
 _LARGEST = 5_000
@@ -211,16 +212,16 @@ class Recorder:
         sent = commit.sent
         if commit.derived is not None:
             self._tell_sent(commit.derived.sent, now)
-        if not told:
-            for tag in commit.stable:
-                log.stable(tag.dot)
+        if not told and commit.stable:
+            log.stable_all(list(map(_DOT, commit.stable)))
         if commit.unaware:
             self._tell_sent(sent[: commit.unaware], now)
             sent = sent[commit.unaware :]
-        for delivery, event in commit.deliveries:
+        if commit.deliveries:
             if not told:
-                log.deliver(delivery.tag.dot)
-            self._touch(event.effects, delivery.tag.dot, now)
+                log.deliver_all(list(map(_DOT, commit.received)))
+            for delivery, event in commit.deliveries:
+                self._touch(event.effects, delivery.tag.dot, now)
         self._tell_sent(sent, now)
         while len(self._touched) > _REMEMBERED_OBJECTS:  # they come faster than they can be told
             self._touched.popitem(last=False)
@@ -267,13 +268,15 @@ class Recorder:
             of_keys = [effect for effect in applied if not isinstance(effect, KillAll)]
         origin, counter = dot
         vectors, touched = self._vectors, self._touched
-        for key in dict.fromkeys(map(_KEY, of_keys)):
-            vector = vectors.get(key)
-            if vector is None:
-                vector = vectors[key] = dict(self._floor)
+        keys = dict.fromkeys(map(_KEY, of_keys), now)
+        if not vectors.keys() >= keys.keys():
+            for key in keys:
+                if key not in vectors:
+                    vectors[key] = dict(self._floor)
+        for vector in map(vectors.__getitem__, keys):
             vector[origin] = counter
-            touched[key] = now
-            touched.move_to_end(key)
+        touched.update(keys)
+        deque(map(touched.move_to_end, keys), maxlen=0)
 
     # Digests of objects that have been quiet
 

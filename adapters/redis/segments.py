@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.batch import MAX_BYTES, MAX_OPERATIONS
 from crdtcast.adapters.redis.commands.write_command import (
-    NEW_KEY,
+    ENDS_KEY,
     ONE_KEY,
-    WHOLE_KEY,
     WriteCommand,
 )
 from crdtcast.adapters.redis.databases import ELSEWHERE, db_of, name_of, names_in
@@ -201,7 +200,7 @@ class Segments:
         if not keys:
             return
         self.end()
-        if WHOLE_KEY in row.sends or NEW_KEY in row.sends:
+        if not ENDS_KEY.isdisjoint(row.sends):
             self._ended.update(keys)
         elif row.empties:
             self.unsettled.update(key for key in keys if key in self._ended)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from crdtcast.adapters.redis.databases import names_in
-from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
+from crdtcast.adapters.redis.deadlines.atoms import Deadline, DeadlineLog
 from crdtcast.adapters.redis.effects import (
     WHOLE,
+    Assign,
     Effect,
     Expire,
     Inc,
@@ -294,7 +295,7 @@ KeyLog: TypeAlias = dict[RedisType, SlotLog]
 """What is unstable under one key, by type; none of them is empty."""
 
 
-def comes_before(atom: Atom | Register, tag: Tag) -> bool:
+def comes_before(atom: Atom | Register | Deadline, tag: Tag) -> bool:
     """Whether the atom is in the causal past of an effect of `tag` that is being applied now.
 
     An earlier effect of the same message counts: order inside a message is by index, and effects are applied in it.
@@ -378,6 +379,10 @@ class UnstableLog:
             case Replace(key, at):
                 self.kill_key(key, tag)
                 self.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, index)
+            case Assign(key, value, at):
+                self.kill_key(key, tag)
+                self.deadlines.set(key, at, Only.ALWAYS, tag, timestamp, index)
+                self.write(key, RedisType.STRING, {WHOLE: value}, tag, timestamp, index)
             case Until(key, at, only):
                 self.deadlines.set(key, at, only, tag, timestamp, index)
             case Expire(key, True):
@@ -404,14 +409,22 @@ class UnstableLog:
 
     def is_seen(self, key: bytes, tag: Tag) -> bool:
         """Whether `tag` has seen all that is unstable under a key. False may be said where that takes long."""
-        dots = {each.dot for each in self.deadlines.of(key)}
-        for log in self._keys.get(key, {}).values():
-            if log.increments or log._large or len(log._held) > _FEW:
-                return False
-            for atoms in log._held.values():
-                dots.update([atom.dot for atom in atoms])
-        past, own = tag.past, tag.dot
-        return not any(past.get(dot.origin, 0) < dot.counter and dot != own for dot in dots)
+        atoms: list[Atom | Register | Deadline] = list(self.deadlines.of(key))
+        logs = self._keys.get(key)
+        if logs is not None:
+            for log in logs.values():
+                if log.increments or log._large or len(log._held) > _FEW:
+                    return False
+                for some in log._held.values():
+                    atoms += some
+        known = None
+        for atom in atoms:
+            dot = atom.dot
+            if dot is not known:  # a key that was assigned has its deadline of the same message
+                if not comes_before(atom, tag):
+                    return False
+                known = dot
+        return True
 
     def _log_of(self, key: bytes, type_: RedisType) -> SlotLog:
         logs = self._keys.get(key)
@@ -476,9 +489,17 @@ class UnstableLog:
         self._by_dot[dot].append(written)
 
     def assign(
-        self, key: bytes, type_: RedisType, value: bytes, dot: Dot, timestamp: int, index: int
+        self,
+        key: bytes,
+        type_: RedisType,
+        value: bytes,
+        at: int,
+        dot: Dot,
+        timestamp: int,
+        index: int,
     ) -> None:
-        """A write that has seen all that is here makes the key one slot with this value."""
+        """A write that has seen all that is here makes the key one slot with this value, until the deadline."""
+        self.deadlines.assign(key, at, dot, timestamp, index)
         log = SlotLog(None, {WHOLE: (make_tuple(Register, (dot, index, timestamp, value)),)})
         self._keys[key] = {type_: log}
         atom = make_tuple(Atom, (dot, index))
@@ -499,10 +520,14 @@ class UnstableLog:
         self, key: bytes, type_: RedisType, slot: bytes, delta: Number, tag: Tag, index: int
     ) -> None:
         """One more delta of the slot."""
-        atom: Atom = make_tuple(Atom, (tag.dot, index))
-        log = self._log_of(key, type_)
+        dot = tag.dot
+        atom: Atom = make_tuple(Atom, (dot, index))
+        logs = self._keys.get(key)
+        log = None if logs is None else logs.get(type_)
+        if log is None:
+            log = self._log_of(key, type_)
         if log.increase(slot, delta, atom):
-            self._by_dot[tag.dot].append(make_tuple(_Written, (key, type_, slot, atom, log)))
+            self._by_dot[dot].append(make_tuple(_Written, (key, type_, slot, atom, log)))
 
     def kill_key(self, key: bytes, tag: Tag) -> KeyLog:
         """Drop what comes before, its deadline, too; what is left is all that the key is worth now (everything stable

@@ -79,10 +79,11 @@ class MembershipChanges(Reception):
 
     def poll(self) -> Delivery | None:
         """tcdeliver: the next deliverable message of another member, or None. Membership operations come, too."""
-        if not self.has_deliverable():
-            return None
-        message = self._inbox.take()
-        assert message is not None
+        return self.poll_upcoming() if self.has_deliverable() else None
+
+    def poll_upcoming(self) -> Delivery:
+        """See `Core.poll_upcoming`."""
+        message = self._inbox.ready.popleft()
         operation = self._judged(message) if message.kind else None
         delivery = self._deliver(message)
         if message.dot.origin in self._vouching.bound:

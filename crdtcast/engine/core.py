@@ -22,7 +22,7 @@ from crdtcast.engine.repair import BATCH_MESSAGES, BATCHES, note_progress, repai
 from crdtcast.engine.reservation import Reservation
 from crdtcast.engine.stability import Stability
 from crdtcast.engine.state import EngineCounters, EngineState
-from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.store import DOT_OF, Store, Stored
 from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReadyError
 from crdtcast.messages import Delivery, Digest, DigestKind, Message, Transmit
 from crdtcast.tags import Dot, Tag, Vector, make_tuple, merge_into
@@ -448,8 +448,11 @@ class Core:
         """tcdeliver: the next deliverable message of another member, or None. It counts as delivered from here on."""
         if self._reservation is not None:
             return None
-        message = self._inbox.take()
-        return None if message is None else self._deliver(message)
+        return self.poll_upcoming() if self.has_deliverable() else None
+
+    def poll_upcoming(self) -> Delivery:
+        """The same, of the message that `upcoming` has told just now."""
+        return self._deliver(self._inbox.ready.popleft())
 
     def _deliver(self, message: Message) -> Delivery:
         inbox = self._inbox
@@ -464,6 +467,7 @@ class Core:
         else:
             past, covered = pasts.before(message, stability.stable)
         tag = Tag(dot, context, past)
+        sees_all = covered == pasts.full
         covers = pasts.record(self._store.add(message, tag, self._tick), covered)
         peer = self._peers.get(origin)
         if peer is not None and stability.heard(peer, tag, covers):
@@ -472,10 +476,10 @@ class Core:
                 self._evaluate_now = True
         if len(pasts.window) > pasts.limit:
             self._move_window()
-        if inbox.waiting:
+        if inbox.lines or inbox.waiting:
             inbox.delivered(dot)
         self._delivered += 1
-        return Delivery(message.payload, tag, message.kind)
+        return make_tuple(Delivery, (message.payload, tag, message.kind, False, sees_all))  # type: ignore[no-any-return]
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
@@ -537,7 +541,7 @@ class Core:
             taken += islice(ready[0], left - len(taken))
             if len(taken) < left:
                 ready.popleft()
-        stable.update([stored[2].dot for stored in taken])
+        stable.update(map(DOT_OF, taken))
         self._store.remove(taken)
         self._ready_count -= left
         self._reported += left

@@ -3,6 +3,9 @@
 No queue is scanned and no graph is walked: the delivery of a dot wakes those that wait under it, each of them is then
 ready or waits under its next missing dot. So a message is looked at once per dependency, at most.
 
+Most of what waits does so for the application alone: messages of one origin that come faster than they are taken, each
+of which depends on nothing but the one before it. They stand in a *line*, and need no index.
+
 What waits is bounded, for each origin by itself: nobody can make what others have sent wait, or fill the memory. What
 is not kept comes again by repair when what it waits for is there.
 """
@@ -31,6 +34,16 @@ class Waiting(NamedTuple):
 
 
 _NOTHING = Waiting(0, 0)
+
+
+class Line(deque[Message]):
+    """Messages of one origin without a gap, from the next but one on. bytes: of all of them."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
 
 
 def _size(message: Message) -> int:
@@ -63,6 +76,7 @@ class Inbox:
         "bytes",
         "crowded_out",
         "duplicates",
+        "lines",
         "ready",
         "refused",
         "waiting",
@@ -73,6 +87,8 @@ class Inbox:
         self.ready: deque[Message] = deque()
         self._pending: dict[Dot, Message] = {}
         self.waiting: dict[Dot, list[Message]] = {}
+        self.lines: dict[str, Line] = {}
+        """By origin; none of them is empty."""
         self.refused: dict[str, Message] = {}
         """Origin -> its next message, which is deliverable, and which this member's program cannot read."""
         self.duplicates = 0
@@ -89,7 +105,37 @@ class Inbox:
     @property
     def size(self) -> int:
         """How many messages are here."""
-        return len(self.ready) + len(self._pending) + len(self.refused)
+        return len(self.ready) + len(self._pending) + len(self.refused) + self._in_lines
+
+    @property
+    def _in_lines(self) -> int:
+        return sum(map(len, self.lines.values()))
+
+    def follow(self, message: Message) -> bool:
+        """Take a message of another member if all that it depends on, but for the one before it, is delivered, and that
+        one is here, or the next to come. Whether it is taken: then it is well-formed, as one that is deliverable is.
+        """
+        (origin, counter), context = message.dot, message.context
+        line = self.lines.get(origin)
+        before = self._vector.get(origin, 0) + 1 if line is None else line[-1].dot[1]
+        if counter != before + 1 or origin in self._of or self.refused:
+            return False
+        if context != ((origin, before),):
+            vector = self._vector
+            for depended, n in context:
+                if not 0 < n <= (before if depended == origin else vector.get(depended, 0)):
+                    return False
+        size = len(message.payload) + _KEPT + _KEPT_OF_CONTEXT * len(context)
+        if line is None:
+            if origin not in self._vector:
+                return False
+            line = self.lines[origin] = Line()
+        elif line.bytes + size > self.most_bytes:
+            return False
+        line.append(message)
+        line.bytes += size
+        self.bytes += size
+        return True
 
     def add(self, message: Message, sender: str) -> bool:
         """Take a message whose dot is not delivered yet, if there is room; whether it is here."""
@@ -98,13 +144,16 @@ class Inbox:
             self.ready.append(message)
             return True
         dot = message.dot
-        if dot in self._pending:
+        line = self.lines.get(dot.origin)
+        if dot in self._pending or (line is not None and dot.counter in _counters(line)):
             self.duplicates += 1
             return False
         if self.refused and len(self._pending) >= MOST_BEHIND:
             return False
         account = dot.origin if dot.origin in self._vector else sender
         held, size = self._of.get(account, _NOTHING), _size(message)
+        if line is not None and account == dot.origin:
+            held = Waiting(held.messages + len(line), held.bytes + line.bytes)
         follows = account == dot.origin and self._follows(message)
         if held.messages and (
             (held.messages >= self.most_waiting and not follows)
@@ -117,6 +166,7 @@ class Inbox:
             self._accounts[dot] = account
         elif follows:
             self._through[account] = max(dot.counter, self._through.get(account, 0))
+        held = self._of.get(account, _NOTHING)
         self._of[account] = Waiting(held.messages + 1, held.bytes + size)
         self.bytes += size
         self._pending[dot] = message
@@ -127,7 +177,10 @@ class Inbox:
         """Whether all that its origin has sent before is here: it may wait for the application alone."""
         origin, counter = message.dot
         # The next one may be ready, which is seen nowhere else.
-        return counter - 1 <= max(self._vector.get(origin, 0) + 1, self._through.get(origin, 0))
+        known = [self._vector.get(origin, 0) + 1, self._through.get(origin, 0)]
+        if (line := self.lines.get(origin)) is not None:
+            known.append(line[-1].dot.counter)
+        return counter - 1 <= max(known)
 
     def _release(self, message: Message) -> None:
         """It waits no more."""
@@ -144,7 +197,11 @@ class Inbox:
 
     def waiting_by_origin(self) -> dict[str, Waiting]:
         """How much waits, by origin; what is of nobody known here counts for its sender."""
-        return dict(self._of)
+        waiting = dict(self._of)
+        for origin, line in self.lines.items():
+            held = waiting.get(origin, _NOTHING)
+            waiting[origin] = Waiting(held.messages + len(line), held.bytes + line.bytes)
+        return waiting
 
     def crowded(self) -> list[str]:
         """Those of whom more has come than is kept."""
@@ -180,7 +237,16 @@ class Inbox:
 
     def delivered(self, dot: Dot) -> None:
         """Wake those that wait under `dot`, which the vector covers now."""
-        for message in self.waiting.pop(dot, ()):
+        line = self.lines.get(dot[0])
+        if line is not None:
+            message = line.popleft()
+            size = len(message.payload) + _KEPT + _KEPT_OF_CONTEXT * len(message.context)
+            line.bytes -= size
+            self.bytes -= size
+            if not line:
+                del self.lines[dot[0]]
+            self.ready.append(message)
+        for message in self.waiting.pop(dot, ()) if self.waiting else ():
             missing = self._missing(message)
             if missing is None:
                 self._release(message)
@@ -201,7 +267,8 @@ class Inbox:
 
     def messages(self) -> Iterator[Message]:
         """Everything that is here, in no particular order."""
-        return chain(self.ready, self._pending.values(), self.refused.values())
+        lines = chain.from_iterable(self.lines.values())
+        return chain(self.ready, lines, self._pending.values(), self.refused.values())
 
     def purge(self, origin: str, above: int = 0) -> int:
         """Drop everything of `origin` beyond the counter `above`, and return how much that was."""
@@ -233,6 +300,8 @@ class Inbox:
         for dot in doomed & self._pending.keys():
             self._release(self._pending[dot])
             self._through.pop(dot.origin, None)
+        for origin in {dot.origin for dot in doomed} & self.lines.keys():
+            self._shorten(origin, doomed)
         self.refused = {o: m for o, m in self.refused.items() if m.dot not in doomed}
         for dot, waiting in list(self.waiting.items()):
             left = [m for m in waiting if m.dot not in doomed]
@@ -241,3 +310,21 @@ class Inbox:
             else:
                 del self.waiting[dot]
         return before - self.size
+
+    def _shorten(self, origin: str, doomed: set[Dot]) -> None:
+        """Keep the line up to the first that goes: what is behind it comes again."""
+        line = self.lines.pop(origin)
+        self.bytes -= line.bytes
+        kept = Line()
+        for message in line:
+            if message.dot in doomed:
+                break
+            kept.append(message)
+            kept.bytes += _size(message)
+        if kept:
+            self.lines[origin] = kept
+            self.bytes += kept.bytes
+
+
+def _counters(line: Line) -> range:
+    return range(line[0].dot.counter, line[-1].dot.counter + 1)

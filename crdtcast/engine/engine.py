@@ -196,6 +196,8 @@ class Engine(Core):
             raise LocalProtocolError(f"{sender} is received from but was not introduced")
 
     def _receive_early(self, sender: str, message: Message) -> bool:
+        if message.dot[0] != self.me and self._inbox.follow(message):
+            return True
         self._check_message(sender, message)
         if message.dot.origin not in self.vector:
             self._meet(message.dot.origin)

@@ -8,9 +8,11 @@ something from before the window (at the end of a partition) is kept as a vector
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import compress, islice
+from functools import reduce
+from itertools import compress, count, islice, repeat
+from operator import lshift, or_
 
-from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.store import DOT_OF, Store, Stored
 from crdtcast.messages import Message
 from crdtcast.tags import Dot, Vector, merge_into
 
@@ -232,13 +234,12 @@ class Pasts:
 
     def places(self, bits: int) -> list[tuple[int, Dot]]:
         """The same with their bits."""
-        found = []
-        window = self.window
-        while bits:
-            bit = bits & -bits
-            bits ^= bit
-            found.append((bit, window[bit.bit_length() - 1].message.dot))
-        return found
+        if not bits:
+            return []
+        low = (bits & -bits).bit_length() - 1
+        marks = bin(bits >> low)[:1:-1].encode().translate(_TRUTH)
+        each = map(lshift, repeat(1), compress(count(low), marks))
+        return list(zip(each, map(DOT_OF, self.of_bits(bits)), strict=True))
 
     def closed(self, bits: int) -> int:
         """Those of these bits that cover nothing beyond them but what is stable.
@@ -246,6 +247,9 @@ class Pasts:
         That is all of them where digests are honest. One that is not may have named a message without its past.
         """
         covers, known = self.covers, bits | self.stable
+        covered = map(covers.__getitem__, map(DOT_OF, self.of_bits(bits)))
+        if not reduce(or_, filter(None, covered), 0) & ~known:
+            return bits
         for bit, dot in self.places(bits):
             if (covers[dot] or 0) & ~known:
                 bits ^= bit
@@ -347,8 +351,8 @@ class Pasts:
         """
         origin, counter = message.dot
         context = message.context
-        if counter > 1:
-            context = (*context, Dot(origin, counter - 1))
+        if counter > 1 and (before := (origin, counter - 1)) not in context:
+            context = (*context, Dot(*before))
         return self.of(context, self.known(context), stable)
 
     def of(

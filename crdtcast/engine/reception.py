@@ -220,10 +220,12 @@ class Reception(Core):
         return past
 
     def _receive_early(self, sender: str, message: Message) -> bool:
+        origin = message.dot[0]
+        if origin in self._membership.members and origin != self.me and self._inbox.follow(message):
+            return True
         check_message(
             sender, message, self.vector, self.me, check_incarnation, resumed=self.resumed
         )
-        origin = message.dot.origin
         if origin in self._membership.ended or self._membership.is_past(origin):
             self._stale += 1
             return False

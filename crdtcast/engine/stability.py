@@ -11,12 +11,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial, reduce
 from itertools import repeat
-from operator import and_, le
+from operator import and_, itemgetter, le
 
 from crdtcast.engine.pasts import Pasts
 from crdtcast.engine.peer import HOLD_MIN, Peer
-from crdtcast.engine.store import Run, Store, Stored
+from crdtcast.engine.store import DOT_OF, Run, Store, Stored
 from crdtcast.tags import Dot, Tag, Vector
+
+_DOT = itemgetter(1)
 
 
 class Stability:
@@ -205,7 +207,7 @@ class Stability:
         pasts.stable |= left
         stable = self.stable
         risen = list(pasts.of_bits(left))
-        stable.update([stored[2].dot for stored in risen])
+        stable.update(map(DOT_OF, risen))
         return len(risen), iter(risen)
 
     def _told_by_all(self, peers: list[Peer], left: int, pasts: Pasts) -> int:
@@ -300,9 +302,12 @@ class Stability:
 
 
 def _lost(vector: Vector, places: Iterable[tuple[int, Dot]]) -> int:
-    """The bits of those dots that the vector does not cover."""
+    """The bits of those dots that the vector does not cover. places: in the order of delivery."""
     lost = 0
     get = vector.get
+    # Mostly it covers all of them, and so the last one of each origin.
+    if all(map(le, (last := dict(map(_DOT, places))).values(), map(get, last, repeat(0)))):
+        return 0
     for bit, (origin, counter) in places:
         if get(origin, 0) < counter:
             lost |= bit

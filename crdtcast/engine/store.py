@@ -1,12 +1,13 @@
 """Delivered messages until they are stable: any member repairs any other from them, and tags get their pasts here."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import repeat
+from operator import attrgetter
 from typing import NamedTuple
 
 from crdtcast.messages import Message
-from crdtcast.tags import Tag, Vector, make_tuple
+from crdtcast.tags import Dot, Tag, Vector, make_tuple
 
 MESSAGE_OVERHEAD = 64
 """Bytes counted for a stored message beside its payload; a round number, for warnings, not for accounting."""
@@ -27,6 +28,10 @@ class Stored(NamedTuple):
     born: int
     message: Message
     tag: Tag
+
+
+DOT_OF: Callable[[Stored], Dot] = attrgetter("message.dot")
+_PAYLOAD_OF: Callable[[Stored], bytes] = attrgetter("message.payload")
 
 
 class Run(list[Stored | None]):
@@ -93,7 +98,7 @@ class Store:
     def remove(self, reported: Collection[Stored]) -> None:
         """Forget messages that have been reported stable: of each origin those that are the first."""
         by_origin = self.by_origin
-        last = dict([stored[2].dot for stored in reported])
+        last = dict(map(DOT_OF, reported))
         for origin, counter in last.items():
             run = by_origin[origin]
             forgotten = counter + 1 - run.base
@@ -106,7 +111,7 @@ class Store:
                 known = run.first - run.base
                 run[known:forgotten] = repeat(None, forgotten - known)
                 run.first = counter + 1
-        payloads = sum([len(stored[2].payload) for stored in reported])
+        payloads = sum(map(len, map(_PAYLOAD_OF, reported)))
         order = self._order
         for _ in range(2 * len(reported)):
             if not order:

@@ -1,11 +1,14 @@
 """Pasts kept as bits, and as vectors where bits would reach too far: both say what happened before."""
 
 import sys
+from collections import Counter
 
 import pytest
 
 from crdtcast.engine import pasts
+from crdtcast.engine.core import Core
 from crdtcast.simulator import Faults, run_seed
+from crdtcast.tags import dominates
 from tests.effort import seeds
 
 from .group import Group, take
@@ -21,6 +24,26 @@ def test_the_oracle_agrees_wherever_the_bits_end(monkeypatch, far, segment):
     for seed in seeds(40):
         outcome = run_seed(seed, 4, ALL)
         assert outcome.kind is None, (seed, outcome.failure)
+
+
+@pytest.mark.parametrize(("far", "segment"), [(0, 16), (3, 1), (pasts.FAR, pasts.SEGMENT)])
+def test_only_what_comes_after_all_that_is_here_is_said_to(monkeypatch, far, segment):
+    monkeypatch.setattr(pasts, "FAR", far)
+    monkeypatch.setattr(pasts, "SEGMENT", segment)
+    said = Counter()
+    deliver = Core._deliver
+
+    def checked(core, message):
+        before = dict(core.vector)
+        delivery = deliver(core, message)
+        said[delivery.sees_all, dominates(delivery.tag.past, before)] += 1
+        return delivery
+
+    monkeypatch.setattr(Core, "_deliver", checked)
+    for seed in seeds(20):
+        assert run_seed(seed, 4, ALL).kind is None, seed
+    assert not said[True, False]
+    assert said[True, True] and said[False, False]
 
 
 @pytest.mark.parametrize("size", [10, pasts.FAR // 2 + 50])

@@ -143,14 +143,20 @@ def test_accounts_are_right_whatever_comes_and_goes(
     try:
         for counter, depends, which in arrivals:
             context = (Dot("b", depends),) if depends else ()
-            inbox.add(Message(Dot(origins[which], counter), context, b"x"), "b")
+            message = Message(Dot(origins[which], counter), context, b"x")
+            if counter > vector.get(origins[which], 0) and not inbox.follow(message):
+                inbox.add(message, "b")
             taken = inbox.take() if counter % 3 == 0 else None
             if taken is not None:
                 vector[taken.dot.origin] = taken.dot.counter
                 inbox.delivered(taken.dot)
+            for origin, line in inbox.lines.items():
+                expected = range(vector[origin] + 2, vector[origin] + 2 + len(line))
+                assert [message.dot.counter for message in line] == list(expected)
         inbox.purge("a", above=5)
         accounts = inbox.waiting_by_origin().values()
-        assert sum(held.messages for held in accounts) == len(inbox._pending)
+        in_lines = sum(map(len, inbox.lines.values()))
+        assert sum(held.messages for held in accounts) == len(inbox._pending) + in_lines
         assert sum(held.bytes for held in accounts) == inbox.bytes
         assert all(held.messages for held in accounts)
     finally:

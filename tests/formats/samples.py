@@ -128,6 +128,9 @@ EFFECTS: list[effects.Effect] = [
     effects.KillAll(None),
     effects.KillAll(0),
     effects.KillAll(3),
+    effects.Replace(b"r", 1 << 40),
+    effects.Assign(b"a", b"text"),
+    effects.Assign(b"a", b"text", 1 << 40),
 ]
 STORED = metadata.StoredState(
     group="shop",

@@ -11,6 +11,7 @@ from crdtcast.adapters.redis.commands.errors import SYNTAX
 from crdtcast.adapters.redis.commands.write_command import (
     ALL_KEYS,
     NEW_KEY,
+    NEW_TEXT,
     NO_KEY,
     WHOLE_KEY,
     WriteCommand,
@@ -19,6 +20,8 @@ from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.deadlines.index import unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
+    WHOLE,
+    Assign,
     Effect,
     KillAll,
     KillKey,
@@ -32,6 +35,7 @@ from crdtcast.adapters.redis.record import Look
 from crdtcast.adapters.redis.resp import ReplyError
 from crdtcast.adapters.redis.types import BY_NAME
 from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.adapters.redis.types.strings import String
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.batch import LocalBatch
@@ -57,9 +61,11 @@ def _deleted(args: Args, reply: int, _before: None) -> Sequence[Effect]:
 def _copied(key: bytes, before: tuple[bytes, Any, bytes]) -> Sequence[Effect]:
     """What a key is worth, and until when, by value: another region cannot tell it from what it has by then."""
     kind, value, until = before
-    native, at = BY_NAME[kind], int(until)
-    begun = Replace(key, NEVER if at < 0 else unpinned(at))
+    native, at = BY_NAME[kind], NEVER if int(until) < 0 else unpinned(int(until))
     content = native.content(value) or {}
+    if native is String:
+        return (Assign(key, content[WHOLE], at),)
+    begun = Replace(key, at)
     if not native.valued:
         return begun, One(key, native.type, tuple(content))
     return begun, Reg(key, native.type, tuple(chain.from_iterable(content.items())))
@@ -111,8 +117,8 @@ def _refused_flush(args: Args) -> ReplyError | None:
 _COPIES = (
     WHOLE_KEY,
     NEW_KEY,
+    NEW_TEXT,
     (Opcode.ONE, RedisType.SET),
-    (Opcode.REG, RedisType.STRING),
     (Opcode.REG, RedisType.HASH),
 )
 _FROM_TO = partial(WriteCommand, keys=(1, 2, 1), looks_at=_look, begins=(2,))

@@ -15,17 +15,17 @@ from crdtcast.adapters.redis.commands.timing import (
     option_of,
     positive_deadline_of,
 )
-from crdtcast.adapters.redis.commands.write_command import NEW_KEY, WHOLE_KEY, Plain, WriteCommand
+from crdtcast.adapters.redis.commands.write_command import NEW_TEXT, WHOLE_KEY, Plain, WriteCommand
 from crdtcast.adapters.redis.deadlines.index import pinned, unpinned
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
+    Assign,
     Effect,
     KillData,
     KillKey,
     Opcode,
     Reg,
-    Replace,
 )
 from crdtcast.adapters.redis.large_request import size_of
 from crdtcast.adapters.redis.record import MOST_BYTES, Look
@@ -153,7 +153,7 @@ def _timed_setting(unit: int) -> Timed:
 
 
 def _assigned(key: bytes, value: bytes, at: int = NEVER) -> Sequence[Effect]:
-    return Replace(key, at), Reg(key, String.type, (WHOLE, value))
+    return (Assign(key, value, at),)
 
 
 def _set(args: Args, reply: bytes | None, _before: None) -> Sequence[Effect]:
@@ -219,7 +219,7 @@ def _look(args: Args) -> Look:
     return Look(before=(b"GET", args[1]), weighs=(args[1],))
 
 
-_SENDS = (WHOLE_KEY, NEW_KEY, (Opcode.KILL_DATA, None), (Opcode.REG, String.type))
+_SENDS = (WHOLE_KEY, NEW_TEXT, (Opcode.KILL_DATA, None), (Opcode.REG, String.type))
 _PARTLY = ((Opcode.REG, String.type),)
 _PAIRS = (1, -1, 2)
 COMMANDS = (
@@ -237,7 +237,7 @@ COMMANDS = (
     ),
     *(
         WriteCommand(
-            *(name, 4, (NEW_KEY, (Opcode.REG, String.type)), _setting(unit)),
+            *(name, 4, (NEW_TEXT,), _setting(unit)),
             grows=True,
             derive=_set,
             timed=_timed_setting(unit),

@@ -29,6 +29,8 @@ Sends: TypeAlias = tuple[Opcode, RedisType | None]
 """An effect that a command may send, and on which type; None for whole keys."""
 WHOLE_KEY: Sends = (Opcode.KILL_KEY, None)
 NEW_KEY: Sends = (Opcode.REPLACE, None)
+NEW_TEXT: Sends = (Opcode.ASSIGN, RedisType.STRING)
+ENDS_KEY: frozenset[Sends] = frozenset((WHOLE_KEY, NEW_KEY, NEW_TEXT))
 DEADLINE: Sends = (Opcode.UNTIL, None)
 
 Plain: TypeAlias = "Callable[[LocalBatch, Request], bool]"

@@ -19,7 +19,7 @@ from crdtcast.adapters.redis.deadlines.index import (
     Move,
 )
 from crdtcast.adapters.redis.effects import NEVER
-from crdtcast.tags import Vector
+from crdtcast.tags import Vector, make_tuple
 
 _MOVED_AT_ONCE = 500
 """Keys of one script."""
@@ -35,23 +35,12 @@ class Dated:
     was_dropped: it had, and the deadline has stayed.
     """
 
-    __slots__ = (
-        "at",
-        "bucket",
-        "is_dropped",
-        "is_mine",
-        "is_new",
-        "was_dropped",
-        "was_orphan",
-        "was_pinned",
-    )
+    bucket = b""
+    is_dropped = is_new = was_pinned = was_orphan = was_dropped = False
 
     def __init__(self, at: int, *, is_mine: bool) -> None:
         self.at = at
         self.is_mine = is_mine
-        self.bucket = b""
-        self.is_dropped = self.is_new = self.was_pinned = self.was_orphan = False
-        self.was_dropped = False
 
 
 class Orphan:
@@ -146,9 +135,12 @@ class Dates:
     def is_known_again(self, key: bytes) -> None:
         """All that the server has dropped has come to its end."""
         if (dated := self.touched.get(key)) is not None:
-            dated.was_dropped = dated.is_dropped and not dated.was_orphan
-            dated.is_new |= dated.is_dropped
-            dated.is_dropped = False
+            if dated.is_dropped:
+                dated.was_dropped = not dated.was_orphan
+                dated.is_new = True
+                dated.is_dropped = False
+            else:
+                dated.was_dropped = False
 
     def set(self, key: bytes, deadline: Deadline | None) -> None:
         """What was stable is gone: this is the deadline from here on, None for none."""
@@ -176,12 +168,12 @@ class Dates:
     def moves(self, found: Mapping[bytes, Gone]) -> Iterator[list[Move]]:
         """What the server is to be told, some keys at a time. found: keys of which only it knows the deadline."""
         known = chain(
-            (_move(key, self.touched.get(key), gone) for key, gone in found.items()),
-            (
+            [_move(key, self.touched.get(key), gone) for key, gone in found.items()],
+            [
                 _move(key, dated)
                 for key, dated in self.touched.items()
                 if key not in found and not dated.is_dropped
-            ),
+            ],
         )
         while some := list(islice(known, _MOVED_AT_ONCE)):
             yield some
@@ -249,17 +241,22 @@ def _clock_ms() -> int:
 
 
 def _move(key: bytes, dated: Dated | None, gone: Gone | None = None) -> Move:
-    dated = dated or Dated(NEVER, is_mine=False)
+    if dated is None:
+        dated = Dated(NEVER, is_mine=False)
     # A command that found no data has ended nothing; had one brought some, its message ends what is kept here.
-    ends = gone is Gone.ENDS and not dated.was_orphan
-    return Move(
-        key,
-        None if dated.at == NEVER or ends else dated.at,
-        MINE if dated.is_mine else OTHER,
-        dated.bucket,
-        dated.was_pinned,
-        dated.was_orphan,
-        dated.is_new,
-        gone,
-        dated.was_dropped and gone is None and dated.at != NEVER,
+    has_none = dated.at == NEVER or (gone is Gone.ENDS and not dated.was_orphan)
+    move: Move = make_tuple(
+        Move,
+        (
+            key,
+            None if has_none else dated.at,
+            MINE if dated.is_mine else OTHER,
+            dated.bucket,
+            dated.was_pinned,
+            dated.was_orphan,
+            dated.is_new,
+            gone,
+            dated.was_dropped and gone is None and not has_none,
+        ),
     )
+    return move

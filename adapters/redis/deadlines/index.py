@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import compress, product
 from typing import Any, NamedTuple
 
 from crdtcast.adapters.redis.databases import LUA_HOME, home_of, select
@@ -282,7 +283,7 @@ for _, second in ipairs(seconds(from == '' and '-inf' or from, last)) do
   if second ~= from then cursor = '0' end
   repeat
     to(db)
-    local some = index('HSCAN', bucket, cursor, 'COUNT', 100)
+    local some = index('HSCAN', bucket, cursor, 'COUNT', most)
     cursor, pages = some[1], pages + 1
     local names, owners = {}, {}
     for i = 1, #some[2], 2 do
@@ -418,6 +419,13 @@ class Move(NamedTuple):
     was_dropped: bool = False
 
 
+_MARKS = {
+    flags: b"".join(compress((b"p", b"o", b"k", b"d"), flags))
+    for flags in product((False, True), repeat=4)
+}
+"""Whether a deadline was put off, whether it was an orphan, is put off once more, and was dropped."""
+
+
 def finish(
     moves: Iterable[Move], metadata_db: int, offset_ms: int, *, pins: bool = False
 ) -> tuple[bytes, ...]:
@@ -428,9 +436,10 @@ def finish(
     words: list[bytes] = []
     for key, at, owner, bucket, was_pinned, was_orphan, _, gone, was_dropped in moves:
         keys.append(key)
-        marks = b"p" * was_pinned + b"o" * was_orphan + b"k" * pins + b"d" * was_dropped
-        is_found = b"" if gone is None else b"r"
-        words += (is_found + (b"" if at is None else b"%d" % at), owner, bucket, marks)
+        until = b"" if at is None else b"%d" % at
+        if gone is not None:
+            until = b"r" + until
+        words += until, owner, bucket, _MARKS[was_pinned, was_orphan, pins, was_dropped]
     numbers = b"%d" % metadata_db, b"%d" % offset_ms, b"%d" % PIN_BELOW_MS
     return b"EVAL", _FINISH, b"%d" % len(keys), *keys, *numbers, *words
 

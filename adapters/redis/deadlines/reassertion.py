@@ -9,6 +9,8 @@ from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.contents import Contents, types_of
 from crdtcast.adapters.redis.deadlines.atoms import seen
 from crdtcast.adapters.redis.effects import (
+    WHOLE,
+    Assign,
     Event,
     Expire,
     Inc,
@@ -117,6 +119,8 @@ def _wanted(
             case Reg(other, of, words) if (other, of) == (key, type_):
                 for slot in words[::2]:
                     wanted.pop(slot, None)
+            case Assign(other) if (other, RedisType.STRING) == (key, type_):
+                wanted.pop(WHOLE, None)
             case Inc(other, of, slot, delta) if (other, of) == (key, type_) and slot in wanted:
                 worth, since = wanted[slot]
                 wanted[slot] = Held(increased(worth, delta), since)

@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeAlias
 from crdtcast.adapters.redis.databases import db_of
 from crdtcast.adapters.redis.effects import (
     NEVER,
+    WHOLE,
+    Assign,
     Effect,
     Expire,
     Inc,
@@ -97,6 +99,11 @@ def past_of(key: bytes, delivered: Iterable[Told]) -> Past:
             case Replace(_, at):
                 if not _is_killed(where, None, about):
                     deadlines.append((at, stamp, Only.ALWAYS))
+            case Assign(_, value, at):
+                if not _is_killed(where, None, about):
+                    deadlines.append((at, stamp, Only.ALWAYS))
+                if not _is_killed(where, slot := (RedisType.STRING, WHOLE), about):
+                    registers.setdefault(slot, []).append((*stamp, value))
     for type_, slot in ones:
         past.values.setdefault(type_, {})[slot] = b""
     for type_, slot in registers.keys() | deltas.keys():
@@ -140,7 +147,7 @@ def _is_about(effect: Effect, key: bytes) -> bool:
 
 def _kills(effect: Effect, slot: Slot | None) -> bool:
     match effect:
-        case KillKey() | KillAll() | Replace() | Expire(_, True):
+        case KillKey() | KillAll() | Replace() | Assign() | Expire(_, True):
             return True
         case Expire() | KillData():
             return slot is not None

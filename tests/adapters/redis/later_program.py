@@ -30,9 +30,6 @@ class Later(One):
     __slots__ = ()
 
 
-_decode = effects._decode
-
-
 def encode(effect: Effect) -> list[Any]:
     return [LATER, *effects.ROWS[One](effect)[1:]]
 
@@ -41,7 +38,7 @@ def decode(row: list[Any], unfolding: list[Unfolding]) -> Effect:
     match row:
         case [99, bytes(key), RedisType.SET, list(slots)]:
             return Later(key, RedisType.SET, tuple(slots))
-    return _decode(row, unfolding)
+    raise ValueError(f"unknown effect {row!r:.80}")
 
 
 def sadd_later(batch: LocalBatch, request: Request) -> bool:
@@ -59,7 +56,7 @@ def become_later(level_of_it: int = LEVEL) -> None:
     """Let this process be the later program; level_of_it: the format level that has brought its effect in."""
     global LEVEL
     LEVEL = level_of_it
-    effects._decode = decode
+    effects.READERS = MappingProxyType({**effects.READERS, LATER: decode})
     effects.ROWS = MappingProxyType({**effects.ROWS, Later: encode})
     effects.LEVELS = MappingProxyType({**effects.LEVELS, (LATER, RedisType.SET): LEVEL})  # type: ignore[dict-item]
     effects.READS = Span(1, max(effects.READS.highest, LEVEL))

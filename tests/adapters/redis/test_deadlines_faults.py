@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -85,9 +85,10 @@ def drops_without_x(patch: Patch) -> None:
 def expires_the_deadline(patch: Patch) -> None:
     """X by the clock takes the deadline along."""
 
-    def expire(self: LocalBatch, key: bytes) -> None:
-        self._effects.append(KillKey(key))
-        self.keyspace.kill_key(key, self.tag, self.plan)
+    def expire(self: LocalBatch, keys: Collection[bytes]) -> None:
+        for key in keys:
+            self._effects.append(KillKey(key))
+            self.keyspace.kill_key(key, self.tag, self.plan)
 
     patch.setattr(LocalBatch, "expire", expire)
 

@@ -16,6 +16,7 @@ from crdtcast.adapters.redis.contents import Slots
 from crdtcast.adapters.redis.effects import (
     NEVER,
     WHOLE,
+    Assign,
     Effect,
     Expire,
     Inc,
@@ -104,6 +105,8 @@ def effect(rng: Random) -> Effect:
         case 9 | 10:
             return Reg(KEY, RedisType.HASH, (field, value))
         case 11:
+            if rng.randrange(2):
+                return Assign(KEY, value)
             return Reg(KEY, RedisType.STRING, (WHOLE, value))
         case 2 | 3:
             return Inc(KEY, RedisType.STRING, WHOLE, rng.randint(-3, 9))

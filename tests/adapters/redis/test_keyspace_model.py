@@ -29,7 +29,7 @@ from crdtcast.adapters.redis.plan import Plan, as_expected
 from crdtcast.adapters.redis.types import BY_NAME, TYPES
 from crdtcast.adapters.redis.unstable import UnstableLog
 from crdtcast.exceptions import ServerError
-from crdtcast.tags import Dot, Tag, covers, merge_into
+from crdtcast.tags import Dot, Tag, covers, dominates, merge_into
 from tests import servers
 from tests.adapters.redis import toy_bag
 from tests.adapters.redis.history import Told, past_of
@@ -173,7 +173,8 @@ class Replica:
         for effect in message.decoded:
             counts = isinstance(effect, Inc) and effect.type is not RedisType.STRING
             self.look_up(effect.key, (effect.type, effect.slot) if counts else None)
-        self.keyspace.apply(message.decoded, message.tag, message.timestamp, plan)
+        tag, sees_all = message.tag, dominates(message.tag.past, self.vector)
+        self.keyspace.apply(message.decoded, tag, message.timestamp, plan, sees_all=sees_all)
         self.execute(plan)
         self.clock = max(self.clock, message.timestamp)
         merge_into(self.vector, {message.tag.dot.origin: message.tag.dot.counter})

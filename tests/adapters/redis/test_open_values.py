@@ -6,15 +6,14 @@ from typing import Any
 from crdtcast.adapters.redis.aside import Aside
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.effects import (
-    NEVER,
     WHOLE,
+    Assign,
     Effect,
     Inc,
     KillSlots,
     One,
     RedisType,
     Reg,
-    Replace,
     Until,
 )
 from crdtcast.adapters.redis.keyspace import Keyspace
@@ -63,7 +62,7 @@ def test_a_string_that_is_set_several_times_is_one_effect_with_the_last_value() 
     batch = Batch()
     for value in (b"1", b"2", b"3"):
         batch.assign(b"k", value)
-    assert batch.effects() == [Replace(b"k", NEVER), Reg(b"k", STRING, (WHOLE, b"3"))]
+    assert batch.effects() == [Assign(b"k", b"3")]
     assert batch.space.known(b"k") == 3
     assert sum(b"SET" in piece for piece in batch.plan.pieces) == 3
 
@@ -80,16 +79,12 @@ def test_what_comes_between_keeps_its_place() -> None:
         batch.write(b"h", HASH, [b"f", value])
         batch.remove(b"h", HASH, [b"f"])
     assert batch.effects() == [
-        Replace(b"k", NEVER),
-        Reg(b"k", STRING, (WHOLE, b"5")),
+        Assign(b"k", b"5"),
         Inc(b"k", STRING, WHOLE, 2),
-        Replace(b"k", NEVER),
-        Reg(b"k", STRING, (WHOLE, b"6")),
+        Assign(b"k", b"6"),
         Until(b"k", 99),
-        Replace(b"k", 100),
-        Reg(b"k", STRING, (WHOLE, b"7")),
-        Replace(b"k", NEVER),
-        Reg(b"k", STRING, (WHOLE, b"8")),
+        Assign(b"k", b"7", 100),
+        Assign(b"k", b"8"),
         Reg(b"h", HASH, (b"f", b"1")),
         KillSlots(b"h", HASH, (b"f",)),
         Reg(b"h", HASH, (b"f", b"2")),
@@ -105,14 +100,11 @@ def test_another_type_comes_between_too() -> None:
     batch.write(b"s", HASH, [b"f", b"1"])
     batch.assign(b"s", b"last")
     assert batch.effects() == [
-        Replace(b"s", NEVER),
-        Reg(b"s", STRING, (WHOLE, b"text")),
+        Assign(b"s", b"text"),
         One(b"s", SET, (b"x",)),
-        Replace(b"s", NEVER),
-        Reg(b"s", STRING, (WHOLE, b"more")),
+        Assign(b"s", b"more"),
         Reg(b"s", HASH, (b"f", b"1")),
-        Replace(b"s", NEVER),
-        Reg(b"s", STRING, (WHOLE, b"last")),
+        Assign(b"s", b"last"),
     ]
 
 

@@ -9,6 +9,7 @@ from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import (
     WHOLE,
+    Assign,
     Effect,
     Inc,
     KillAll,
@@ -199,6 +200,9 @@ class Region:
                 self.slots[key, type_, name] = b"%d" % (before + delta)
             case KillKey(key):
                 found = self._pop(slot for slot in list(self.slots) if slot[0] == key)
+            case Assign(key, value):
+                found = self._pop(slot for slot in list(self.slots) if slot[0] == key)
+                self.slots[key, RedisType.STRING, WHOLE] = value
             case KillSlots(key, type_, names):
                 found = self._pop((key, type_, name) for name in names)
             case Reg(key, type_, words):
@@ -254,6 +258,8 @@ def a_write(choice: random.Random) -> Effect:
             return Reg(key, RedisType.HASH, tuple(w for slot in some for w in (slot, value)))
         case _, 1 | 2 | 3:
             return Inc(key, RedisType.STRING, WHOLE, choice.randrange(1, 4))
+    if choice.randrange(2):
+        return Assign(key, value)
     return Reg(key, RedisType.STRING, (WHOLE, value))
 
 
