@@ -871,13 +871,13 @@ class Committer:
                 end(commit)
         if keyspace.unsettled:
             keyspace.settle(plan)
+        if keyspace.dates.orphans and (commit.stable or not commit.requests):
+            keyspace.drop_orphans(engine.stable, engine.vector, plan)
         if keyspace.dates.touched or found:
             keyspace.set_deadlines(plan, found)
         if self._advance_ms:
             by_ms, self._advance_ms = self._advance_ms, 0
             keyspace.advance(by_ms, plan)
-        if keyspace.dates.orphans and (commit.stable or not commit.requests):
-            keyspace.drop_orphans(engine.stable, engine.vector, plan)
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
