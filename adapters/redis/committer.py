@@ -885,6 +885,8 @@ class Committer:
         commit.is_sent = True
         if faults.ARMED:
             crash_point("batch-prepared")
+            if plan.settling:
+                crash_point("hidden-prepared")
         self._transmit(commit)
 
     def _apply_deliveries(self, batch: LocalBatch, commit: Commit) -> None:
@@ -1160,6 +1162,8 @@ class Committer:
         self._server.send(payload, replies, partial(self._answered, commit), reader=reader)
         if faults.ARMED:
             crash_point("exec-sent")
+            if plan.settling:
+                crash_point("hidden-sent")
 
     def _answered(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
@@ -1182,6 +1186,8 @@ class Committer:
             return
         if faults.ARMED:
             crash_point("exec-answered")
+            if plan.settling:
+                crash_point("hidden-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
         reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from crdtcast.adapters.redis import metadata
 from crdtcast.adapters.redis.deriving import derived
-from crdtcast.adapters.redis.effects import KillKey
+from crdtcast.adapters.redis.effects import KillData, KillKey, Replace
 from crdtcast.adapters.redis.hiding import hidden_key
 from crdtcast.adapters.redis.inspection import Inspection, inspect
 from crdtcast.adapters.redis.localfile import LocalFile
@@ -136,8 +136,9 @@ def _hand_on(
     """
     more: list[Words] = [("DEL", metadata.RECORD)]
     event, message, hidden = derived(record), message_of(record), dict(inspection.hidden)
-    for key in {effect.key for effect in event.effects if isinstance(effect, KillKey)}:
-        more += [("DEL", hidden_key(type_, key)) for type_ in hidden.pop(key, ())]
+    for effect in event.effects:
+        if isinstance(effect, KillKey | KillData | Replace):
+            more += [("DEL", hidden_key(t, effect.key)) for t in hidden.pop(effect.key, ())]
     unstable = inspection.unstable
     if message is not None:
         state = replace(
