@@ -32,7 +32,7 @@ from crdtcast.adapters.redis.commit_reads import (
 )
 from crdtcast.adapters.redis.commit_replies import CommitReplies
 from crdtcast.adapters.redis.databases import described
-from crdtcast.adapters.redis.deadlines.index import BEGINNING, Due, Gone
+from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due, Gone
 from crdtcast.adapters.redis.deadlines.reassertion import extended, hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
@@ -753,6 +753,7 @@ class Committer:
         lookup, keyspace = Lookup(), self.keyspace
         if keyspace.dates.in_use:
             lookup.dated(keys, keyspace, self.on_looked_up)
+            commit.plan.atomic = True  # what is watched from here on ends with the commit
         else:
             for key in keys:
                 lookup.type_of(key, keyspace, self.on_looked_up)
@@ -1194,13 +1195,20 @@ class Committer:
         self._finish(commit, executed, reads)
 
     def _lost_fence(self, fence: object) -> None:
-        """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it."""
+        """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it, or keys
+        that were looked at may have been dropped since.
+        """
         if isinstance(fence, bytes) and fence.isdigit() and int(fence) > int(self._epoch):
             self._fatal(
                 SupersededError(
                     f"another gateway has taken this server (fence {_text(fence)}, ours was "
                     f"{_text(self._epoch)}): this one stops"
                 )
+            )
+        elif self._server is not None and fence == self._epoch:
+            self._server.abort(
+                f"it took more than {PIN_BELOW_MS // 2000} s from a look at keys with deadlines to the commit: they "
+                "are looked at again"
             )
         elif self._server is not None:
             self._server.abort(
