@@ -28,7 +28,7 @@ from crdtcast.adapters.redis.commit_reads import (
 )
 from crdtcast.adapters.redis.commit_replies import CommitReplies
 from crdtcast.adapters.redis.databases import described
-from crdtcast.adapters.redis.deadlines.index import BEGINNING, Due, Gone
+from crdtcast.adapters.redis.deadlines.index import BEGINNING, PIN_BELOW_MS, Due, Gone
 from crdtcast.adapters.redis.deadlines.reassertion import hold, moved_ahead, reassert
 from crdtcast.adapters.redis.divided import divided
 from crdtcast.adapters.redis.effects import (
@@ -545,6 +545,7 @@ class Committer:
         lookup, keyspace = Lookup(), self.keyspace
         if keyspace.dates.in_use:
             lookup.dated(keys, keyspace, self.on_looked_up)
+            commit.plan.atomic = True  # what is watched from here on ends with the commit
         else:
             for key in keys:
                 lookup.type_of(key, keyspace, self.on_looked_up)
@@ -663,13 +664,13 @@ class Committer:
                 end(commit)
         if keyspace.unsettled:
             keyspace.settle(plan)
+        if keyspace.dates.orphans and (commit.stable or not commit.requests):
+            keyspace.drop_orphans(engine.stable, engine.vector, plan)
         if keyspace.dates.touched or found:
             keyspace.set_deadlines(plan, found)
         if self._advance_ms:
             by_ms, self._advance_ms = self._advance_ms, 0
             keyspace.advance(by_ms, plan)
-        if keyspace.dates.orphans and (commit.stable or not commit.requests):
-            keyspace.drop_orphans(engine.stable, engine.vector, plan)
         self._add_metadata(commit, engine, state)
         if commit.after or not plan.writes:
             plan.finish()  # else the fence's guard does it
@@ -677,6 +678,8 @@ class Committer:
         commit.is_sent = True
         if faults.ARMED:
             crash_point("batch-prepared")
+            if plan.settling:
+                crash_point("hidden-prepared")
         self._transmit(commit)
 
     def _apply_deliveries(self, batch: LocalBatch, commit: Commit) -> None:
@@ -949,6 +952,8 @@ class Committer:
         self._server.send(payload, replies, partial(self._answered, commit), reader=reader)
         if faults.ARMED:
             crash_point("exec-sent")
+            if plan.settling:
+                crash_point("hidden-sent")
 
     def _answered(self, commit: Commit, replies: Replies) -> None:
         plan = commit.plan
@@ -971,19 +976,28 @@ class Committer:
             return
         if faults.ARMED:
             crash_point("exec-answered")
+            if plan.settling:
+                crash_point("hidden-answered")
         self._check(commit, executed)
         self.commits += commit.transaction
         reads = replies[count + 2 : -_GUARD_REPLIES] if commit.after else []
         self._finish(commit, executed, reads)
 
     def _lost_fence(self, fence: object) -> None:
-        """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it."""
+        """Either another gateway has taken the server, with a higher epoch, or our keys were removed from it, or keys
+        that were looked at may have been dropped since.
+        """
         if isinstance(fence, bytes) and fence.isdigit() and int(fence) > int(self._epoch):
             self._fatal(
                 SupersededError(
                     f"another gateway has taken this server (fence {_text(fence)}, ours was "
                     f"{_text(self._epoch)}): this one stops"
                 )
+            )
+        elif self._server is not None and fence == self._epoch:
+            self._server.abort(
+                f"it took more than {PIN_BELOW_MS // 2000} s from a look at keys with deadlines to the commit: they "
+                "are looked at again"
             )
         elif self._server is not None:
             self._server.abort(

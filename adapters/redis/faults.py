@@ -19,6 +19,8 @@ POINTS = (
 """On the way of a write, or of what another region sends."""
 RECORDED_POINTS = ("dot-reserved", "record-derived")
 """On the way of a write that the server decides, besides."""
+HIDING_POINTS = ("hidden-prepared", "hidden-sent", "hidden-answered")
+"""On the way of a commit in which a value that another type hides may come out, besides."""
 JOIN_POINTS = (
     "copy-begun",
     "copy-slice-written",

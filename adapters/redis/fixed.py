@@ -136,8 +136,9 @@ def _hand_on(
     """
     more: list[Words] = [("DEL", metadata.RECORD)]
     event, message, hidden = derived(record), message_of(record), dict(inspection.hidden)
-    for key in {effect.key for effect in event.effects if isinstance(effect, EndsData)}:
-        more += [("DEL", hidden_key(type_, key)) for type_ in hidden.pop(key, ())]
+    for effect in event.effects:
+        if isinstance(effect, EndsData):
+            more += [("DEL", hidden_key(t, effect.key)) for t in hidden.pop(effect.key, ())]
     unstable = inspection.unstable
     if message is not None:
         state = replace(

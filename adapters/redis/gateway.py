@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,6 +21,7 @@ from crdtcast.adapters.redis import effects, metadata
 from crdtcast.adapters.redis.access_rights import check_rights, note_denied
 from crdtcast.adapters.redis.admin import Admin
 from crdtcast.adapters.redis.aside import Aside
+from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.client import Limits
 from crdtcast.adapters.redis.commands.table import Table
@@ -27,6 +29,7 @@ from crdtcast.adapters.redis.commit import Commit
 from crdtcast.adapters.redis.committer import Committer
 from crdtcast.adapters.redis.compare_rounds import CompareRounds
 from crdtcast.adapters.redis.deadlines.index import unpinning
+from crdtcast.adapters.redis.deriving import derived
 from crdtcast.adapters.redis.durability import PROMISES, DurabilityProbe, Mark
 from crdtcast.adapters.redis.fixed import FixedMember
 from crdtcast.adapters.redis.formatlevel import FormatLevel
@@ -41,7 +44,7 @@ from crdtcast.adapters.redis.metadata import StoredState
 from crdtcast.adapters.redis.passthrough import Passthrough
 from crdtcast.adapters.redis.poller import Poller
 from crdtcast.adapters.redis.questions import Questions
-from crdtcast.adapters.redis.recorded import Derived
+from crdtcast.adapters.redis.recorded import Derived, ended_by
 from crdtcast.adapters.redis.recorder import Read, Recorder
 from crdtcast.adapters.redis.recovery import Durability, Found, Identity
 from crdtcast.adapters.redis.resp import ReplyError
@@ -562,6 +565,16 @@ class Gateway:
             b"%d" % self._epoch,
             inspection.record or inspection.handed_on,
         )
+        self._do_what_was_next(keyspace, inspection)
+
+    def _do_what_was_next(self, keyspace: Keyspace, inspection: Inspection) -> None:
+        """What the commit behind the last one would have done besides storing messages."""
+        handed_on = inspection.handed_on
+        ended = () if handed_on is None else ended_by(derived(handed_on))
+        for work, keys in ((keyspace.ended, ended), (keyspace.let_out, inspection.unshown)):
+            for key in keys:
+                self.committer.inside(key, partial(_do_on_key, work, key))
+        self.committer.kick()
 
     def _suspend(self, error: ServerError) -> None:
         self.committer.suspend()
@@ -923,3 +936,7 @@ class Gateway:
 def _in_next_turn(callback: Callable[[], None]) -> None:
     """Call it when all tasks that are ready, the poller among them, have had their turn."""
     trio.lowlevel.current_trio_token().run_sync_soon(callback)
+
+
+def _do_on_key(work: Callable[[bytes], None], key: bytes, batch: LocalBatch) -> None:
+    work(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgpack
 
 from crdtcast.adapters.redis import metadata
-from crdtcast.adapters.redis.databases import MOST_DATABASES, Databases
+from crdtcast.adapters.redis.databases import MOST_DATABASES, Databases, by_name
 from crdtcast.adapters.redis.deadlines import index
 from crdtcast.adapters.redis.effects import RedisType
 from crdtcast.adapters.redis.hiding import hidden_of
@@ -26,6 +27,7 @@ _OLDEST = (7, 0)
 _WAITAOF_SINCE = (7, 2)
 _FULL_AT = 0.95
 """Share of maxmemory at which writes are refused: the rest is for what other regions send."""
+_KEYS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Inspection:
     """What is stable, and is kept until an event log has told of it."""
     hidden: dict[bytes, set[RedisType]]
     """Which types are hidden under which keys."""
+    unshown: list[bytes]
+    """Those of these keys that show nothing: what they hide has not come out yet, or their server has dropped them."""
     damaged: set[bytes]
     disputed: set[bytes]
     incomplete: set[bytes]
@@ -108,6 +112,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
     refuse_unusable(info)
     hidden = await _hidden_keys(server)
     databases = await _databases(server, metadata_db)
+    unshown = await _unshown(server, list(hidden))
     keyspace = parse_sections(told["info"]).get("keyspace", {})
     version = _version(info.get("redis_version", "0"))
     state = None if told["state"] is None else StoredState.decode(told["state"])
@@ -131,6 +136,7 @@ async def inspect(server: ServerConnection, metadata_db: int) -> Inspection:
         unstable=unstable,
         late=[message for message in stored if covers(stable, message.dot)],
         hidden=hidden,
+        unshown=unshown,
         damaged=set(told["damaged"]),
         disputed=set(told["disputed"]),
         incomplete=set(told["incomplete"]),
@@ -203,6 +209,16 @@ async def _hidden_keys(server: ServerConnection) -> dict[bytes, set[RedisType]]:
         found.update(names)
         if cursor == b"0":
             return hidden_of(found)
+
+
+async def _unshown(server: ServerConnection, keys: Sequence[bytes]) -> list[bytes]:
+    """Those of the keys that are not there. The server is on database 0."""
+    read, found = by_name(server.call), []
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[start : start + _KEYS_AT_ONCE]
+        there = await read([[b"EXISTS", key] for key in some])
+        found += [key for key, number in zip(some, there, strict=True) if number == 0]
+    return found
 
 
 def refuse_unusable(info: dict[str, str]) -> None:

@@ -722,6 +722,14 @@ class Keyspace:
             plan.settle(key)
         self.unsettled.clear()
 
+    def let_out(self, key: bytes) -> None:
+        """A key has shown nothing when the gateway began: what it hides comes out with this commit, which has looked
+        at it. Not if its server has dropped it at its deadline: X will end that, too.
+        """
+        is_empty = key in self.hidden and self.types[key] is NOTHING
+        if is_empty and not self.dates.is_dropped(key):
+            self.unsettled[key] = None
+
     def settled(self, key: bytes, reply: Any) -> None:
         """Take in the server's answer to `settle`: what is visible under a key, and which types it hides."""
         if not isinstance(reply, list):

@@ -41,6 +41,12 @@ def _learn_dated(
             there(key)
 
 
+def _watched(replies: Replies) -> None:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise ServerError(str(reply))
+
+
 class Looks(NamedTuple):
     """What is to be known of slots of one type. take: gets the replies to `NativeType.asking`; None if they are to be
     counted in.
@@ -110,6 +116,9 @@ class Lookup:
             some = keys[start : start + _KEYS_AT_ONCE]
             words = index.look(some, keyspace.metadata_db, keyspace.dates.offset_ms)
             self.ask((words,), partial(_learn_dated, some, keyspace, found))
+        # What is made of this is written before the server drops any of these keys, or not at all.
+        watch = (select(keyspace.metadata_db), (b"WATCH", index.LOOKED), select(0))
+        self.ask(watch, _watched)
 
     def due(self, keyspace: Keyspace, grace_ms: int, take: Callable[[list[Due]], None]) -> None:
         """What the server has dropped at its deadline; of others' deadlines only those that are over for so long."""

@@ -35,6 +35,13 @@ from crdtcast.messages import Message
 from crdtcast.tags import Tag
 
 
+def ended_by(event: Event) -> Iterator[bytes]:
+    """Keys that what was recorded has ended, whatever they were: their deadlines without data, too."""
+    for effect in event.effects:
+        if isinstance(effect, EndsKey):
+            yield effect.key
+
+
 class Derived(NamedTuple):
     """What the next commit has to do for a record. tag: None if it came to nothing, or has to be parked."""
 
@@ -156,9 +163,8 @@ def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:
     plan.metadata(Expect.INTEGER, b"DEL", metadata.RECORD)
     if pending.hidden:
         plan.metadata(Expect.INTEGER, b"DEL", *pending.hidden)
-    for effect in pending.event.effects:
-        if isinstance(effect, EndsKey):
-            keyspace.ended(effect.key)
+    for key in ended_by(pending.event):
+        keyspace.ended(key)
     aside = keyspace.aside
     if aside is None or pending.tag is None:
         return

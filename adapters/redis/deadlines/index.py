@@ -4,6 +4,7 @@
     due:SECOND      hash, keys whose deadline is in that second -> whether this member has set it (`m`), or another
     orphans         hash, keys without data -> their deadline and who has set it
     pinned          hash, keys whose native deadline is put off for a moment -> their deadline
+    looked          text, which is there for as long as no key is dropped whose deadline a look has seen and not put off
 
 Keys are told by their names (`databases`). An entry is always in the bucket of the native deadline, moved in the same
 step as the write. So an entry that is over, and whose key is gone, means that the server has dropped it; nothing is
@@ -11,7 +12,8 @@ kept by key in memory. An entry whose key is there is stale: a write on the whol
 look removes it.
 
 A gateway looks at a key, decides, and writes: three instants. So a look puts off a deadline that is near (`pinned`);
-the server cannot drop the key in between, and the write sets the deadline again, or a restart does.
+the server cannot drop the key in between, and the write sets the deadline again, or a restart does. Of deadlines that
+are farther away the look leaves `looked` for so long, which is watched: what is written later than that fails whole.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any, NamedTuple
 from crdtcast.adapters.redis.databases import LUA_HOME, home_of, select
 from crdtcast.adapters.redis.worth import LONGEST_NUMBER
 
-DUE, ORPHANS, PINNED = b"due", b"orphans", b"pinned"
+DUE, ORPHANS, PINNED, LOOKED = b"due", b"orphans", b"pinned", b"looked"
 BUCKET_PREFIX = b"due:"
 BOUND_MS = 500
 """How far a clock in service may be from the true time."""
@@ -111,6 +113,7 @@ if are_gone(KEYS) then
   to(0)
   return found
 end
+local is_far = false
 for i, name in ipairs(KEYS) do
   local key = home(name)
   local kind = redis.call('TYPE', key).ok
@@ -126,6 +129,8 @@ for i, name in ipairs(KEYS) do
         index('HSET', 'pinned', name, text(at))
         home(name)
         set(key, at + pin)
+      else
+        is_far = true
       end
     end
   elseif #over > 0 then
@@ -136,6 +141,11 @@ for i, name in ipairs(KEYS) do
     end
   end
   found[i + 1] = {kind, number, text(at), owner, bucket}
+end
+if is_far then
+  to(db)
+  -- A server without room has to take what frees some.
+  if redis.call('PTTL', 'looked') < below / 2 then redis.pcall('SET', 'looked', '', 'PX', below) end
 end
 to(0)
 return found

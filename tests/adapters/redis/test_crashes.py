@@ -54,7 +54,7 @@ def test_every_point_in_the_code_is_one_that_is_tested() -> None:
     folder = Path(faults.__file__).parent
     code = "".join(file.read_text() for file in folder.rglob("*.py"))
     points = re.findall(r"\bcrash_point\(\s*\"([^\"]+)\"", code)
-    named = [*faults.POINTS, *faults.RECORDED_POINTS, *faults.JOIN_POINTS]
+    named = [*faults.POINTS, *faults.RECORDED_POINTS, *faults.HIDING_POINTS, *faults.JOIN_POINTS]
     named += [*faults.GIVING_POINTS, *faults.REPAIR_POINTS]
     assert sorted(points) == sorted(named)
     assert set(PASSES) == set(faults.POINTS)

@@ -275,6 +275,39 @@ def test_deadlines_without_data_are_forgotten_when_it_is_quiet(
         stage.close()
 
 
+def test_a_deadline_without_data_takes_the_place_of_one_that_goes_in_the_same_commit() -> None:
+    with servers.borrowed() as one, servers.borrowed() as other:
+        stage = Stage([one.port, other.port], [0, 0])
+        a, b = stage.sites["a"], stage.sites["b"]
+        ends: tuple[tuple[bytes, ...], ...]
+        ends = (b"SADD", b"k", b"x"), (b"EXPIRE", b"k", b"500"), (b"SREM", b"k", b"x")
+        a.call(*ends)
+        deliver(stage, "a", "b")
+        while not b.engine.has_stable():
+            b.tick()
+            deliver(stage, "b", "a")
+            a.tick()
+            stage.collect()
+            while ("a", "b") in stage.waiting():
+                stage.arrive(("a", "b"))
+        a.call(*ends)
+        stage.collect()
+        while ("a", "b") in stage.waiting():
+            stage.arrive(("a", "b"))
+        b.tick()
+        assert b.server.ask_metadata(b"HKEYS", b"orphans") == [b"k"]
+        assert set(b.committer.keyspace.dates.orphans) == {b"k"}
+        stage.close()
+
+
+def deliver(stage: Stage, sender: str, receiver: str) -> None:
+    """What is on the link arrives, and is delivered."""
+    stage.collect()
+    while (sender, receiver) in stage.waiting():
+        stage.arrive((sender, receiver))
+    stage.sites[receiver].run()
+
+
 def test_a_process_that_ends_before_its_commit_puts_nothing_off(tmp_path: Path) -> None:
     """A look puts off a deadline that is near, until the commit sets it again."""
     with servers.borrowed() as one, servers.borrowed() as other:

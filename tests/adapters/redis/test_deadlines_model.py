@@ -10,6 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.databases import name_of
+from crdtcast.adapters.redis.deadlines.index import LOOKED, ORPHANS
 from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.adapters.redis.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
@@ -29,7 +30,7 @@ UNIT_MS = 1_000_000
 """Of time: far longer than a test takes, so that the servers' own clocks stand still beside it."""
 STEP_MS = 10_000
 """Each step in time is longer than the one before by so much, so that it ends at no deadline."""
-QUIET = {b"fence", b"state", b"durable"}
+QUIET = {b"fence", b"state", b"durable", LOOKED}
 """Names of the metadata database of a quiet site without deadlines."""
 
 
@@ -69,6 +70,8 @@ class History:
 def check(history: History, site: Site) -> None:
     """The server's keys are what the messages say, as far as its clock lets them be seen."""
     ask = site.server.ask_about
+    orphans = set(site.server.ask_metadata(b"HKEYS", ORPHANS))
+    assert orphans == set(site.committer.keyspace.dates.orphans)
     for key in KEYS:
         past, now = history.of(site, key), site.now()
         kind = ask(key, b"TYPE")

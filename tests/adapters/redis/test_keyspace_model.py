@@ -5,6 +5,7 @@ allows. The model's value of a key is a function of the visible effects and thei
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -315,18 +316,18 @@ def run(replicas: list[Replica], seed: int, steps: int = 60) -> None:
         assert left <= allowed
 
 
-@pytest.fixture(autouse=True)
-def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+def add_toy_type(patch: pytest.MonkeyPatch) -> None:
     """One type more than the program has."""
-    monkeypatch.setitem(TYPES, Bag.type, Bag)
-    monkeypatch.setitem(BY_NAME, Bag.name, Bag)
-    monkeypatch.setattr(effects, "LEVELS", {**effects.LEVELS, **toy_bag.LEVELS})
+    patch.setitem(TYPES, Bag.type, Bag)
+    patch.setitem(BY_NAME, Bag.name, Bag)
+    patch.setattr(effects, "LEVELS", {**effects.LEVELS, **toy_bag.LEVELS})
     for row in (*WRITES.values(), *toy_bag.COMMANDS):
-        monkeypatch.setitem(COMMANDS, row.name, Command.of(row))
+        patch.setitem(COMMANDS, row.name, Command.of(row))
 
 
-@pytest.fixture
-def replicas() -> Iterator[list[Replica]]:
+@contextmanager
+def three_replicas() -> Iterator[list[Replica]]:
+    """Over a server each."""
     lent = [servers.borrow() for _ in "abc"]
     made = []
     for name, server in zip("abc", lent, strict=True):
@@ -352,40 +353,18 @@ def reset(replicas: list[Replica]) -> None:
         replica.clock = 0
 
 
+@pytest.fixture(autouse=True)
+def toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    add_toy_type(monkeypatch)
+
+
+@pytest.fixture
+def replicas() -> Iterator[list[Replica]]:
+    with three_replicas() as made:
+        yield made
+
+
 def test_native_values_are_the_models(replicas: list[Replica]) -> None:
     for seed in seeds(80):
         reset(replicas)
         run(replicas, seed)
-
-
-MUTATIONS = ("kill everything", "keep what is stable", "forget on delivery", "one forgets atoms")
-
-
-@pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_wrong_rule_is_found(
-    replicas: list[Replica], mutation: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import crdtcast.adapters.redis.unstable as unstable
-
-    if mutation == "kill everything":
-        monkeypatch.setattr(unstable, "comes_before", lambda atom, tag: True)
-    elif mutation == "keep what is stable":
-        monkeypatch.setattr(UnstableLog, "stabilise", lambda self, dot: None)
-    elif mutation == "forget on delivery":
-        kept = UnstableLog.increment
-
-        def increment(self: UnstableLog, *rest: Any) -> None:
-            kept(self, *rest)
-            self.stabilise(rest[-2].dot)
-
-        monkeypatch.setattr(UnstableLog, "increment", increment)
-    else:
-        monkeypatch.setattr(UnstableLog, "one", lambda self, *rest: None)
-
-    def campaign() -> None:
-        for seed in range(60):
-            reset(replicas)
-            run(replicas, seed)
-
-    with pytest.raises(AssertionError):
-        campaign()

@@ -1,0 +1,227 @@
+"""Each rule on values that is left out is found by the random schedules (docs/redis-rules.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from crdtcast.adapters.redis import unstable
+from crdtcast.adapters.redis.effects import RedisType
+from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN, Keyspace
+from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.unstable import Atoms, Register, SlotLog, UnstableLog
+from crdtcast.adapters.redis.worth import Number, Worth, number_of, text_of, worth_of
+from crdtcast.tags import Dot, Tag
+from tests.adapters.redis.test_keyspace_model import (
+    Replica,
+    add_toy_type,
+    reset,
+    run,
+    three_replicas,
+)
+
+pytestmark = pytest.mark.process
+
+_SEEDS_TRIED = 40
+Patch = pytest.MonkeyPatch
+
+
+# Removals
+
+
+def kills_everything(patch: Patch) -> None:
+    """What a removal had not seen goes, too."""
+    patch.setattr(unstable, "comes_before", lambda atom, tag: True)
+
+
+def keeps_stable_slots(patch: Patch) -> None:
+    """A removal of slots takes what is unstable only."""
+    kill_slots = UnstableLog.kill_slots
+
+    def kill(
+        self: UnstableLog, key: bytes, type_: RedisType, slots: Collection[bytes], tag: Tag
+    ) -> Collection[bytes]:
+        had = set(self.of(key, type_).slots())
+        return [slot for slot in kill_slots(self, key, type_, slots, tag) if slot in had]
+
+    patch.setattr(UnstableLog, "kill_slots", kill)
+
+
+def keeps_stable_keys(patch: Patch) -> None:
+    """The same of a removal of a whole key."""
+    kill_key = Keyspace.kill_key
+
+    def kill(self: Keyspace, key: bytes, tag: Tag, plan: Plan, *own: Any, **named: Any) -> int:
+        is_stable = not (own or self.log.key(key))
+        return -1 if is_stable else kill_key(self, key, tag, plan, *own, **named)
+
+    patch.setattr(Keyspace, "kill_key", kill)
+
+
+# Registers
+
+
+def drops_the_loser(patch: Patch) -> None:
+    """Of two concurrent values the one that loses is forgotten as the other arrives."""
+    write = SlotLog.write
+
+    def keep_one(self: SlotLog, registers: Mapping[bytes, Register], tag: Tag) -> None:
+        write(self, registers, tag)
+        for slot in registers:
+            self.held[slot] = (max(self.held[slot], key=_rank),)
+
+    patch.setattr(SlotLog, "write", keep_one)
+
+
+def _rank(atom: Any) -> Any:
+    return atom.rank
+
+
+def writes_without_kill(patch: Patch) -> None:
+    """A value stands beside those that it had seen."""
+
+    def write(self: SlotLog, registers: Mapping[bytes, Register], tag: Tag) -> None:
+        for slot, register in registers.items():
+            self.held[slot] = (*self.held.get(slot, ()), register)
+
+    def put(
+        self: UnstableLog,
+        key: bytes,
+        type_: RedisType,
+        values: Mapping[bytes, bytes],
+        dot: Dot,
+        timestamp: int,
+        index: int,
+    ) -> None:
+        self.write(key, type_, values, Tag(dot, (), {}), timestamp, index)
+
+    patch.setattr(SlotLog, "write", write)
+    patch.setattr(UnstableLog, "put", put)
+
+
+def shows_the_last_arrival(patch: Patch) -> None:
+    """Of concurrent values the one that came last shows."""
+
+    def worth(atoms: Atoms, deltas: Collection[Number]) -> Worth | None:
+        return worth_of(atoms[-1:], deltas)
+
+    patch.setattr(unstable, "worth_of", worth)
+
+
+# Stability
+
+
+def forgets_nothing(patch: Patch) -> None:
+    patch.setattr(UnstableLog, "stabilise", lambda self, dot: None)
+
+
+def folds_presences_at_delivery(patch: Patch) -> None:
+    patch.setattr(UnstableLog, "one", lambda self, *rest: None)
+
+
+def folds_increments_at_delivery(patch: Patch) -> None:
+    increment = UnstableLog.increment
+
+    def fold(self: UnstableLog, key: bytes, *rest: Any) -> None:
+        increment(self, key, *rest)
+        tag: Tag = rest[-2]
+        self.stabilise(tag.dot)
+
+    patch.setattr(UnstableLog, "increment", fold)
+
+
+def folds_values_at_delivery(patch: Patch) -> None:
+    for name, place in (("write", -3), ("put", -3), ("assign", -3)):
+        method = getattr(UnstableLog, name)
+
+        def fold(
+            self: UnstableLog, *words: Any, method: Any = method, place: int = place
+        ) -> SlotLog | None:
+            log: SlotLog | None = method(self, *words)
+            told = words[place]
+            kept = None if log is None else log.copy()
+            self.stabilise(told.dot if isinstance(told, Tag) else told)
+            return kept
+
+        patch.setattr(UnstableLog, name, fold)
+
+
+def _changes_sums_at_stability(patch: Patch, change: Callable[[Number], Number]) -> None:
+    stabilise, settle = UnstableLog.stabilise, Keyspace.settle
+
+    def fold(self: UnstableLog, dot: Dot) -> None:
+        counted = getattr(self, "counted", set())
+        for key, type_, slots, *_ in self._by_dot.get(dot, ()):
+            if isinstance(slots, bytes):
+                counted.add((key, type_, slots))
+        self.counted = counted  # type: ignore[attr-defined]
+        stabilise(self, dot)
+
+    def show(self: Keyspace, plan: Plan) -> None:
+        for key, type_, slot in getattr(self.log, "counted", ()):
+            is_string = type_ is RedisType.STRING
+            known = self.known(key) if is_string else self.number(key, type_, slot)
+            text = getattr(known, "text", b"%d" % known if isinstance(known, int) else b"")
+            number = number_of(text)
+            if number is not None and change(number) != number:
+                self._fill(key, type_, {slot: text_of(change(number))}, plan)
+        self.log.counted = set()  # type: ignore[attr-defined]
+        settle(self, plan)
+
+    patch.setattr(UnstableLog, "stabilise", fold)
+    patch.setattr(Keyspace, "settle", show)
+
+
+def rounds_at_stability(patch: Patch) -> None:
+    """A sum becomes what a double can hold."""
+    _changes_sums_at_stability(patch, lambda number: number_of(_text_of_double(number)) or 0)
+
+
+def _text_of_double(number: Number) -> bytes:
+    return format(float(number), ".17g").encode()
+
+
+def clamps_at_stability(patch: Patch) -> None:
+    """A sum becomes what 64 bits can hold."""
+    _changes_sums_at_stability(patch, lambda number: min(max(number, INT64_MIN), INT64_MAX))
+
+
+FAULTS = {
+    kills_everything: 0,
+    keeps_stable_slots: 0,
+    keeps_stable_keys: 3,
+    drops_the_loser: 1,
+    writes_without_kill: 0,
+    shows_the_last_arrival: 1,
+    forgets_nothing: 0,
+    folds_presences_at_delivery: 0,
+    folds_increments_at_delivery: 0,
+    folds_values_at_delivery: 0,
+    rounds_at_stability: 3,
+    clamps_at_stability: 19,
+}
+"""A seed that has found each, from which on others are tried."""
+
+
+@pytest.fixture
+def replicas(monkeypatch: Patch) -> Iterator[list[Replica]]:
+    add_toy_type(monkeypatch)
+    with three_replicas() as made:
+        yield made
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_fault_is_found(
+    replicas: list[Replica], monkeypatch: Patch, fault: Callable[[Patch], None]
+) -> None:
+    fault(monkeypatch)
+    for seed in range(FAULTS[fault], FAULTS[fault] + _SEEDS_TRIED):
+        reset(replicas)
+        try:
+            run(replicas, seed)
+        except AssertionError:
+            print("found with seed", seed)
+            return
+    pytest.fail("no schedule finds it")
