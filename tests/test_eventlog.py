@@ -97,6 +97,40 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     assert len(COLUMNS) == 21
 
 
+@pytest.mark.parametrize("buffer_bytes", [2**20, 700])
+def test_several_lines_at_once_are_what_they_are_one_by_one(
+    tmp_path: Path, buffer_bytes: int
+) -> None:
+    """Also where a segment begins with them, and where the buffer has no room for all."""
+    logs = [
+        opened(tmp_path / name, rotation=Rotation(size=1500), buffer_bytes=buffer_bytes)
+        for name in ("single", "several")
+    ]
+    for log in logs:
+        log.start({}, [ME, OTHER])
+    for n in range(0, 40, 4):
+        dots = [Dot(origin, n + i) for i in range(1, 5) for origin in (OTHER, "c.000000000001")]
+        single, several = logs
+        for dot in dots:
+            single.deliver(dot)
+        for dot in dots:
+            single.stable(dot)
+        several.deliver_all(dots)
+        several.stable_all(dots)
+        several.stable_all([])
+        for log in logs:
+            log.flush()
+        assert single.vector == several.vector
+        assert single.told_stable == several.told_stable
+    for log in logs:
+        log.stop()
+    told = [events(tmp_path / name) for name in ("single", "several")]
+    assert told[0] == told[1]
+    assert len(told[0]) > 160
+    if buffer_bytes > 700:
+        assert names(tmp_path / "single") == names(tmp_path / "several")
+
+
 def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path) -> None:
     third = "c.000000000002+b.000000000001+4"
     log = opened(tmp_path)

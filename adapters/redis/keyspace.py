@@ -6,7 +6,7 @@ string, which may be a number.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import hiredis
 
@@ -79,6 +79,10 @@ _REMEMBERED_KEYS = 100_000
 _KEEP_FOREIGN_SECONDS = 7 * 86_400
 _TEXT, _STRING = String.here, String.type
 _INTEGER = Expect.INTEGER
+
+
+_Ending: TypeAlias = EndsData | KillAll | Expire
+"""What makes a key known again that its server has dropped."""
 
 
 class Keyspace:
@@ -196,11 +200,7 @@ class Keyspace:
         """Apply the effects of a remote message: log and native commands. sees_all: see `Delivery`."""
         touched = self.dates.touched
         for index, effect in enumerate(applied):
-            if (
-                touched
-                and not isinstance(effect, EndsData | KillAll | Expire)
-                and self.dates.is_dropped(effect.key)
-            ):
+            if touched and not isinstance(effect, _Ending) and self.dates.is_dropped(effect.key):
                 self._apply_to_dropped(effect, tag, timestamp, index)
                 continue
             match effect:
@@ -224,6 +224,8 @@ class Keyspace:
                         self.write_over(key, type_, words, plan)
                     else:
                         self.write(key, type_, values, tag, written, index, plan)
+                case Expire(key, whole):
+                    self.expire(key, tag, plan, whole=whole)
                 case KillKey(key):
                     self.kill_key(key, tag, plan)
                 case Replace(key, at):
@@ -233,8 +235,6 @@ class Keyspace:
                     self.kill_slots(key, type_, slots, tag, plan)
                 case Until(key, at, only):
                     self.until(key, at, only, tag, timestamp, index)
-                case Expire(key, whole):
-                    self.expire(key, tag, plan, whole=whole)
                 case KillData(key):
                     self.expire(key, tag, plan, whole=False)
                 case KillAll(db):

@@ -46,6 +46,8 @@ MAX_DELIVERED_BYTES = 8 << 20
 """Of the payloads of other members' messages in one commit; the first may be larger."""
 MAX_DELIVERED_EFFECTS = 4096
 """In the messages before the last one."""
+MAX_DATED_EFFECTS = 256
+"""The same where keys may expire: each takes a look at its deadline, and a move in the index."""
 
 _OF = attrgetter("key")
 _NAMES_KEY = frozenset((One, Reg, Inc, KillKey, KillSlots, Replace, Assign, Until))
@@ -75,14 +77,16 @@ class MessageIntake:
         delivered = steps = 0
         newest = 0, ""
         deliveries, is_dated = commit.deliveries, self.keyspace.dates.in_use
+        most = MAX_DELIVERED_EFFECTS
         if is_dated:
+            most = MAX_DATED_EFFECTS
             commit.before = _last_delivered(engine)
         while len(deliveries) < MAX_DELIVERIES:
             message = engine.upcoming()
             if message is None:
                 break
             delivered += len(message.payload)
-            if deliveries and (delivered > MAX_DELIVERED_BYTES or steps >= MAX_DELIVERED_EFFECTS):
+            if deliveries and (delivered > MAX_DELIVERED_BYTES or steps >= most):
                 break
             event = NO_EVENT
             if not message.kind:  # not an operation on the membership

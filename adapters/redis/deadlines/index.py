@@ -303,14 +303,14 @@ for _, second in ipairs(seconds(from == '' and '-inf' or from, last)) do
         names, owners = {}, {}
       end
     end
-  until cursor == '0' or #found >= most or pages >= 100
+  until cursor == '0' or #found >= most or pages >= 200
   to(db)
   if cursor ~= '0' then
     second_at, cursor_at = second, cursor
     break
   end
   if redis.call('EXISTS', bucket) == 0 then redis.call('ZREM', 'due', second) end
-  if #found >= most or pages >= 100 then
+  if #found >= most or pages >= 200 then
     second_at = text(tonumber(second) + 1)
     break
   end
