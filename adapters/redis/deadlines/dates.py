@@ -189,6 +189,8 @@ class Dates:
         """In the middle of a commit the server has been told all, and deadlines that are near were put off."""
         for dated in self.touched.values():
             dated.was_pinned = dated.was_orphan = True
+            if not dated.is_dropped:
+                dated.bucket = b"" if dated.at == NEVER else b"%d" % (dated.at // 1000)
 
     def ended(self, key: bytes, deadline: Deadline | None) -> None:
         """A message that is stored now has ended all that was under the key; this deadline counts."""

@@ -204,7 +204,6 @@ class Site:
             level=effects.READS.highest,
         )
         self.server.ask_metadata(b"SET", metadata.FENCE, b"1")
-        self.server.ask(b"UNWATCH")  # a process before this one may have watched it
         self._begin(engine, Keyspace(METADATA_DB), state)
 
     def _begin_anew(self, offset_ms: int) -> None:
@@ -243,6 +242,7 @@ class Site:
             logger=logger,
         )
         self._later: deque[Callable[[], None]] = deque()
+        self.server.ask(b"UNWATCH")  # what a process before this one has watched
         # The fence is watched from here on.
         self.server.ask(b"SELECT", b"%d" % METADATA_DB)
         self.server.ask(b"WATCH", metadata.FENCE)

@@ -253,6 +253,17 @@ def test_a_deadline_that_is_renewed_has_one_entry() -> None:
         stage.close()
 
 
+def test_a_deadline_that_is_set_and_taken_along_at_once_has_one_entry() -> None:
+    with servers.borrowed() as one, servers.borrowed() as other:
+        stage = Stage([one.port, other.port], [0, 0])
+        site = stage.sites["a"]
+        site.call((b"SET", b"k", b"v"))
+        assert site.call((b"EXPIRE", b"k", b"500"), (b"RENAME", b"k", b"l")) == [1, b"OK"]
+        (bucket,) = site.server.ask_metadata(b"KEYS", b"due:*")
+        assert site.server.ask_metadata(b"HKEYS", bucket) == [b"l"]
+        stage.close()
+
+
 def test_deadlines_without_data_are_forgotten_when_it_is_quiet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

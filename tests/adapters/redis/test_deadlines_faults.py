@@ -12,14 +12,21 @@ from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.committer import Committer
 from crdtcast.adapters.redis.deadlines.atoms import DeadlineLog
 from crdtcast.adapters.redis.deadlines.dates import Dates
-from crdtcast.adapters.redis.deadlines.index import Move
+from crdtcast.adapters.redis.deadlines.index import ORPHANS, Found, Move
 from crdtcast.adapters.redis.effects import NEVER, KillKey, Only
 from crdtcast.adapters.redis.keyspace import Keyspace
-from crdtcast.adapters.redis.plan import Plan
+from crdtcast.adapters.redis.plan import Expect, Plan
+from crdtcast.adapters.redis.record import Entry
 from crdtcast.adapters.redis.unstable import UnstableLog
-from crdtcast.tags import Tag
+from crdtcast.tags import Tag, Vector
 from tests import servers
-from tests.adapters.redis.test_deadlines_model import ANY, ON_LIMITER, ON_SESSION, Schedule
+from tests.adapters.redis.stage import Stage
+from tests.adapters.redis.test_deadlines_model import (
+    ANY,
+    ON_LIMITER,
+    ON_SESSION,
+    Schedule,
+)
 
 pytestmark = pytest.mark.process
 
@@ -29,6 +36,44 @@ Patch = pytest.MonkeyPatch
 
 def no_kill_in_front(patch: Patch) -> None:
     patch.setattr(LocalBatch, "_begin", lambda self, key: None)
+
+
+def no_kill_in_front_of_the_recorded(patch: Patch) -> None:
+    """The record does not tell that a key was not there."""
+    decode = Entry.decode
+    patch.setattr(Entry, "decode", lambda *parts: decode(*parts)._replace(fresh=()))
+
+
+def kills_own_write(patch: Patch) -> None:
+    """X follows the client's write that has found the key gone."""
+    begin, close = LocalBatch._begin, LocalBatch._close
+    dropped: list[bytes] = []
+
+    def begin_dropped(self: LocalBatch, key: bytes) -> None:
+        dropped.extend([key] * self.keyspace.dates.is_dropped(key))
+        begin(self, key)
+
+    def close_behind(self: LocalBatch) -> None:
+        for key in dropped:
+            self._seal(key)
+            self.expire(key)
+        dropped.clear()
+        close(self)
+
+    patch.setattr(LocalBatch, "_begin", begin_dropped)
+    patch.setattr(LocalBatch, "_close", close_behind)
+
+
+def leaves_entries(patch: Patch) -> None:
+    """A write to a key that the server has dropped does not find its entry in the index."""
+    learn = Dates.learn
+
+    def learn_no_bucket(self: Dates, key: bytes, found: Found, now: int) -> None:
+        learn(self, key, found, now)
+        if self.is_dropped(key):
+            self.touched[key].bucket = b""
+
+    patch.setattr(Dates, "learn", learn_no_bucket)
 
 
 def forgets_none(patch: Patch) -> None:
@@ -51,6 +96,19 @@ def drops_orphans_early(patch: Patch) -> None:
         return True
 
     patch.setattr(Dates, "moved", moved)
+
+
+def drops_orphans_when_stable(patch: Patch) -> None:
+    """A deadline without data goes when it is stable itself, whatever else was delivered on its key."""
+
+    def drop(self: Keyspace, stable: Vector, delivered: Vector, plan: Plan) -> None:
+        orphans = self.dates.orphans
+        gone = [key for key in orphans if key not in self.log.deadlines]
+        for key in gone:
+            del orphans[key]
+            plan.metadata(Expect.INTEGER, b"HDEL", ORPHANS, key)
+
+    patch.setattr(Keyspace, "drop_orphans", drop)
 
 
 def no_x_where_moved(patch: Patch) -> None:
@@ -128,18 +186,21 @@ def ports() -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("fault", "focus", "first"),
     [
-        (no_kill_in_front, ANY, 2),
-        (forgets_none, ANY, 3),
+        (no_kill_in_front, ANY, 3),
+        (no_kill_in_front_of_the_recorded, ANY, 27),
+        (kills_own_write, ON_SESSION, 3),
+        (leaves_entries, ANY, 1),
+        (forgets_none, ANY, 7),
         (drops_orphans_early, ANY, 1),
-        (no_x_where_moved, ANY, 16),
+        (no_x_where_moved, ANY, 19),
         (x_behind_the_extension, ON_SESSION, 19),
         (never_reasserts, ON_SESSION, 9),
         (expires_the_deadline, ON_LIMITER, 109),
         (writes_to_the_dropped, ANY, 50),
         (drops_without_x, ANY, 1),
-        (latest_of_lt, ANY, 72),
-        (removes_the_unseen, ANY, 0),
-        (keeps_the_unstable, ANY, 0),
+        (latest_of_lt, ANY, 84),
+        (removes_the_unseen, ANY, 14),
+        (keeps_the_unstable, ANY, 14),
     ],
 )
 def test_fault_is_found(
@@ -161,3 +222,59 @@ def test_fault_is_found(
         finally:
             schedule.stage.close()
     pytest.fail("no schedule finds it")
+
+
+def deleted_while_a_deadline_moves(ports: list[int]) -> None:
+    """a deletes what b sets a deadline of, and c, which has seen that and not the deletion, writes. Whoever has
+    forgotten the deadline by then shows c's write without one.
+    """
+    stage = Stage(ports, [0, 0, 0])
+    a, b, c = stage.sites.values()
+
+    def deliver(*links: tuple[str, str]) -> None:
+        stage.collect()
+        for link in links:
+            while link in stage.waiting():
+                stage.arrive(link)
+            stage.sites[link[1]].run()
+            stage.collect()
+
+    def settle() -> None:
+        for _ in range(6):
+            deliver(*stage.links)
+            for site in (a, b, c):
+                site.tick()
+
+    try:
+        a.call((b"SADD", b"k", b"x"))
+        settle()
+        b.call((b"EXPIRE", b"k", b"1000"))
+        a.call((b"DEL", b"k"))
+        deliver(("b", "c"), ("b", "a"))
+        while b"k" in a.committer.keyspace.log.deadlines:  # until it is stable there
+            b.tick()
+            c.tick()
+            deliver(("b", "a"), ("c", "a"), ("b", "c"), ("c", "b"))
+            a.tick()
+        a.tick()
+        c.call((b"SADD", b"k", b"y"))
+        settle()
+        for site in (a, b, c):
+            assert site.server.ask(b"SMEMBERS", b"k") == [b"y"]
+            assert site.server.ask(b"PTTL", b"k") > 0, site.name
+    finally:
+        stage.close()
+
+
+def test_a_deadline_without_data_is_kept_as_long_as_it_is_needed(ports: list[int]) -> None:
+    deleted_while_a_deadline_moves(ports)
+
+
+@pytest.mark.parametrize("fault", [drops_orphans_early, drops_orphans_when_stable])
+def test_a_deadline_that_is_dropped_too_early_is_missed(
+    ports: list[int], monkeypatch: Patch, fault: Callable[[Patch], None]
+) -> None:
+    """No schedule in a few thousand finds the second."""
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        deleted_while_a_deadline_moves(ports)

@@ -10,7 +10,7 @@ import pytest
 
 from crdtcast.adapters.redis import effects
 from crdtcast.adapters.redis.databases import name_of
-from crdtcast.adapters.redis.deadlines.index import LOOKED, ORPHANS
+from crdtcast.adapters.redis.deadlines.index import BUCKET_PREFIX, LOOKED, ORPHANS, unpinned
 from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.adapters.redis.metadata import STORE, decode_store
 from crdtcast.adapters.redis.types import TYPES
@@ -87,6 +87,16 @@ def check(history: History, site: Site) -> None:
         native = ask(key, b"PEXPIRETIME")
         at = NEVER if native < 0 else native + site.committer.keyspace.dates.offset_ms
         assert at == past.at, (key, past, at)
+
+
+def check_index(site: Site) -> None:
+    """A key that is there stands in the bucket of its deadline, and in no other."""
+    offset = site.committer.keyspace.dates.offset_ms
+    for bucket in site.server.ask_metadata(b"KEYS", BUCKET_PREFIX + b"*"):
+        for key in site.server.ask_metadata(b"HKEYS", bucket):
+            native = site.server.ask_about(key, b"PEXPIRETIME")
+            second = (unpinned(native) + offset) // 1000
+            assert native == -2 or bucket == BUCKET_PREFIX + b"%d" % second, (key, native)
 
 
 def check_order(history: History, site: Site) -> None:
@@ -173,6 +183,7 @@ class Schedule:
             self.act(site)
             self.look()
             check(self.history, site)
+            check_index(site)
         self.settle()
         self.limiter.expire(self.ttl())
         for _ in range(3):
