@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -90,10 +91,12 @@ _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
 _EXPIRE_SECONDS = 0.5
 """Between two looks for what has expired."""
-_EXPIRE_PAUSE_SECONDS = 0.001
+_EXPIRE_PAUSE_SECONDS = 0.0002
 """The same where many keys expire together: so much time is left to clients, here and in other regions."""
 _GRACE_MS = 2_000
 """How long after a deadline the first of those that did not set it tells of it; the next one as long again."""
+_LONG_GRACE_MS = 20_000
+"""The same while somebody tells: many keys that expire together take a while, and are told once."""
 _LOOK_AGAIN_SECONDS = 2.0
 """Between two attempts to restore keys that were overwritten."""
 
@@ -385,6 +388,7 @@ class Gateway:
 
     async def _expire_keys(self) -> None:
         """Tell the others which keys the server has dropped."""
+        told_at = -math.inf
         while True:
             with trio.move_on_after(_EXPIRE_SECONDS):
                 await self._more_due.wait()
@@ -395,7 +399,11 @@ class Gateway:
                 place = (
                     sorted(engine.members).index(engine.me) if engine.me in engine.members else 0
                 )
-                self.committer.expire(_GRACE_MS * (1 + place))
+                dates = self.committer.keyspace.dates
+                if dates.others_tell:
+                    told_at, dates.others_tell = trio.current_time(), False
+                is_told = trio.current_time() - told_at < _GRACE_MS / 1000
+                self.committer.expire((_LONG_GRACE_MS if is_told else _GRACE_MS) * (1 + place))
 
     async def _refuse_unless_back(self, lost: ServerConnection) -> None:
         """Clients wait a moment for the server to come back, then they are told."""

@@ -225,6 +225,7 @@ class Keyspace:
                     else:
                         self.write(key, type_, values, tag, written, index, plan)
                 case Expire(key, whole):
+                    self.dates.others_tell = True
                     self.expire(key, tag, plan, whole=whole)
                 case KillKey(key):
                     self.kill_key(key, tag, plan)

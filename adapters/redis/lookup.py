@@ -127,12 +127,13 @@ class Lookup:
             (reply,) = replies
             if isinstance(reply, Exception):
                 raise ServerError(str(reply))
-            now, keyspace.dates.looks_on, found = index.found_due(reply)
-            keyspace.dates.told(now)
+            now, place, found = index.found_due(reply)
+            keyspace.dates.looked(now, place, found)
             take(found)
 
-        where = keyspace.metadata_db, keyspace.dates.offset_ms
-        self.ask((index.find_due(*where, grace_ms, keyspace.dates.looks_on),), learn)
+        dates = keyspace.dates
+        where = keyspace.metadata_db, dates.offset_ms, grace_ms, dates.looks_on, dates.none_of_mine
+        self.ask((index.find_due(*where),), learn)
 
     def whole(self, key: bytes, keyspace: Keyspace, take: Callable[[Contents], None]) -> None:
         """All that a key is worth."""

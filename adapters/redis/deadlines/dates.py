@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from crdtcast.adapters.redis.databases import names_in
@@ -17,6 +17,7 @@ from crdtcast.adapters.redis.deadlines.index import (
     Found,
     Gone,
     Move,
+    Place,
 )
 from crdtcast.adapters.redis.effects import NEVER
 from crdtcast.tags import Vector, make_tuple
@@ -69,6 +70,12 @@ class Dates:
         self.orphans: dict[bytes, Orphan] = {}
         self.looks_on = BEGINNING
         """Where the next look for what the server has dropped begins; elsewhere than there, there may be more."""
+        self.none_of_mine = 0
+        """Buckets up to this second have been looked at, and have no deadline that this member has set."""
+        self._may_have_none = 0
+        """The same, of the round under way, as far as it has come."""
+        self.others_tell = False
+        """Others have told of keys that expired, since this was taken back."""
 
     def resume(
         self, me: str, orphans: Mapping[bytes, bytes], delivered: Vector, *, in_use: bool
@@ -88,8 +95,20 @@ class Dates:
         """Take in the server's TIME."""
         self._ahead_ms = now - _clock_ms()
 
+    def looked(self, now: int, place: Place, found: Sequence[Due]) -> None:
+        """Take in a look for what the server has dropped. place: where the next one goes on."""
+        self.told(now)
+        if self.looks_on == BEGINNING:
+            self._may_have_none = now // 1000 - 1
+        if any(each.owner == MINE for each in found):
+            self._may_have_none = 0
+        self.looks_on = place
+        if place == BEGINNING:
+            self.none_of_mine = self._may_have_none
+
     def advance(self, by_ms: int) -> None:
         """Move the clock that deadlines are judged by."""
+        self.none_of_mine = self._may_have_none = 0
         self.offset_ms += by_ms
         self._ahead_ms += by_ms
 

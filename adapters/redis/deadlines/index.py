@@ -36,7 +36,7 @@ PIN_BELOW_MS, PIN_MS = 20_000, 1 << 45
 """A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
 years.
 """
-MOST_DUE = 50
+MOST_DUE = 20
 """Keys of one look for what has expired, and so of one commit: a client's write waits for no more."""
 
 # offset: what an administrator has moved the clock by, for tests; in the server a deadline is earlier by that.
@@ -260,12 +260,13 @@ return #seconds
 )
 
 # A look may begin where the last one stopped: in the middle of a bucket, of which the entries before are gone, so that
-# it need not pass over them again. Keys of a page are mostly gone together: one question for all of them.
+# it need not pass over them again; nor over buckets that have only what others tell of. Keys of a page are mostly gone
+# together: one question for all of them.
 _FIND = (
     _COMMON
     + b"""
 local most, grace, mine = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local from, cursor = ARGV[6], ARGV[7]
+local from, cursor, none_of_mine = ARGV[6], ARGV[7], tonumber(ARGV[8])
 local now = ms()
 to(db)
 local last = text(math.floor(now / 1000) - 1)
@@ -290,29 +291,31 @@ end
 local second_at, cursor_at = '', '0'
 for _, second in ipairs(seconds(from == '' and '-inf' or from, last)) do
   local bucket, is_late = 'due:' .. second, now - (tonumber(second) + 1) * 1000 >= grace
-  if second ~= from then cursor = '0' end
-  repeat
-    to(db)
-    local some = index('HSCAN', bucket, cursor, 'COUNT', most)
-    cursor, pages = some[1], pages + 1
-    local names, owners = {}, {}
-    for i = 1, #some[2], 2 do
-      names[#names + 1], owners[#owners + 1] = some[2][i], some[2][i + 1]
-      if #names == 1000 or i + 1 == #some[2] then
-        look(names, owners, second, is_late)
-        names, owners = {}, {}
+  if is_late or tonumber(second) > none_of_mine then
+    if second ~= from then cursor = '0' end
+    repeat
+      to(db)
+      local some = index('HSCAN', bucket, cursor, 'COUNT', most)
+      cursor, pages = some[1], pages + 1
+      local names, owners = {}, {}
+      for i = 1, #some[2], 2 do
+        names[#names + 1], owners[#owners + 1] = some[2][i], some[2][i + 1]
+        if #names == 1000 or i + 1 == #some[2] then
+          look(names, owners, second, is_late)
+          names, owners = {}, {}
+        end
       end
+    until cursor == '0' or #found >= most or pages >= 200
+    to(db)
+    if cursor ~= '0' then
+      second_at, cursor_at = second, cursor
+      break
     end
-  until cursor == '0' or #found >= most or pages >= 200
-  to(db)
-  if cursor ~= '0' then
-    second_at, cursor_at = second, cursor
-    break
-  end
-  if redis.call('EXISTS', bucket) == 0 then redis.call('ZREM', 'due', second) end
-  if #found >= most or pages >= 200 then
-    second_at = text(tonumber(second) + 1)
-    break
+    if redis.call('EXISTS', bucket) == 0 then redis.call('ZREM', 'due', second) end
+    if #found >= most or pages >= 200 then
+      second_at = text(tonumber(second) + 1)
+      break
+    end
   end
 end
 to(0)
@@ -473,11 +476,18 @@ BEGINNING = Place()
 
 
 def find_due(
-    metadata_db: int, offset_ms: int, grace_ms: int, place: Place = BEGINNING
+    metadata_db: int,
+    offset_ms: int,
+    grace_ms: int,
+    place: Place = BEGINNING,
+    none_of_mine: int = 0,
 ) -> tuple[bytes, ...]:
-    """The command that looks for what the server has dropped: of others' deadlines behind the grace."""
+    """The command that looks for what the server has dropped: of others' deadlines behind the grace. none_of_mine:
+    buckets up to this second have none that this member has set.
+    """
     numbers = (metadata_db, offset_ms, MOST_DUE, grace_ms)
-    return b"EVAL", _FIND, b"0", *(b"%d" % number for number in numbers), MINE, *place
+    words = (*(b"%d" % number for number in numbers), MINE, *place, b"%d" % none_of_mine)
+    return b"EVAL", _FIND, b"0", *words
 
 
 def found_due(reply: Sequence[Any]) -> tuple[int, Place, list[Due]]:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from crdtcast.adapters.redis.cluster import OpenCluster, Region
+from crdtcast.adapters.redis.deadlines import index
+from crdtcast.adapters.redis.deadlines.dates import Dates
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.logcheck import check_logs
 from tests import servers
 from tests.adapters.redis.regression_support import PATIENCE, call, until
-from tests.adapters.redis.stage import Stage
+from tests.adapters.redis.stage import DirectServer, Stage
 
 pytestmark = pytest.mark.process
 
@@ -251,6 +253,40 @@ def test_a_deadline_that_is_renewed_has_one_entry() -> None:
         entries = [site.server.ask_metadata(b"HLEN", bucket) for bucket in buckets]
         assert sum(entries) == len(keys)
         stage.close()
+
+
+def test_a_look_passes_over_what_others_tell_of() -> None:
+    over, also_over = b"1000", b"1001"
+    long = 1_000_000_000_000_000
+    with servers.borrowed() as server:
+        direct = DirectServer(server.port)
+        for second, name, owner in ((over, b"k", index.OTHER), (also_over, b"l", index.MINE)):
+            direct.ask_metadata(b"ZADD", b"due", second, second)
+            direct.ask_metadata(b"HSET", b"due:" + second, name, owner)
+
+        def keys(grace_ms: int, none_of_mine: int) -> list[bytes]:
+            found = direct.ask(*index.find_due(15, 0, grace_ms, none_of_mine=none_of_mine))
+            return sorted(due.key for due in index.found_due(found)[2])
+
+        assert keys(0, 0) == keys(0, 1001) == [b"k", b"l"]
+        assert keys(long, 0) == keys(long, 1000) == [b"l"]
+        assert keys(long, 1001) == []
+        direct.close()
+
+
+def test_a_round_of_looks_tells_up_to_where_nothing_is_ones_own() -> None:
+    dates, page = Dates(), index.Place(b"7", b"3")
+    mine, others = (index.Due(b"k", owner, b"8") for owner in (index.MINE, index.OTHER))
+    dates.looked(10_500, page, [others])
+    dates.looked(11_500, index.BEGINNING, [])
+    assert dates.none_of_mine == 9  # of the first look's time
+    dates.looked(12_500, page, [mine])
+    dates.looked(13_500, index.BEGINNING, [])
+    assert dates.none_of_mine == 0
+    dates.looked(14_500, index.BEGINNING, [])
+    assert dates.none_of_mine == 13
+    dates.advance(5)
+    assert dates.none_of_mine == 0
 
 
 def test_a_deadline_that_is_set_and_taken_along_at_once_has_one_entry() -> None:

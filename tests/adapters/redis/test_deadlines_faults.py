@@ -56,7 +56,7 @@ def kills_own_write(patch: Patch) -> None:
     def close_behind(self: LocalBatch) -> None:
         for key in dropped:
             self._seal(key)
-            self.expire(key)
+            self.expire([key])
         dropped.clear()
         close(self)
 
