@@ -533,9 +533,7 @@ class Committer:
         own = self._inside or self._intake.alone is not None or commit.grace_ms is not None
         if not own and engine.has_deliverable():
             delivered = self._messages.take(commit, engine)
-        if (
-            not commit.is_flushed
-        ):  # behind a removal of all keys the next one has to ask what they hold
+        if not commit.is_flushed:  # else the next one has to ask what keys hold
             self._intake.take(commit)
         self._left_stable += 1 + (delivered + commit.size) // _STRETCH_BYTES
 
