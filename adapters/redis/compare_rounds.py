@@ -270,6 +270,11 @@ class CompareRounds:
                 found.why,
             )
 
+    def _are_equal(self, keys: Iterable[bytes]) -> None:
+        """Keys that differed are the same at all members that are linked."""
+        for key in keys:
+            self._differing.pop(key, None)
+
     def status(self) -> dict[str, Any]:
         """For CRDTCAST STATUS."""
         names = list(self._differing)
@@ -307,7 +312,7 @@ class CompareRounds:
         """Compare all keys of all linked members with this one's, exactly, and change nothing."""
         found: dict[bytes, Found] = {}
         keys = 0
-        peers = self._peers(None)
+        peers, known = self._peers(None), set(self._differing)
         foreign: dict[str, Counter[str]] = {}
         async with aclosing(self._sweep(peers, foreign)) as sweep:
             async for looked, candidates in sweep:
@@ -320,6 +325,7 @@ class CompareRounds:
             for each in found.values()
             if each.finding not in (Finding.EQUAL, Finding.NOT_REPLICATED)
         }
+        self._are_equal(known - left.keys())
         return {
             "keys": keys,
             "members": sorted([self._name, *peers]),
@@ -334,7 +340,7 @@ class CompareRounds:
         """
         if source == self._name:
             return await self._keep_own(key)
-        peers = self._peers(source)
+        peers, known = self._peers(source), set(self._differing)
         results: dict[bytes, Found] = {}
         foreign: dict[str, Counter[str]] = {}
         keys = 0
@@ -350,6 +356,8 @@ class CompareRounds:
                     for each in await self._examined(candidates, source=source):
                         if each.finding is not Finding.NOT_REPLICATED:  # `foreign` has it, by type
                             results[each.key] = each
+            if source is None:
+                self._are_equal(known - results.keys())
         counts = Counter(each.finding.value for each in results.values())
         left = [
             each for each in results.values() if each.finding in (Finding.DISPUTED, Finding.WAITING)
@@ -375,8 +383,7 @@ class CompareRounds:
                 "the value from here"
             )
         kept = await self._comparison.accept(key)
-        for each in kept:
-            self._differing.pop(each, None)
+        self._are_equal(kept)
         return {
             "keys": len(kept),
             "found": {"kept as it is": len(kept)},

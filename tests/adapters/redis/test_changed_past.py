@@ -188,6 +188,18 @@ def test_three_different_numbers_are_settled_from_one_member(tmp_path: Path) -> 
         until(lambda: town.agree("n", b"5"))
 
 
+def test_what_was_put_right_elsewhere_differs_no_more_once_that_is_seen(tmp_path: Path) -> None:
+    with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
+        town.call("eu", "SADD", "s", "x")
+        town.settle()
+        town.past("us", "DEL", "s")
+        town.call("eu", "CRDTCAST", "REPAIR")
+        assert town.status("eu")["differing"] == {"keys": 1, "first": ["s"]}
+        until(lambda: town.agree("s"))
+        town.call("eu", "CRDTCAST", "REPAIR")
+        assert town.status("eu")["differing"]["keys"] == 0
+
+
 def test_value_that_no_gateway_has_written_is_not_taken(tmp_path: Path) -> None:
     with regions(tmp_path, "eu", "us", compare_seconds=0) as town:
         town.call("eu", "SADD", "s", "x")
