@@ -81,6 +81,8 @@ class Only(enum.IntEnum):
 
 
 Slots: TypeAlias = tuple[bytes, ...] | ManySlots
+LATEST = (1 << 45) - 1
+"""The latest deadline that there may be: what is behind it in a server was put off (`deadlines.index`)."""
 NEVER = 1 << 62
 """The deadline of a key that has none. It is later than any other."""
 
@@ -449,10 +451,10 @@ def _of_slots(
 
     def read(row: Row, unfolding: list[Unfolding]) -> Effect:
         _, key, kind, slots = row
-        if type(slots) is list and len(slots) <= PIECE and not len(slots) % each:
-            if _BYTES.issuperset(map(type, slots)):
+        if type(slots) is list and 0 < len(slots) <= PIECE and not len(slots) % each:
+            if _BYTES.issuperset(map(type, slots)) and (kind != _STRING or slots[:-1] == [WHOLE]):
                 return make(key, types[kind], tuple(slots))
-        elif type(slots) is bytes:
+        elif type(slots) is bytes and kind != _STRING:
             many = ManySlots(encoded=slots)
             unfolding.append(Unfolding(many, each))
             return make(key, types[kind], many)
@@ -468,14 +470,14 @@ _read_reg = _of_slots(Opcode.REG, Reg, 2)
 
 def _read_inc(row: Row, _: list[Unfolding]) -> Inc:
     _, key, kind, slot, delta = row
-    if type(slot) is bytes and type(delta) is str:
+    if type(slot) is bytes and type(delta) is str and not (slot and kind == _STRING):
         return Inc(key, _COUNTED[kind], slot, int(delta))
     raise ValueError(f"invalid increment {delta!r:.80}")
 
 
 def _read_exact_inc(row: Row, _: list[Unfolding]) -> Inc:
     _, key, kind, slot, text = row
-    if type(slot) is bytes and type(text) is str:
+    if type(slot) is bytes and type(text) is str and not (slot and kind == _STRING):
         delta = number_of(raw := text.encode())
         if type(delta) is Fraction and text_of(delta) == raw:
             return Inc(key, _COUNTED_EXACTLY[kind], slot, delta)
@@ -524,7 +526,7 @@ def _read_expire(row: Row, _: list[Unfolding]) -> Expire:
 def _deadline(at: object) -> int:
     if at is None:
         return NEVER
-    if type(at) is not int or not 0 <= at < NEVER:
+    if type(at) is not int or not 0 <= at <= LATEST:
         raise ValueError(f"invalid deadline {at!r:.40}")
     return at
 

@@ -604,7 +604,8 @@ class Keyspace:
     def _put_survivors(self, key: bytes, left: KeyLog, plan: Plan) -> None:
         """The key, which holds nothing, gets what the log says."""
         for type_ in sorted(left):
-            self._fill(key, type_, left[type_].survivors(), plan)
+            if survivors := left[type_].survivors():
+                self._fill(key, type_, survivors, plan)
 
     def kill_slots(
         self,

@@ -46,7 +46,10 @@ class Questions:
         """Numbers for all that this gateway asks its peers for."""
         self._open: dict[str, tuple[int, Fetcher]] = {}
         self._turns: dict[str, trio.Lock] = {}
-        self._asked: dict[str, int] = {}
+        self._asked: dict[str, Ask] = {}
+        """The last question of each peer."""
+        self._busy: set[str] = set()
+        """Whose questions are being answered, one after the other: what is overtaken meanwhile is not answered."""
         self._given: dict[str, Offered] = {}
 
     async def ask(self, name: str, question: bytes) -> bytes:
@@ -85,23 +88,34 @@ class Questions:
     def heard(self, name: str, frame: Asking) -> None:
         """A peer's frame."""
         match frame:
-            case Ask(serial, question):
-                self._asked[name] = serial
+            case Ask():
+                self._asked[name] = frame
                 self._given.pop(name, None)
-                self._spawn(partial(self._give, name, serial, question))
+                if name not in self._busy:
+                    self._busy.add(name)
+                    self._spawn(partial(self._give, name))
             case Fetch():
                 self._say(name, part_of(self._given.get(name), frame, PART_BYTES))
             case _:
                 if name in self._open:
                     self._open[name][1].heard(frame)
 
-    async def _give(self, name: str, serial: int, question: bytes) -> None:
+    async def _give(self, name: str) -> None:
+        answered: Ask | None = None
         try:
-            offered = Offered(serial, await self._answer(name, question))
+            while (asked := self._asked.get(name)) is not None and asked is not answered:
+                answered = asked
+                await self._give_one(name, asked)
+        finally:
+            self._busy.discard(name)
+
+    async def _give_one(self, name: str, asked: Ask) -> None:
+        try:
+            offered = Offered(asked.serial, await self._answer(name, asked.question))
         except CrdtcastError as error:
             self._log.info("a question of %s is not answered: %s", name, error)
-            self._say(name, Unable(serial, True, str(error)))
+            self._say(name, Unable(asked.serial, True, str(error)))
             return
-        if self._asked.get(name) == serial:
+        if self._asked.get(name) is asked:
             self._given[name] = offered
             self._say(name, offered.offer)

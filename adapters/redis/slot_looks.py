@@ -28,6 +28,8 @@ from crdtcast.msgpack_limits import unpacked
 
 MOST_SLOTS = 2_000
 """That are examined together."""
+_LONGEST_START = 20
+"""Digits of the place at which a page begins."""
 Ask: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 _pack: Callable[[object], bytes] = msgpack.packb
 
@@ -57,6 +59,8 @@ class SlotLooks:
                 _check(key)
         match question:
             case ["slots", bytes(key), int(number), bytes(start)] if number in list(TYPES):
+                if not start.isdigit() or len(start) > _LONGEST_START:
+                    raise RemoteProtocolError(f"{start!r:.40} is no place in a value")
                 return _pack(await self._page(key, RedisType(number), start))
             case ["differ", bytes(key), int(number), dict(looks)] if number in list(TYPES):
                 own = await self._looks(key, RedisType(number), list(looks))
@@ -90,14 +94,22 @@ class SlotLooks:
         while start is not None:
             start, own = await self._page(key, type_, start)
             if own:
-                (names,) = await self._told(peer, ["differ", key, type_, own])
+                match await self._told(peer, ["differ", key, type_, own]):
+                    case [[*names]] if set(map(type, names)) <= {bytes}:
+                        pass
+                    case _:
+                        raise RemoteProtocolError(f"{peer} does not tell which slots differ")
                 for name in names:
                     if (look := own.get(name)) is not None:
                         yield name, look.size
-        start = BEGINNING
+        start, been = BEGINNING, set[bytes]()
         while start is not None:
-            start, told = await self._told(peer, ["slots", key, type_, start])
-            theirs = _decoded(told)
+            been.add(start)
+            match await self._told(peer, ["slots", key, type_, start]):
+                case [None | bytes() as start, told] if start not in been:
+                    theirs = _decoded(told)
+                case _:
+                    raise RemoteProtocolError(f"{peer} does not tell its slots in order")
             own = await self._looks(key, type_, list(theirs))
             for name in _differing(theirs, own):
                 yield name, theirs[name].size

@@ -249,8 +249,9 @@ class SlotLog:
             self._kill_increments(list(self.increments), tag)
         self._keep_large(lambda atom: not comes_before(atom, tag))
         left_after = _left_after(tag)
+        # Of large adds that are left the kills behind them may have taken everything: whether it is empty must be seen.
         self._held = {
-            member: left for member, atoms in self._held.items() if (left := left_after(atoms))
+            member: left for member, atoms in self.held.items() if (left := left_after(atoms))
         }
 
     def forget(self, slots: Collection[bytes], atom: Atom) -> None:
@@ -354,8 +355,9 @@ class UnstableLog:
         return self._keys.get(key, {}).get(type_) or _EMPTY
 
     def key(self, key: bytes) -> KeyLog:
-        """A copy of what is unstable under a key."""
-        return {type_: log.copy() for type_, log in self._keys.get(key, {}).items()}
+        """A copy of what is unstable under a key; large adds and the kills behind them are settled in it."""
+        copies = {type_: log.copy() for type_, log in self._keys.get(key, {}).items()}
+        return {type_: copy for type_, copy in copies.items() if copy.slots()}
 
     def take(self, key: bytes, logs: KeyLog) -> None:
         """Begin a key with what another log has under it. Its atoms never become stable here."""

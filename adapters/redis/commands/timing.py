@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from crdtcast.adapters.redis.commands.arguments import integer
 from crdtcast.adapters.redis.commands.errors import NOT_AN_INTEGER
-from crdtcast.adapters.redis.deadlines.index import PIN_MS
+from crdtcast.adapters.redis.effects import LATEST
 from crdtcast.adapters.redis.keyspace import INT64_MAX, INT64_MIN
 from crdtcast.adapters.redis.resp import ReplyError
 
@@ -35,9 +35,7 @@ def deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyEr
         return NOT_AN_INTEGER
     if not INT64_MIN <= value * unit <= INT64_MAX or value * unit + base > INT64_MAX:
         return invalid_expire(command)
-    return min(
-        value * unit + base, PIN_MS - 1
-    )  # beyond a thousand years it is put off for a moment
+    return min(value * unit + base, LATEST)  # beyond a thousand years it is put off for a moment
 
 
 def positive_deadline_of(raw: bytes, unit: int, base: int, command: str) -> int | ReplyError:

@@ -24,6 +24,7 @@ from itertools import compress, product
 from typing import Any, NamedTuple
 
 from crdtcast.adapters.redis.databases import LUA_HOME, home_of, select
+from crdtcast.adapters.redis.effects import LATEST
 from crdtcast.adapters.redis.worth import LONGEST_NUMBER
 
 DUE, ORPHANS, PINNED, LOOKED = b"due", b"orphans", b"pinned", b"looked"
@@ -32,7 +33,7 @@ BOUND_MS = 500
 """How far a clock in service may be from the true time."""
 MARGIN_MS = 3 * BOUND_MS
 """What is over so soon is not compared: the clocks' bounds, and some time on the way."""
-PIN_BELOW_MS, PIN_MS = 20_000, 1 << 45
+PIN_BELOW_MS, PIN_MS = 20_000, LATEST + 1
 """A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
 years.
 """

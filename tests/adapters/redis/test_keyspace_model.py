@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from crdtcast.adapters.redis import effects
+from crdtcast.adapters.redis import effects, unstable
 from crdtcast.adapters.redis.batch import LocalBatch
 from crdtcast.adapters.redis.commands import WRITES
 from crdtcast.adapters.redis.commands.table import Command
@@ -364,7 +364,14 @@ def replicas() -> Iterator[list[Replica]]:
         yield made
 
 
-def test_native_values_are_the_models(replicas: list[Replica]) -> None:
+@pytest.mark.parametrize("is_large", [False, True], ids=["indexed", "large"])
+def test_native_values_are_the_models(
+    replicas: list[Replica], is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """is_large: an add or kill of a member counts as one of very many, which no index has."""
+    if is_large:
+        monkeypatch.setattr(unstable, "_FEW", 0)
+        monkeypatch.setattr(unstable, "_MANY", 1)
     for seed in seeds(80):
         reset(replicas)
         run(replicas, seed)

@@ -7,6 +7,7 @@ is held back until they have been answered.
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import msgpack
 import pytest
@@ -16,10 +17,12 @@ from crdtcast.adapters.redis.cluster import LocalCluster, OpenCluster, Region
 from crdtcast.adapters.redis.commands.table import Table
 from crdtcast.adapters.redis.divided import MOST_KEYS, divided
 from crdtcast.adapters.redis.effects import (
+    LATEST,
     Decoding,
     KillKey,
     KillSlots,
     One,
+    Opcode,
     RedisType,
     UnreadableError,
     decode,
@@ -155,6 +158,28 @@ def test_too_many_slots_in_one_list_are_refused() -> None:
     payload = msgpack.packb([1, 7, [[1, b"k", RedisType.SET, [b"x"] * (PIECE + 1)]]])
     with pytest.raises(UnreadableError, match="invalid slots"):
         decode(payload)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [Opcode.ONE, b"k", RedisType.SET, []],
+        [Opcode.KILL_SLOTS, b"k", RedisType.SET, []],
+        [Opcode.REG, b"k", RedisType.HASH, []],
+        [Opcode.REG, b"k", RedisType.STRING, [b"x", b"v"]],
+        [Opcode.REG, b"k", RedisType.STRING, [b"", b"v", b"", b"w"]],
+        [Opcode.REG, b"k", RedisType.STRING, msgpack.packb([b"", b"v"])],
+        [Opcode.INC, b"k", RedisType.STRING, b"x", "1"],
+        [Opcode.INC_EXACT, b"k", RedisType.STRING, b"x", "0.5"],
+        [Opcode.ASSIGN, b"k", RedisType.STRING, b"v", LATEST + 1],
+        [Opcode.UNTIL, b"k", None, LATEST + 1, 0],
+        [Opcode.REPLACE, b"k", None, -1],
+    ],
+    ids=str,
+)
+def test_what_no_command_makes_is_refused(row: list[Any]) -> None:
+    with pytest.raises(UnreadableError):
+        decode(msgpack.packb([2, 7, [row]]))
 
 
 def test_others_are_answered_while_a_large_request_comes_in(cluster: LocalCluster) -> None:

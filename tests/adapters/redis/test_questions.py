@@ -190,3 +190,30 @@ def test_what_a_peer_was_offered_goes_with_its_link() -> None:
             assert not b.knows("a", Fetch(1, 0))
 
     trio.run(main)
+
+
+def test_questions_that_are_overtaken_are_not_answered() -> None:
+    """A peer asks one at a time: one that sends many at once has one of them answered at a time, and the last one."""
+    answered: list[bytes] = []
+    tasks: list[Callable[[], Awaitable[None]]] = []
+    said: list[Asking] = []
+
+    async def answer(name: str, question: bytes) -> bytes:
+        answered.append(question)
+        await trio.testing.wait_all_tasks_blocked()
+        return question
+
+    async def main() -> None:
+        log = logging.getLogger("questions")
+        questions = Questions(lambda name, frame: said.append(frame), answer, tasks.append, log)
+        for serial in range(1, 1000):
+            questions.heard("a", Ask(serial, b"%d" % serial))
+        assert len(tasks) == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tasks[0])
+            await trio.testing.wait_all_tasks_blocked()
+            questions.heard("a", Ask(1000, b"last"))
+        assert answered == [b"999", b"last"]
+        assert said == [Offer(1000, 4)]
+
+    trio.run(main)

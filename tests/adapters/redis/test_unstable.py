@@ -199,3 +199,11 @@ def test_stability_of_a_killed_add_keeps_a_later_one() -> None:
     log.one(b"k", RedisType.SET, [b"x"], second, 0)
     log.stabilise(first.dot)
     assert log.of(b"k", RedisType.SET).held == {b"x": (Atom(second.dot, 0),)}
+
+
+def test_nothing_is_left_of_many_that_were_removed_when_the_key_goes() -> None:
+    log, members = UnstableLog(), tuple(b"%d" % number for number in range(2000))
+    log.one(b"k", RedisType.SET, members, Tag(Dot("a", 1), (), {"a": 0}), 0)
+    log.kill_slots(b"k", RedisType.SET, members, Tag(Dot("a", 2), (), {"a": 1}))
+    assert log.kill_key(b"k", Tag(Dot("b", 1), (), {})) == {}
+    assert log.key(b"k") == {}
