@@ -91,8 +91,6 @@ _PROBE_AGAIN_SECONDS = 0.1
 _NOTE_SECONDS = 1.0
 _EXPIRE_SECONDS = 0.5
 """Between two looks for what has expired."""
-_EXPIRE_PAUSE_SECONDS = 0.0002
-"""The same where many keys expire together: so much time is left to clients, here and in other regions."""
 _GRACE_MS = 2_000
 """How long after a deadline the first of those that did not set it tells of it; the next one as long again."""
 _LONG_GRACE_MS = 20_000
@@ -392,7 +390,6 @@ class Gateway:
         while True:
             with trio.move_on_after(_EXPIRE_SECONDS):
                 await self._more_due.wait()
-                await trio.sleep(_EXPIRE_PAUSE_SECONDS)
             self._more_due = trio.Event()
             engine = self.committer.engine
             if self.committer.keyspace.dates.in_use and engine is not None:

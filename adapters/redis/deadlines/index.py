@@ -37,7 +37,7 @@ PIN_BELOW_MS, PIN_MS = 20_000, LATEST + 1
 """A deadline that is nearer than the first is put off by the second, so that it can be told from any other: a thousand
 years.
 """
-MOST_DUE = 20
+MOST_DUE = 16
 """Keys of one look for what has expired, and so of one commit: a client's write waits for no more."""
 
 # offset: what an administrator has moved the clock by, for tests; in the server a deadline is earlier by that.
