@@ -198,12 +198,14 @@ def test_questions_that_are_overtaken_are_not_answered() -> None:
     tasks: list[Callable[[], Awaitable[None]]] = []
     said: list[Asking] = []
 
-    async def answer(name: str, question: bytes) -> bytes:
-        answered.append(question)
-        await trio.testing.wait_all_tasks_blocked()
-        return question
-
     async def main() -> None:
+        overtaken = trio.Event()
+
+        async def answer(name: str, question: bytes) -> bytes:
+            answered.append(question)
+            await overtaken.wait()
+            return question
+
         log = logging.getLogger("questions")
         questions = Questions(lambda name, frame: said.append(frame), answer, tasks.append, log)
         for serial in range(1, 1000):
@@ -213,6 +215,7 @@ def test_questions_that_are_overtaken_are_not_answered() -> None:
             nursery.start_soon(tasks[0])
             await trio.testing.wait_all_tasks_blocked()
             questions.heard("a", Ask(1000, b"last"))
+            overtaken.set()
         assert answered == [b"999", b"last"]
         assert said == [Offer(1000, 4)]
 
