@@ -251,7 +251,7 @@ class EventLog:
         self._stable[origin] = counter
 
     def deliver_all(self, dots: Sequence[Dot]) -> None:
-        """`deliver` each of them."""
+        """`deliver` each of them, here also in a subclass that holds lines back."""
         if self._append_all("DELIVER", dots):
             self._vector.update(dots)
         else:
@@ -259,7 +259,7 @@ class EventLog:
                 EventLog.deliver(self, dot)
 
     def stable_all(self, dots: Sequence[Dot]) -> None:
-        """`stable` with each of them."""
+        """`stable` with each of them, here also in a subclass that holds lines back."""
         if self._append_all("STABLE", dots):
             self._stable.update(dots)
         else:

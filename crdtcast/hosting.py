@@ -10,7 +10,13 @@ from typing import Generic, TypeVar
 import trio
 
 from crdtcast.engine import GroupEngine
-from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError
+from crdtcast.exceptions import (
+    CrdtcastError,
+    HandshakeError,
+    NotReadyError,
+    RemoteProtocolError,
+    ServerError,
+)
 from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.link import Link
 from crdtcast.offers import Offered, part_of
@@ -71,10 +77,8 @@ class Hosting(ABC, Generic[G]):
             case Copy(serial) | Admit(serial):
                 try:
                     self._request(link, frame)
-                except NotReadyError as error:
-                    self._answer(link, Unable(serial, True, str(error)))
-                except HandshakeError as error:
-                    self._answer(link, Unable(serial, False, str(error)))
+                except (NotReadyError, HandshakeError) as error:
+                    self._refuse(link, serial, error)
             case Fetch():
                 self._fetch(link, frame)
             case _:
@@ -89,6 +93,11 @@ class Hosting(ABC, Generic[G]):
                 f"{link.name} wants to join as {frame.base}, a name of others"
             )
         self._admit(link, frame)
+
+    def _refuse(self, link: Link, serial: int, error: CrdtcastError) -> None:
+        """It may ask again later where the fault is the moment's or the server's."""
+        is_later = isinstance(error, NotReadyError | ServerError)
+        self._answer(link, Unable(serial, is_later, str(error)))
 
     def gone(self, link: Link) -> None:
         """The joiner has it all, or the link with it is gone."""

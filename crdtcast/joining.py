@@ -106,4 +106,4 @@ class Joining:
 
 
 def _nowhere(frame: InGroup) -> None:
-    raise ContactLostError("there is no link")
+    raise ContactLostError("the link is gone")

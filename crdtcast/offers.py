@@ -97,7 +97,7 @@ class Fetcher:
             answer = await self._answer(request.serial)
             if isinstance(answer, Offer):
                 return answer
-        raise ContactLostError("there is no answer")
+        raise ContactLostError("the peer does not answer")
 
     async def fetch(self, offer: Offer, copied: bytearray, report: Progress = unseen) -> bytes:
         """What is offered, of which this is here already; raises like `get`."""
@@ -113,12 +113,12 @@ class Fetcher:
                 silences += 1
                 asked.clear()
                 if silences == self._tries:
-                    raise ContactLostError("there is no answer")
+                    raise ContactLostError("the peer does not answer")
                 continue
             if not isinstance(answer, Part):
                 continue
             if not answer.piece or len(copied) + len(answer.piece) > offer.size:
-                raise RemoteProtocolError("a part that is none of what was offered")
+                raise RemoteProtocolError("a part that does not fit the offer")
             if answer.offset != len(copied):
                 continue  # asked for twice, or after one that was lost
             silences = 0

@@ -23,16 +23,7 @@ from crdtcast.frame_shapes import SHORT, unpacked_frame
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Message
 from crdtcast.wire_groups import Apart, Grouped, GroupFrame, Here, Known
-from crdtcast.wire_offers import (
-    ASKING,
-    Ask,
-    Asking,
-    Fetch,
-    Offer,
-    Part,
-    Unable,
-    asking_fields,
-)
+from crdtcast.wire_offers import ASKING, Asking, asking_fields
 from crdtcast.wire_values import (
     MAX_COUNTER,
     MAX_IDENTIFIER,
@@ -210,7 +201,7 @@ def _fields_of(frame: Frame, numbers: Numbers | None) -> list[object]:
             return named_fields(frame)
         case Section():
             return section_fields(frame)
-        case Ask() | Offer() | Unable() | Fetch() | Part():
+        case _ if isinstance(frame, Asking):
             return asking_fields(frame)
         case Hello():
             return [int(FrameKind.HELLO), _hello_fields(frame)]

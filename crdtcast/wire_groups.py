@@ -15,18 +15,7 @@ from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
 from crdtcast.messages import Digest, Ended, Message
-from crdtcast.wire_offers import (
-    ASKING,
-    Ask,
-    Asking,
-    Fetch,
-    Offer,
-    Part,
-    Unable,
-    asking_fields,
-    sentence,
-    shaped,
-)
+from crdtcast.wire_offers import ASKING, Asking, asking_fields, sentence, shaped
 from crdtcast.wire_values import (
     FrameKind,
     Names,
@@ -138,7 +127,7 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
             return [int(FrameKind.COPY), serial, list(reads)]
         case Admit(serial, base, replaces, witness, reads):
             return [int(FrameKind.ADMIT), serial, base, list(replaces), witness, list(reads)]
-        case Ask() | Offer() | Unable() | Fetch() | Part():
+        case _ if isinstance(frame, Asking):
             return asking_fields(frame)
         case _:
             raise TypeError(f"{frame!r} is no frame of a group")

@@ -27,7 +27,6 @@ from crdtcast.hosting import Guest, Hosting, check_crowd
 from crdtcast.link import Link
 from crdtcast.replacing import whose_place
 from crdtcast.wire_groups import Admit, Copy
-from crdtcast.wire_offers import Unable
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.commit import Commit
@@ -130,7 +129,7 @@ class Giver(Hosting[_Guest]):
                 self._go_on(guest)
         except ServerError as error:
             self._dismiss(guest)
-            self._refuse(guest, guest.serial, error)
+            self._refuse(guest.link, guest.serial, error)
 
     async def _slice(self, guest: _Guest) -> Slice:
         if guest.copy is None:
@@ -163,10 +162,6 @@ class Giver(Hosting[_Guest]):
         if guest.is_flushed:
             self._dismiss(guest)
             raise NotReadyError("all keys were removed while it copied them")
-
-    def _refuse(self, guest: _Guest, serial: int, error: Exception) -> None:
-        is_later = isinstance(error, NotReadyError | ServerError)
-        self._answer(guest.link, Unable(serial, is_later, str(error)))
 
     # The admission
 
@@ -202,7 +197,7 @@ class Giver(Hosting[_Guest]):
                 frame.base, replaces=named, witness=frame.witness, reads=frame.reads
             )
         except CrdtcastError as error:
-            self._refuse(guest, frame.serial, error)
+            self._refuse(guest.link, frame.serial, error)
             return
         packed = pack_entry(
             Entry(admission.incarnation, self._peers.channel.founding, admission.state, ())
@@ -218,7 +213,7 @@ class Giver(Hosting[_Guest]):
             if pending.lost:
                 self._dismiss(guest)
                 error = NotReadyError("the connection with the server broke")
-                self._refuse(guest, frame.serial, error)
+                self._refuse(guest.link, frame.serial, error)
                 return
             await self._peers.gate.wait_synced(committer.commits)
             if self._is_here(guest):

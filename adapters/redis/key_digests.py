@@ -18,13 +18,11 @@ from crdtcast.adapters.redis.key_rows import Row
 from crdtcast.adapters.redis.sizes import portions, weighing, weight_of
 from crdtcast.adapters.redis.steps import Read, taken
 from crdtcast.adapters.redis.types import TYPES
-from crdtcast.adapters.redis.types.native import Content, NativeType
+from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, NativeType
 from crdtcast.adapters.redis.types.strings import String
 from crdtcast.adapters.redis.value_pages import ValuePages
 
 DIGEST_BYTES = 8
-MOST_BYTES = 1 << 20
-"""Of values that are read at once; a larger one comes a part at a time."""
 NOTHING = bytes(DIGEST_BYTES)
 """Of a key that is not there."""
 
@@ -133,7 +131,7 @@ async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[byte
     """Of strings, by their lengths; of what is not there, or has become something else meanwhile, there is none."""
     digests: dict[bytes, bytes] = {}
     together: list[bytes] = []
-    room = MOST_BYTES
+    room = PAGE_BYTES
 
     async def read_together() -> None:
         if not together:
@@ -146,13 +144,13 @@ async def _digests_of_texts(sizes: Mapping[bytes, int], read: Read) -> dict[byte
         together.clear()
 
     for key, size in sizes.items():
-        if size > MOST_BYTES:
+        if size > PAGE_BYTES:
             if (digest := await _digest_of_long(key, size, read)) is not None:
                 digests[key] = digest
             continue
         if size > room or (together and db_of(together[0]) != db_of(key)):
             await read_together()
-            room = MOST_BYTES
+            room = PAGE_BYTES
         together.append(key)
         room -= size
     await read_together()
@@ -185,13 +183,13 @@ async def _digests_of(
     digests: dict[bytes, bytes] = {}
     sizes = await by_name(read)([weighing(key) for key in keys])
     weights = [weight_of(size) for size in sizes]
-    large = {key for key, weight in zip(keys, weights, strict=True) if weight > MOST_BYTES}
+    large = {key for key, weight in zip(keys, weights, strict=True) if weight > PAGE_BYTES}
     for key in large:
         if (digest := await _digest_of_large(key, native, read)) is not None:
             digests[key] = digest
     small = [key for key in keys if key not in large]
-    light = [weight for weight in weights if weight <= MOST_BYTES]
-    for some in portions(small, light, MOST_BYTES):
+    light = [weight for weight in weights if weight <= PAGE_BYTES]
+    for some in portions(small, light, PAGE_BYTES):
         replies = await by_name(read)([native.reading(key) for key in some])
         for key, reply in zip(some, replies, strict=True):
             content = native.content(reply)

@@ -160,7 +160,7 @@ def _dot(origin: Any, counter: Any) -> Dot:
 def _type(number: Any) -> RedisType:
     type_ = RedisType(natural(number))
     if type_ not in TYPES:
-        raise ValueError(f"{type_.name} is no type of this gateway")
+        raise ValueError(f"this gateway has no type {type_.name}")
     return type_
 
 

@@ -47,7 +47,7 @@ class Questions:
         self._open: dict[str, tuple[int, Fetcher]] = {}
         self._turns: dict[str, trio.Lock] = {}
         self._asked: dict[str, Ask] = {}
-        """The last question of each peer."""
+        """The last question of each peer, until it is answered."""
         self._busy: set[str] = set()
         """Whose questions are being answered, one after the other: what is overtaken meanwhile is not answered."""
         self._given: dict[str, Offered] = {}
@@ -101,21 +101,22 @@ class Questions:
                     self._open[name][1].heard(frame)
 
     async def _give(self, name: str) -> None:
-        answered: Ask | None = None
         try:
-            while (asked := self._asked.get(name)) is not None and asked is not answered:
-                answered = asked
-                await self._give_one(name, asked)
+            while (asked := self._asked.get(name)) is not None:
+                answer = await self._answer_to(name, asked)
+                if self._asked.get(name) is asked:
+                    del self._asked[name]
+                    if isinstance(answer, Offered):
+                        self._given[name] = answer
+                        self._say(name, answer.offer)
+                    else:
+                        self._say(name, answer)
         finally:
             self._busy.discard(name)
 
-    async def _give_one(self, name: str, asked: Ask) -> None:
+    async def _answer_to(self, name: str, asked: Ask) -> Offered | Unable:
         try:
-            offered = Offered(asked.serial, await self._answer(name, asked.question))
+            return Offered(asked.serial, await self._answer(name, asked.question))
         except CrdtcastError as error:
             self._log.info("a question of %s is not answered: %s", name, error)
-            self._say(name, Unable(asked.serial, True, str(error)))
-            return
-        if self._asked.get(name) is asked:
-            self._given[name] = offered
-            self._say(name, offered.offer)
+            return Unable(asked.serial, True, str(error))

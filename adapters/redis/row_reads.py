@@ -73,7 +73,7 @@ def _part(slots: Slots, contents: Contents, hidden: Collection[RedisType]) -> Pa
 
 
 def _foreign(key: bytes, kind: object, contents: Contents, keyspace: Keyspace) -> str:
-    """What no gateway has written there, in words; "" if there is no such thing."""
+    """In words, what stands there that no gateway has written; empty if nothing does."""
     if key in keyspace.damaged:
         return "a key that was overwritten past the gateway"
     name = kind.decode(errors="replace") if isinstance(kind, bytes) else "something unreadable"

@@ -60,7 +60,7 @@ class SlotLooks:
         match question:
             case ["slots", bytes(key), int(number), bytes(start)] if number in list(TYPES):
                 if not start.isdigit() or len(start) > _LONGEST_START:
-                    raise RemoteProtocolError(f"{start!r:.40} is no place in a value")
+                    raise RemoteProtocolError(f"{start!r:.40} is not a position in a value")
                 return _pack(await self._page(key, RedisType(number), start))
             case ["differ", bytes(key), int(number), dict(looks)] if number in list(TYPES):
                 own = await self._looks(key, RedisType(number), list(looks))

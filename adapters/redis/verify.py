@@ -21,7 +21,7 @@ from crdtcast.adapters.redis.own_reads import at_once, read_together, replies_to
 from crdtcast.adapters.redis.sizes import portions, weighing, weight_of
 from crdtcast.adapters.redis.steps import Steps, taken
 from crdtcast.adapters.redis.types import BY_NAME
-from crdtcast.adapters.redis.types.native import Content, NativeType
+from crdtcast.adapters.redis.types.native import PAGE_BYTES, Content, NativeType
 from crdtcast.adapters.redis.value_pages import ValuePages
 from crdtcast.tags import Vector
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from crdtcast.adapters.redis.gateway import Gateway
 
 _SLICE = 500
-_BYTES = 1 << 20
 _MINUTE_MS = 60_000
 _WALKS = 2
 """Over a large value that is written meanwhile, before it is read at once."""
@@ -53,7 +52,7 @@ async def _held(gateway: Gateway, weighed: Sequence[tuple[_Key, int]]) -> list[_
     """What these hold; a large value is read in pages, unless it is written all the time."""
     some = [key for key, _ in weighed]
     (native, name), weight = weighed[0]
-    if weight > _BYTES and native.get is not None:
+    if weight > PAGE_BYTES and native.get is not None:
         for _ in range(_WALKS):
             if (held := await _held_in_pages(gateway, native, name)) is not None:
                 return [held]
@@ -140,14 +139,13 @@ async def digest_everything(gateway: Gateway) -> dict[str, Any]:
             if (native := BY_NAME.get(kind)) is not None
         ]
         weights = list(map(weight_of, await read([weighing(name) for _, name in found])))
-        for some in portions(list(zip(found, weights, strict=True)), weights, _BYTES):
+        for some in portions(list(zip(found, weights, strict=True)), weights, PAGE_BYTES):
             for name, sum_, until, of in await _held(gateway, some):
                 if sum_ is None:
                     recorder.touch_again(name)  # told when it has been read with what it hides
                     continue
-                if (
-                    until < 0 or until > horizon - _MINUTE_MS
-                ):  # what is nearer may be gone elsewhere
+                # What is nearer may be gone elsewhere.
+                if until < 0 or until > horizon - _MINUTE_MS:
                     recorder.tell_digest(name, of, digest_of(sum_))
                 if until < 0:
                     total += sum_

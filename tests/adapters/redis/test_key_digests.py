@@ -8,13 +8,13 @@ import pytest
 from crdtcast.adapters.redis.contents import Contents
 from crdtcast.adapters.redis.effects import WHOLE, RedisType
 from crdtcast.adapters.redis.key_digests import (
-    MOST_BYTES,
     NOTHING,
     Look,
     look_at_keys,
     value_digest,
 )
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
+from crdtcast.adapters.redis.types.native import PAGE_BYTES
 from tests.servers import borrowed
 
 pytestmark = pytest.mark.process
@@ -119,7 +119,7 @@ def test_hash_of_long_values_is_read_a_few_at_a_time(reading: Reading) -> None:
     assert look == Look(b"h", value_digest(b"h", {RedisType.HASH: values}))
 
 
-@pytest.mark.parametrize("size", [0, 1, MOST_BYTES, MOST_BYTES + 1, 3 * MOST_BYTES + 7])
+@pytest.mark.parametrize("size", [0, 1, PAGE_BYTES, PAGE_BYTES + 1, 3 * PAGE_BYTES + 7])
 def test_text_of_any_length_has_the_digest_of_its_value(reading: Reading, size: int) -> None:
     text = bytes(range(256)) * (size // 256 + 1)
     text = text[:size]
@@ -133,7 +133,7 @@ def test_text_of_any_length_has_the_digest_of_its_value(reading: Reading, size: 
 def test_no_round_of_reads_brings_more_than_a_mebibyte_of_texts(reading: Reading) -> None:
     keys = [b"t%d" % n for n in range(6)]
     for key in keys:
-        reading.client.call("SET", key, b"x" * (MOST_BYTES // 2 - 3))
-    reading.client.call("SET", "long", b"y" * (3 * MOST_BYTES))
+        reading.client.call("SET", key, b"x" * (PAGE_BYTES // 2 - 3))
+    reading.client.call("SET", "long", b"y" * (3 * PAGE_BYTES))
     assert len({look.digest for look in reading.looks(*keys, b"long")}) == 7
-    assert reading.most_bytes <= MOST_BYTES
+    assert reading.most_bytes <= PAGE_BYTES

@@ -27,7 +27,7 @@ PAGE = 20_000
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "_BYTES", PAGE)
+    monkeypatch.setattr(verify, "PAGE_BYTES", PAGE)
     monkeypatch.setattr(value_pages, "PAGE_BYTES", PAGE)
 
 
