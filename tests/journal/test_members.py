@@ -18,7 +18,8 @@ from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
 from crdtcast.messages import Digest, Message, Transmit
 from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
-from crdtcast.wire_groups import InGroup, Part
+from crdtcast.wire_groups import InGroup
+from crdtcast.wire_offers import Part
 from tests.effort import seeds
 from tests.node.group_support import Host, Ledger, World, members_are
 from tests.node.network import Network, eventually, simulated
