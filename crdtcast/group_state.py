@@ -11,7 +11,7 @@ import msgpack
 
 from crdtcast.engine import Cut, GroupState, How, Member
 from crdtcast.engine.checks import check_state
-from crdtcast.engine.level import Raised
+from crdtcast.engine.membership import Early
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation
@@ -19,6 +19,16 @@ from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked
 from crdtcast.tags import Tag
 from crdtcast.wire_values import message_fields, read_dot, read_message, read_number, read_vector
+from crdtcast.wire_views import (
+    pack_decided,
+    pack_record,
+    pack_view,
+    pack_wants,
+    read_decided,
+    read_record,
+    read_view,
+    read_wants,
+)
 
 T = TypeVar("T")
 
@@ -55,13 +65,17 @@ def pack_state(state: GroupState) -> list[Any]:
         [[m.incarnation, m.witness, *m.reads, m.said_at] for m in state.members],
         dict(state.replaced),
         _pack_cuts(state.ended),
-        {victim: dict(reports) for victim, reports in state.evictions.items()},
-        sorted(state.forced),
         {incarnation: list(dot) for incarnation, dot in state.swept.items()},
+        {x: [_pack_early(each) for each in early] for x, early in state.early.items()},
         _pack_cuts(state.tombs),
         state.dropped,
-        state.level,
-        [[raised.level, list(raised.dot)] for raised in state.raised],
+        pack_view(state.view),
+        None if state.record is None else pack_record(state.record),
+        [pack_decided(each) for each in state.decided],
+        dict(state.frozen),
+        _pack_cuts(state.cuts),
+        state.agreed,
+        pack_wants(state.wants),
     ]
 
 
@@ -119,6 +133,16 @@ def _cuts(packed: Any) -> dict[str, Cut]:
     }
 
 
+def _pack_early(early: Early) -> list[Any]:
+    return [early.counter, None if early.swept is None else list(early.swept), early.settled]
+
+
+def _early(packed: Any) -> Early:
+    counter, swept, settled = packed
+    dot = None if swept is None else read_dot(*swept)
+    return Early(read_number(counter, "a counter"), dot, settled is True)
+
+
 def _message(fields: Any) -> Message:
     return read_message(fields)
 
@@ -133,13 +157,17 @@ def _state(packed: Any) -> GroupState:
         members,
         replaced,
         ended,
-        evictions,
-        forced,
         swept,
+        early,
         tombs,
         dropped,
-        level,
-        raised,
+        view,
+        record,
+        decided,
+        frozen,
+        cuts,
+        agreed,
+        wants,
     ) = packed
     return GroupState(
         counter=read_number(counter, "a counter"),
@@ -158,13 +186,17 @@ def _state(packed: Any) -> GroupState:
         ),
         replaced={_incarnation(old): _incarnation(new) for old, new in replaced.items()},
         ended=_cuts(ended),
-        evictions={_incarnation(x): read_vector(reports) for x, reports in evictions.items()},
-        forced=frozenset(map(_incarnation, forced)),
         swept={_incarnation(x): read_dot(*dot) for x, dot in swept.items()},
+        early={_incarnation(x): tuple(map(_early, each)) for x, each in early.items()},
         tombs=_cuts(tombs),
         dropped=read_number(dropped, "a sum of counters"),
-        level=read_level(level),
-        raised=tuple(Raised(read_level(number), read_dot(*dot)) for number, dot in raised),
+        view=read_view(view),
+        record=None if record is None else read_record(record),
+        decided=tuple(map(read_decided, decided)),
+        frozen=read_vector(frozen),
+        cuts=_cuts(cuts),
+        agreed=read_level(agreed),
+        wants=read_wants(wants),
     )
 
 

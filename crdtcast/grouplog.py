@@ -5,7 +5,7 @@ to an `EventLog` in the application's order. For runtimes, and for simulations o
 from collections.abc import Iterable, Sequence
 
 from crdtcast.engine import Cut, GroupEngine, How
-from crdtcast.engine.operations import Join, Leave, Settled, Sweep, decode
+from crdtcast.engine.operations import Join, Settled, Sweep, decode
 from crdtcast.eventlog import EventLog
 from crdtcast.incarnation import base_of, joined_by, joined_id
 from crdtcast.messages import Delivery, Message
@@ -45,7 +45,7 @@ class GroupLog:
     def started_at(self, level: int) -> None:
         """A START line has told that this format level is in force."""
         self._level = level
-        self._levels()
+        self._views()
 
     def polled(self, delivery: Delivery, issued: Iterable[Tag] = ()) -> None:
         """`poll` has returned this."""
@@ -66,7 +66,7 @@ class GroupLog:
         """`poll_stable` has returned these."""
         for tag in tags:
             self._log.stable(tag.dot)
-        self._levels()
+        self._views()
 
     def issued(self, tags: Iterable[Tag]) -> None:
         """The engine has sent these membership operations, if any, and may know other members now."""
@@ -74,7 +74,7 @@ class GroupLog:
             self._log.send(tag)
         self._joins()
         self._ends()
-        self._levels()
+        self._views()
 
     def operation(self, message: Message) -> None:
         """The line of this membership operation was written just now, and the engine may be far ahead: by now it may
@@ -86,9 +86,6 @@ class GroupLog:
                 if joined not in self._members:
                     self._log.joined(joined, message.dot, replaces=sorted(replaces))
                     self._members.add(joined)
-            case Leave(ended):
-                leaver = message.dot.origin, Cut(message.dot.counter, How.LEFT)
-                self._told_to_have_ended([*ended, leaver])
             case Sweep(ended):
                 self._told_to_have_ended(ended)
             case Settled(incarnation, counter):
@@ -111,16 +108,8 @@ class GroupLog:
         """
         self._told_to_have_ended(sorted(self._engine.tombs.items()))
 
-    def _levels(self) -> None:
-        """A raise counts as stable from its own STABLE on; the engine may be ahead of that."""
-        log = self._log
-        for raised in self._engine.raises:
-            if raised.dot not in self._raised and covers(log.vector, raised.dot):
-                self._raised.add(raised.dot)
-                log.asked_to_raise(raised.level, raised.dot)
-            if raised.level > self._level and covers(log.told_stable, raised.dot):
-                self._level = raised.level
-                log.level_in_force(raised.level, raised.dot)
+    def _views(self) -> None:
+        """What was decided since."""
 
     def _joins(self, told: Vector | None = None) -> None:
         engine = self._engine

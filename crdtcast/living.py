@@ -14,7 +14,6 @@ from crdtcast.broadcast import Broadcasting
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import GroupEngine, How, Parked, Standing
-from crdtcast.engine.operations import Evict
 from crdtcast.entering import Entering
 from crdtcast.events import Evicted, Joined
 from crdtcast.exceptions import (
@@ -32,7 +31,7 @@ from crdtcast.offers import Progress
 from crdtcast.recording import Recording, Resumed
 from crdtcast.returning import Returning
 from crdtcast.spilling import SpillingEngine
-from crdtcast.turnover import evictions_asked, turnover
+from crdtcast.turnover import change_wanted, turnover
 
 
 class Living(Broadcasting):
@@ -55,10 +54,9 @@ class Living(Broadcasting):
     _engine_type: type[SpillingEngine]
     _news: deque[Evicted | Joined]
     _members: tuple[str, ...]
-    _evictions_told: set[Evict]
+    _change_told: str
     _standing: Standing
     _is_leaving: bool
-    _outdated: int | None
     _join_scope: trio.CancelScope
     _left: trio.Event
     _changed: trio.lowlevel.ParkingLot
@@ -340,8 +338,10 @@ class Living(Broadcasting):
     def _look(self) -> None:
         """What has the engine made of what it got?"""
         engine = self.engine
-        for line in evictions_asked(engine, self._evictions_told):
-            self._logger.info("%s", line)
+        if (wanted := change_wanted(engine)) != self._change_told:
+            self._change_told = wanted
+            if wanted:
+                self._logger.info("%s", wanted)
         members = tuple(engine.members)
         if members != self._members:
             names, before = set(map(name_of, members)), set(map(name_of, self._members))
@@ -357,10 +357,6 @@ class Living(Broadcasting):
         for name in map(name_of, members):
             if name not in self.channel.here:
                 self.channel.shared.want(name)
-        if (outdated := engine.outdated) != self._outdated:
-            self._outdated = outdated
-            if outdated is not None:
-                self._logger.error("%s", engine.outdated_text())
         self._returning.look()
         for holder in self._bound.look(engine, set(self.channel.here)):
             self._bound.evicts(engine, holder)

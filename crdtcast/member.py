@@ -15,7 +15,6 @@ from crdtcast.bounds import Bound, StoreLimits
 from crdtcast.channel import Channel
 from crdtcast.contact import Contact
 from crdtcast.engine import Member, Parked, Standing
-from crdtcast.engine.operations import Evict
 from crdtcast.entering import Entering
 from crdtcast.events import Delivered, Event, Evicted, Joined, Stable
 from crdtcast.exceptions import (
@@ -75,10 +74,9 @@ class GroupMember(Living):
         self._returning = Returning(self)
         self._news: deque[Evicted | Joined] = deque()
         self._members: tuple[str, ...] = ()
-        self._evictions_told: set[Evict] = set()
+        self._change_told = ""
         self._standing = Standing.MEMBER
         self._is_leaving = False
-        self._outdated: int | None = None
         self._join_scope = trio.CancelScope()
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()
@@ -154,7 +152,7 @@ class GroupMember(Living):
             return str(error)
         return None
 
-    def evict(self, member: str, *, force: bool = False) -> Tag:
+    def evict(self, *members: str, force: bool = False) -> None:
         """Start to cut off a member that is dead or out of reach, by its name or incarnation id.
 
         It happens when all others have said what they have of it, if those are a majority. force:
@@ -163,21 +161,26 @@ class GroupMember(Living):
 
         LocalProtocolError: there is no such member, or it is this one.
         """
-        victim = member_named(member, self.engine.members, self.group)
-        tag = self.engine.evict(victim, force=force)
+        victims = [member_named(each, self.engine.members, self.group) for each in members]
+        self.engine.evict(*victims, force=force)
         self._tell()
         self._look()
-        return tag
 
-    def raise_level(self, level: int) -> Tag:
+    def withdraw(self, *members: str) -> None:
+        """Evict these no more, or none of those that this member was to evict."""
+        victims = [member_named(each, self.engine.members, self.group) for each in members]
+        self.engine.withdraw(*victims)
+        self._tell()
+        self._look()
+
+    def raise_level(self, level: int) -> None:
         """Raise the group's format level: from then on all must run programs that read it.
 
         LocalProtocolError: not all members read it, or there is nothing to raise.
         """
-        tag = self.engine.raise_level(level)
+        self.engine.raise_level(level)
         self._tell()
         self._look()
-        return tag
 
     def surrender(self) -> None:
         """After a mutual forced eviction, by the operator's word: the other side goes on. This member

@@ -3,9 +3,12 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crdtcast.tags import Dot, Tag, Vector
+
+if TYPE_CHECKING:
+    from crdtcast.engine.views import Decided, Record
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -35,8 +38,6 @@ class DigestKind(enum.IntEnum):
 class Digest:
     """A member's vector: acknowledgement, request for repair and sign of life in one (see docs/protocol.md).
 
-    ended: in answers, and in all of a member that leaves: what has ended here, and at which of its messages (None: long
-        ago; of what the asker names only).
     dropped: sum of the counters that the vector does not name any more, because their incarnations were swept; with it
         the vectors of one sender can be told older from newer by their sum.
     acknowledging: whether the sender's messages acknowledge, too: not if they leave before their past is durable.
@@ -45,7 +46,6 @@ class Digest:
 
     kind: DigestKind
     vector: Vector
-    ended: Mapping[str, int | None] = field(default_factory=dict)
     dropped: int = 0
     acknowledging: bool = True
     weight: int = field(init=False, compare=False, repr=False)
@@ -67,6 +67,29 @@ class Ended:
 
     incarnation: str
     cut: int | None = None
+
+
+class Asked(NamedTuple):
+    """A member asks, for the `number`-th time, whether the others are there; and who has answered."""
+
+    asker: str
+    number: int
+    answered: frozenset[str]
+
+
+class Views(NamedTuple):
+    """What a member has noted of its view, and what it knows that others have; see `engine.exchange`.
+
+    epoch, name: of its view. has: the serial of the newest record that it has of each member. records, decided, asks:
+    what the receiver may not have.
+    """
+
+    epoch: int
+    name: str
+    has: Mapping[str, int]
+    records: tuple["Record", ...] = ()
+    decided: tuple["Decided", ...] = ()
+    asks: tuple[Asked, ...] = ()
 
 
 class Transmit(NamedTuple):

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 
 from crdtcast.engine import GroupEngine, How
-from crdtcast.engine.operations import Evict
 from crdtcast.incarnation import name_of
 
 _ENDED = {
@@ -26,14 +25,21 @@ def turnover(engine: GroupEngine, before: Collection[str], group: str) -> Iterat
         yield f"{incarnation} has joined group {group}, whose members are {now}"
 
 
-def evictions_asked(engine: GroupEngine, told: set[Evict]) -> Iterator[str]:
-    """A line for each eviction that a member has asked for and that is not in `told`, which is brought up to date."""
-    asked = engine.evictions_asked
-    if asked.keys() == told:
-        return
-    for request, who in asked.items():
-        if request not in told:
-            force = " by force" if request.force else ""
-            yield f"{who} asks for the eviction{force} of {request.incarnation}"
-    told.clear()
-    told.update(asked)
+def change_wanted(engine: GroupEngine) -> str:
+    """What the group is about to decide, as far as this member has promised it; empty: nothing."""
+    proposal = engine.open_change
+    if proposal is None:
+        return ""
+    what = [
+        f"the eviction of {victim}"
+        for victim in proposal.victims
+        if victim != proposal.ballot.proposer
+    ]
+    if proposal.leaves:
+        what.append("to leave")
+    if proposal.level is not None:
+        what.append(f"format level {proposal.level}")
+    if not what:
+        return ""
+    force = " by force" if proposal.word.forced else ""
+    return f"{proposal.ballot.proposer} asks for {', '.join(what)}{force}"

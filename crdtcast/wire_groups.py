@@ -14,7 +14,7 @@ from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import valid_incarnation, valid_name
-from crdtcast.messages import Digest, Ended, Message
+from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.wire_offers import ASKING, Asking, asking_fields, sentence, shaped
 from crdtcast.wire_values import (
     FrameKind,
@@ -27,6 +27,7 @@ from crdtcast.wire_values import (
     read_number,
     read_text,
 )
+from crdtcast.wire_views import read_views, views_fields
 
 MAX_KNOWN = 4096
 """Addresses in one frame, and that one process remembers."""
@@ -84,7 +85,7 @@ class Admit:
     reads: Span = PROGRAM
 
 
-InGroup: TypeAlias = Message | Digest | Ended | Copy | Admit | Asking
+InGroup: TypeAlias = Message | Digest | Views | Ended | Copy | Admit | Asking
 
 
 class Grouped(NamedTuple):
@@ -121,6 +122,8 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
     match frame:
         case Digest():
             return digest_fields(frame, numbers)
+        case Views():
+            return views_fields(frame)
         case Ended(incarnation, cut):
             return [int(FrameKind.ENDED), incarnation, cut]
         case Copy(serial, reads):
@@ -213,6 +216,7 @@ def _span(fields: object) -> Span:
 
 _INNER: dict[int, Callable[[list[Any]], InGroup]] = {
     int(FrameKind.ENDED): _read_ended,
+    int(FrameKind.VIEWS): read_views,
     int(FrameKind.COPY): _read_copy,
     int(FrameKind.ADMIT): _read_admit,
     **ASKING,

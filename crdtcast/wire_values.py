@@ -22,7 +22,7 @@ MAX_COUNTER = 2**63 - 1
 
 class FrameKind(enum.IntEnum):
     """First element of a frame's list. Numbers are for ever; a new kind needs a new protocol
-    version. Those from ENDED to ADMIT are found inside GROUPED only, ASK and those from OFFER to
+    version. Those from ENDED to ADMIT, and VIEWS, are found inside GROUPED only, ASK and those from OFFER to
     PART there or, where the members are fixed, by themselves.
     """
 
@@ -47,6 +47,7 @@ class FrameKind(enum.IntEnum):
     NAMED = 18
     ASK = 19
     SECTION = 20
+    VIEWS = 21
 
 
 Numbers: TypeAlias = Mapping[str, int]
@@ -221,8 +222,8 @@ def digest_fields(digest: Digest, numbers: Numbers | None = None) -> list[object
         vector = _pairs([numbers[o] for o in digest.vector], list(digest.vector.values()))
     kind = int(digest.kind) + (0 if digest.acknowledging else _DECLARED)
     fields: list[object] = [int(FrameKind.DIGEST), kind, vector]
-    if digest.ended or digest.dropped:
-        fields += [dict(digest.ended), digest.dropped]
+    if digest.dropped:
+        fields.append(digest.dropped)
     return fields
 
 
@@ -235,7 +236,7 @@ def _pairs(numbers: list[int], counters: list[int]) -> list[int]:
 def read_digest(fields: list[Any], names: Names = UNTOLD) -> Digest:
     """The inverse of `digest_fields`."""
     if (
-        len(fields) not in (3, 5)
+        len(fields) not in (3, 4)
         or type(fields[1]) is not int
         or (told := _DIGEST_KINDS.get(fields[1])) is None
     ):
@@ -245,8 +246,7 @@ def read_digest(fields: list[Any], names: Names = UNTOLD) -> Digest:
     kind, acknowledging = told
     if len(fields) == 3:
         return Digest(kind, vector, acknowledging=acknowledging)
-    dropped = read_number(fields[4], "a sum of counters")
-    return Digest(kind, vector, _read_cuts(fields[3]), dropped, acknowledging)
+    return Digest(kind, vector, read_number(fields[3], "a sum of counters"), acknowledging)
 
 
 def _read_numbered_vector(given: list[Any], names: Names) -> dict[str, int]:

@@ -9,7 +9,6 @@ from collections.abc import Collection
 
 from crdtcast.engine.core import Core
 from crdtcast.engine.engine import Engine
-from crdtcast.engine.peer import Peer
 from crdtcast.tags import Dot, Vector
 
 
@@ -17,7 +16,7 @@ def delivered(engine: Core, origin: str) -> list[int]:
     """For each member, this one included, how many messages of `origin` it has delivered for all that is known here;
     the largest number first.
     """
-    counters = [_counter(_newest(peer), origin) for peer in engine._peers.values()]
+    counters = [_counter(peer.newest, origin) for peer in engine._peers.values()]
     return _with_own(engine, origin, counters)
 
 
@@ -31,7 +30,7 @@ def lacking(engine: Core, dot: Dot) -> list[str]:
     """The other members that have not delivered that message, for all that is known here."""
     origin, counter = dot
     peers = engine._peers.values()
-    return sorted(p.incarnation for p in peers if _counter(_newest(p), origin) < counter)
+    return sorted(p.incarnation for p in peers if _counter(p.newest, origin) < counter)
 
 
 def unsettled(engine: Core, dot: Dot) -> list[str]:
@@ -39,10 +38,6 @@ def unsettled(engine: Core, dot: Dot) -> list[str]:
     origin, counter = dot
     peers = engine._peers.values()
     return sorted(p.incarnation for p in peers if _counter(p.row, origin) < counter)
-
-
-def _newest(peer: Peer) -> Vector | None:
-    return peer.row if peer.aside is None else peer.aside
 
 
 def _counter(vector: Vector | None, origin: str) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from crdtcast.engine.level import Span
+from crdtcast.engine.level import Span, needed_level
 from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operations import MOST_REPLACED
 from crdtcast.exceptions import HandshakeError, NotReadyError
@@ -19,10 +19,10 @@ class Admission:
     state: GroupState
 
 
-def check_contact(membership: Membership, *, over: bool) -> None:
+def check_contact(membership: Membership, victims: Collection[str], *, over: bool) -> None:
     """HandshakeError if this member lets nobody in: it is about to go, or has no state to give."""
     me = membership.members.get(membership.me)
-    if over or me is None or membership.me in membership.evictions:
+    if over or me is None or membership.me in victims:
         raise HandshakeError(f"{membership.me} is about to leave the group: ask another member")
     if me.witness:
         raise HandshakeError(f"{membership.me} is a witness without a state to give: ask another")
@@ -39,12 +39,8 @@ def asked_before(membership: Membership, base: str) -> str | None:
 
 
 def check_reader(who: str, reads: Span, in_force: int, agreed: int) -> None:
-    """HandshakeError if the program of a joiner does not read what this member uses, or has agreed to read.
-
-    in_force, agreed: see `Levels`.
-    """
-    needed = agreed if agreed > reads.highest else in_force
-    if needed not in reads:
+    """HandshakeError if the program of a joiner does not read what this member uses, or has agreed to read."""
+    if (needed := needed_level(reads, in_force, agreed)) is not None:
         raise HandshakeError(
             f"the group has format level {needed}, and the program of {name_of(who) or who} reads level {reads}: "
             f"start a program there that reads level {needed}"
@@ -91,7 +87,8 @@ def check_copy(
             cut = membership.cut_of(origin)
             void = counter > cut if cut is not None else source not in membership.members
         else:
-            void = origin in membership.ended and counter > membership.ended[origin].counter
+            ended = membership.cut(origin)
+            void = ended is not None and counter > ended.counter
         if counter and void:
             raise HandshakeError(
                 f"the copy may hold messages of {origin} that were cut off: fetch it again from a member"

@@ -13,7 +13,7 @@ def ahead(engine: Core) -> set[str]:
     if isinstance(engine, Engine):
         unknown = set(engine.names) - engine.members.keys()
     for peer in engine._peers.values():
-        told = peer.row if peer.aside is None else peer.aside
+        told = peer.newest
         if told is None or any(n > known.get(o, n) for o, n in told.items()):
             unknown.add(peer.incarnation)
     return unknown

@@ -1,29 +1,17 @@
-"""What membership operations do where they are delivered, their sender included: joins, leaves, evictions, sweeps.
+"""What operations and decisions do to one member: joins, ends, sweeps, and what is forgotten.
 
-Who has delivered the same does the same. docs/protocol.md, *Members that come and go*, says what each rule is for.
+Who has delivered the same, and is in the same view, does the same. docs/protocol.md says what each rule is for.
 """
+
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from crdtcast.engine.claims import Wrong
 from crdtcast.engine.level import Span
-from crdtcast.engine.membership import GroupState
-from crdtcast.engine.operations import (
-    Cut,
-    Evict,
-    Frozen,
-    How,
-    Join,
-    Kind,
-    Leave,
-    Operation,
-    Raise,
-    Reads,
-    Settled,
-    Sweep,
-    decode,
-    encode,
-)
+from crdtcast.engine.membership import Early, GroupState
+from crdtcast.engine.operations import Cut, Join, Operation, Reads, Settled, Sweep, decode, encode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
+from crdtcast.engine.views import Change, Decided, Record
 from crdtcast.exceptions import EndedError
 from crdtcast.incarnation import joined_id
 from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
@@ -34,19 +22,13 @@ SWEEP_WAIT = 3
 
 
 class MembershipChanges(Reception):
-    """Issues and applies operations; concludes evictions; sweeps and forgets. me, state, reads: see `GroupEngine`."""
+    """Issues and applies operations; applies decisions; sweeps and forgets. me, state, reads: see `GroupEngine`."""
 
     def __init__(self, me: str, state: GroupState, reads: Span) -> None:
         super().__init__(me, state, reads)
         self._issued: list[Tag] = []
         self._ended_at: int | None = None  # the tick since which something waits to be swept
-        self._refused: set[frozenset[str]] = set()
-        self._asked: dict[Evict, str] = {}
-        self._joins = self._leaves = self._evictions = self._evictions_refused = 0
-        self._sweeps = self._orphans = 0
-        for victim, reports in list(self._membership.evictions.items()):
-            if victim != me and me not in reports:
-                self._report(victim)  # delivered by whoever gave us this state, after our join
+        self._joins = self._leaves = self._evictions = self._sweeps = 0
 
     def _announce(self) -> None:
         """Tell the group which format levels are read here, if it is not what was said before.
@@ -55,15 +37,15 @@ class MembershipChanges(Reception):
         """
         if self._reservation is not None or self.silent:
             return
-        here, reads = self._membership.members.get(self.me), self._levels.reads
-        if here is not None and here.reads != reads and (self._digests_in or not self._peers):
-            self._issue(Reads(reads))
+        here = self._membership.members.get(self.me)
+        if here is not None and here.reads != self._reads and (self._digests_in or not self._peers):
+            self._issue(Reads(self._reads))
 
     # Sending and applying
 
     def _refuse_if_ending(self) -> None:
         """Raise EndedError if this incarnation sends nothing any more."""
-        if self._over or self._farewell is not None:
+        if self._over or self._proposer.wants.leaves:
             raise EndedError(
                 f"{self.me} sends nothing any more (it is {self.standing.value}): go on with a new incarnation, "
                 "one that joins"
@@ -86,18 +68,14 @@ class MembershipChanges(Reception):
         message = self._inbox.ready.popleft()
         operation = self._judged(message) if message.kind else None
         delivery = self._deliver(message)
-        if message.dot.origin in self._vouching.bound:
-            self._vouching.delivered(*message.dot)
         if operation is not None:
             self._apply(operation, message.dot)
-        if self._membership.evictions:
-            self._conclude()
+        if self._limits and message.dot.origin in self._limits:
+            self._end_if_due(message.dot.origin)
         return delivery
 
     def _judged(self, message: Message) -> Operation | None:
         """What counts of the operation in a message that is about to be delivered. The rest is noted."""
-        if message.kind == Kind.LEAVE:
-            self._last_of.pop(message.dot.origin, None)
         sender = self._from.pop(message.dot, message.dot.origin)
         operation = decode(message.kind, message.payload)
         if operation is None:
@@ -119,44 +97,28 @@ class MembershipChanges(Reception):
 
     def _apply(self, operation: Operation, dot: Dot) -> None:
         """What a membership operation does where it is delivered, its sender included."""
+        membership = self._membership
         match operation:
             case Join():
                 self._apply_join(operation, dot)
-            case Leave(ended):
-                if dot.origin != self.me:
-                    for incarnation, cut in ended:
-                        self._conclude_as_told(incarnation, cut)
-                if dot.origin in self._membership.members:
-                    self._apply_leave(dot)
-            case Evict(victim, force):
-                if victim in self._membership.members:
-                    if force:
-                        self._membership.forced.add(victim)
-                    self._asked.setdefault(operation, dot.origin)
-                    self._open_eviction(victim, dot)
-                elif self._has_left(victim):
-                    self._report(victim)
-            case Frozen(victim, counter):
-                if self._membership.report(operation, dot):
-                    self._vouching.report(victim, counter)
             case Sweep(ended):
                 self._sweeps += 1
                 for incarnation, cut in ended:
-                    if self._conclude_as_told(incarnation, cut):
-                        self._membership.swept.setdefault(incarnation, dot)
+                    if incarnation in membership.ended:
+                        membership.swept.setdefault(incarnation, dot)
+                    elif incarnation in membership.members and incarnation != self.me:
+                        membership.note_early(incarnation, Early(cut.counter, swept=dot))
             case Settled(incarnation, counter):
-                self._conclude_as_told(incarnation, Cut(counter, How.EVICTED))
-                self._membership.tombs.pop(incarnation, None)
-            case Raise(level):
-                self._levels.add(level, dot)
+                if incarnation in membership.members and incarnation != self.me:
+                    membership.note_early(incarnation, Early(counter, settled=True))
+                membership.tombs.pop(incarnation, None)
             case Reads(span):
-                self._membership.reads(dot, span)
+                membership.reads(dot, span)
 
     def _apply_join(self, join: Join, dot: Dot) -> None:
         incarnation = joined_id(join.base, dot.origin, dot.counter)
-        membership = self._membership
         self._joins += 1
-        membership.join(incarnation, join)
+        self._membership.join(incarnation, join)
         self.vector.setdefault(incarnation, 0)
         self._told = None
         if incarnation != self.me:
@@ -164,153 +126,187 @@ class MembershipChanges(Reception):
             row = {**join.vector, dot.origin: dot.counter}
             # The contact may have dropped names whose sweeps it, and so the joiner, has.
             peer.adopt(dict(self._stability.completed(row)))
+            peer.frozen = incarnation in self._limits
             self._peers[incarnation] = peer
         self._members_changed()
-        if self._vouching.bound:
-            self._vouching.consider_all()
-        for base in join.replaces:
-            replaced = membership.incarnation(base)
-            if replaced in membership.members:
-                self._open_eviction(replaced, dot)
-        if membership.is_replaced(incarnation):  # its successor's join came first
-            self._open_eviction(incarnation, None)
+        if incarnation in self._limits:
+            self._end_if_due(incarnation)
 
-    def _apply_leave(self, dot: Dot) -> None:
-        membership, leaver = self._membership, dot.origin
-        self._leaves += 1
-        alone = len(membership.members) == 1
-        self._close_eviction(leaver)
-        membership.end(leaver, Cut(dot.counter, How.LEFT))
-        if leaver == self.me:
-            self._say_farewell(alone)
+    # Views: what `Consensus` and `Proposer` ask of their member
+
+    def _begin_views(self, state: GroupState) -> None:
+        me, view = self.me, state.view
+        self._decisions: list[Decided] = []
+        own = state.record or Record(me, 0, view.epoch, view.name, self.vector[me])
+        self._consensus = self.consensus_type(view, own, state.decided, self)
+        self._exchange = self.exchange_type(me, self._consensus)
+        self._proposer = self.proposer_type(me, self._consensus, self._exchange, self, state.wants)
+
+    def going_on(self) -> Collection[str]:
+        """The members, this one included, but those who went."""
+        return self._membership.going_on()
+
+    def cut_short(self) -> Mapping[str, Cut]:
+        """Those who went and have not ended here."""
+        return self._membership.cuts
+
+    def end_of(self, incarnation: str) -> Cut | None:
+        """Where one that went ends."""
+        return self._membership.cut(incarnation)
+
+    def counted(self, incarnation: str) -> int:
+        """How many of its messages are delivered here."""
+        return self.vector.get(incarnation, 0)
+
+    def freeze(self, incarnations: Iterable[str]) -> None:
+        """Deliver no more of these until the epoch is decided."""
+        for incarnation in incarnations:
+            self._membership.frozen.setdefault(incarnation, self.counted(incarnation))
+        self._limits_changed()
+
+    def agree(self, level: int | None) -> None:
+        """A format level may be in force soon."""
+        self._agreed = max(self._agreed, level or 0)
+
+    def reads_level(self, level: int) -> bool:
+        """Whether the program of this member reads that format level."""
+        return level in self._reads
+
+    def holds_data(self, member: str) -> bool:
+        """Whether it is no witness."""
+        known = self._membership.members.get(member)
+        return known is not None and not known.witness
+
+    def may_vote(self, learner: str) -> bool:
+        """Whether everybody knows it, and it has been heard of since."""
+        if not self._membership.is_established(learner, self._stability.stable):
+            return False
+        return learner == self.me or learner not in self.unheard_of()
+
+    def unheard_of(self) -> Set[str]:
+        """Members that were let in and of which nothing has come: they may have died on their way."""
+        records = self._consensus.records
+        return {
+            who
+            for who, peer in self._peers.items()
+            if not peer.met and not self.vector[who] and who not in records
+        }
+
+    def replaced(self) -> Set[str]:
+        """Members whose successors have joined."""
+        membership = self._membership
+        if not membership.replaced:
+            return set()
+        return {member for member in membership.going_on() if membership.is_replaced(member)}
+
+    def linked(self) -> Collection[str]:
+        """The other members to which there is a link."""
+        return [peer.incarnation for peer in self._peers.values() if peer.linked]
+
+    def untold(self, gone: Set[str]) -> Set[str]:
+        """Before this member leaves: whom it waits for, so that no message is lost with it.
+
+        All that it has delivered must be at a majority of the voters that go on; at all of them if they are two or
+        fewer; if there is none, at all who go on.
+        """
+        others = set(self.going_on()) - gone - {self.me}
+        waits_for = (self._consensus.view.voters & others) or others
+        short = {who for who in waits_for if self._lacking(self._peers[who].newest or {})}
+        has_it = len(waits_for) - len(short)
+        enough = has_it == len(waits_for) if len(waits_for) <= 2 else 2 * has_it > len(waits_for)
+        return set() if enough else short
+
+    def decided(self, change: Change) -> None:
+        """The epoch is over, and the freeze with it; who is out ends as soon as all of it that counts is here."""
+        membership = self._membership
+        view = self._consensus.view
+        self._decisions.append(self._consensus.decided[view.epoch - 1])
+        self._agreed = view.level
+        self._exchange.is_over()
+        if self.me in change.out and not self._proposer.wants.leaves:
+            self._become_evicted(None)
             return
-        self._purged += self._inbox.purge_handed_on_by(leaver)
-        if purged := self._inbox.purge(leaver):  # it has sent more after its last message
-            self._purged += purged
-            self._vouching.begin_anew()
-        peer = self._peers.pop(leaver)
-        if peer.linked:
-            self._strangers[leaver] = peer
-            self._tell(leaver, DigestKind.NEWS)
-        self._ended_here(leaver)
+        for incarnation, cut in change.cuts:
+            if incarnation not in membership.ended:
+                membership.cuts[incarnation] = cut
+                self._purged += self._inbox.purge(incarnation, cut.counter)
+                held = self._held.get(incarnation)
+                if held is not None and held.dot.counter > cut.counter:
+                    del self._held[incarnation]
+                    self._purged += 1
+        membership.thaw()
+        self._limits_changed()
+        for incarnation, _ in change.cuts:
+            self._end_if_due(incarnation)
+        self._members_changed()
 
-    # Evictions
-
-    def _open_eviction(self, victim: str, dot: Dot | None) -> None:
-        if victim in self._membership.evictions:
-            if dot is not None:
-                self._membership.evict_again(victim, dot)
+    def _end_if_due(self, incarnation: str) -> None:
+        """It has ended if all of it that counts is delivered here."""
+        cut = self._membership.cuts.get(incarnation)
+        if cut is None or incarnation not in self._membership.members:
             return
-        self._membership.open_eviction(victim, dot)
-        self._vouching.open(victim)
-        peer = self._peers.get(victim)
-        if peer is not None:
-            peer.frozen = True
-            if peer.aside is not None:
-                peer.aside = None
-                self._stability.waiting -= 1
-        if victim != self.me:
-            self._report(victim)
+        delivered = self.vector[incarnation]
+        if incarnation == self.me:
+            if not self._proposer.wants.leaves or delivered > cut.counter:
+                self._become_evicted(None)
+        elif delivered > cut.counter:
+            # This member has delivered what nobody has who goes on: it belongs to what was cut off.
+            self._become_evicted(None)
+        elif delivered == cut.counter:
+            self._end(incarnation, cut)
 
-    def _report(self, victim: str) -> None:
-        """Say how much of the victim is delivered here; a leaver needs not, its leave is awaited instead."""
-        if self._farewell is None:
-            self._issue(Frozen(victim, self.vector[victim]))
-
-    def _close_eviction(self, victim: str) -> None:
-        if victim in self._vouching.bound:
-            self._vouching.close(victim)
-
-    def _conclude(self) -> None:
-        """Cut off every set of victims that is reported on by all others, if those are a majority."""
-        membership, vector, bound = self._membership, self.vector, self._vouching.bound
-        if self._farewell is not None:
-            return
-        if len(membership.members) == 1 and self.me in membership.evictions:
-            self._close_eviction(self.me)  # nobody is left who could conclude it
-            membership.drop_eviction(self.me)
-        for victim in sorted(membership.evictions):
-            if victim not in membership.evictions:
-                continue  # in a set that was concluded just now
-            chosen = membership.least_set(victim)
-            if chosen is None or self.me in chosen or any(vector[y] < bound[y] for y in chosen):
-                continue
-            if not membership.concludes(chosen):
-                continue
-            if not membership.has_majority(chosen, self._stability.stable):
-                if chosen not in self._refused:
-                    self._refused.add(chosen)
-                    self._evictions_refused += 1
-                continue
-            for y in sorted(chosen):
-                how = How.FORCED if y in membership.forced else How.EVICTED
-                self._end(y, Cut(vector[y], how))
-
-    def _end(self, victim: str, cut: Cut) -> None:
-        """It is evicted: nothing beyond the cut counts, and nothing more is taken from it."""
-        self._evictions += 1
-        self._close_eviction(victim)
-        self._membership.end(victim, cut)
-        self._purged += self._inbox.purge(victim)
-        self._last_of.pop(victim, None)
-        self._purged += self._inbox.purge_handed_on_by(victim)
+    def _end(self, incarnation: str, cut: Cut) -> None:
+        """Nothing more is taken from it."""
+        if cut.how.is_eviction:
+            self._evictions += 1
+        else:
+            self._leaves += 1
+        self._membership.end(incarnation, cut)
+        self._purged += self._inbox.purge(incarnation)
+        self._purged += self._inbox.purge_handed_on_by(incarnation)
         for origin in {m.dot.origin for m in self._inbox.messages()} - self.vector.keys():
             if self._membership.is_past(origin):  # let in by the victim, beyond its cut
                 self._purged += self._inbox.purge(origin)
-        peer = self._peers.pop(victim, None)
+        peer = self._peers.pop(incarnation, None)
         if peer is not None and peer.linked:
-            self._outbox.append(Transmit(victim, Ended(victim, cut.counter)))
-        self._ended_here(victim)
-
-    def _conclude_as_told(self, incarnation: str, cut: Cut) -> bool:
-        """A sweep, or its successor, says that it has ended: so it has. Whether there is something left of it here.
-
-        Conclusions differ in time, and somebody's leave may take a member's majority away before it has concluded.
-        """
-        membership = self._membership
-        if incarnation == self.me:
-            if cut.counter < self.vector[self.me]:
-                self._become_evicted(cut.counter)
-            return False  # of its leave: it still waits until everybody has what it has
-        delivered = self.vector.get(incarnation)
-        if delivered is None:
-            return False
-        if delivered > cut.counter:
-            # The group has cut it off before what is delivered here: this member belongs to what was cut off.
-            self._orphans += 1
-            self._become_evicted(None)
-            return False
-        if incarnation in membership.members:
-            self._end(incarnation, cut)
-        return True
-
-    # Leaving no trace
-
-    def _ended_here(self, incarnation: str) -> None:
+            if cut.how.is_eviction:
+                self._outbox.append(Transmit(incarnation, Ended(incarnation, cut.counter)))
+            else:
+                self._strangers[incarnation] = peer
+                self._tell(incarnation, DigestKind.NEWS)
         if incarnation in self._greet:
             self._greet.remove(incarnation)
         if self._ended_at is None:
             self._ended_at = self._tick
+        self._limits_changed()
         self._members_changed()
 
     def _members_changed(self) -> None:
         self._evaluate_now = True
         self._stability.holder = None
-        self._refused.clear()
 
-    def _unswept(self) -> tuple[tuple[str, Cut], ...]:
-        """What has ended here, and no delivered sweep lists."""
-        ended, swept = self._membership.ended, self._membership.swept
-        return tuple((x, ended[x]) for x in sorted(ended) if x not in swept)
+    def _look_at_views(self) -> None:
+        self._proposer.look(self._tick)
+        if self._proposer.wants.leaves and not self._left and self.me in self._membership.cuts:
+            self._left = not self.untold_of_view()
+
+    def untold_of_view(self) -> Set[str]:
+        """Once this member has left: the voters that do not know it yet; empty if enough of them do."""
+        view = self._consensus.view
+        told = {voter for voter in view.voters if self._exchange.is_in(voter, view.epoch)}
+        return set() if 2 * len(told) > len(view.voters) or not view.voters else view.voters - told
+
+    # Leaving no trace
 
     def _sweep(self) -> None:
         """List what has ended here and is in no sweep yet; the least member soon, others if it does not."""
         membership = self._membership
-        unswept = self._unswept()
+        ended, swept = membership.ended, membership.swept
+        unswept = tuple((x, ended[x]) for x in sorted(ended) if x not in swept)
         if not unswept:
             self._ended_at = None
             return
-        if self.me in membership.evictions or self._reservation is not None or self.silent:
+        if self._reservation is not None or self.silent:
             return
         if self._ended_at is None:
             self._ended_at = self._tick
@@ -321,23 +317,18 @@ class MembershipChanges(Reception):
     def _forget(self) -> None:
         """Drop whatever has a stable sweep: from here on, everything that arrives comes after all of it."""
         membership, stable = self._membership, self.stable
-        if not membership.swept or membership.evictions:
-            return
-        self._levels.in_force(
-            self._stability.stable
-        )  # while the names of those who raised it are known
         for incarnation, sweep in list(membership.swept.items()):
-            if incarnation == self.me or stable.get(incarnation, 0) < self.vector[incarnation]:
+            if stable.get(incarnation, 0) < self.vector[incarnation]:
                 continue
             if sweep.origin in self.vector and not covers(stable, sweep):
                 continue
             membership.drop(incarnation)
-            for force in (False, True):
-                self._asked.pop(Evict(incarnation, force), None)
             self._purged += self._inbox.purge_handed_on_by(incarnation)  # a leaver, after its leave
             self._dropped += self.vector.pop(incarnation)
             stable.pop(incarnation, None)
             self._strangers.pop(incarnation, None)
+            self._exchange.link_down(incarnation)
+            self._consensus.drop(incarnation)
             self._stability.drop(incarnation)
             self._store.forget(incarnation)
             self._pasts.forget(incarnation)
@@ -345,16 +336,23 @@ class MembershipChanges(Reception):
             self._told = None
 
     def tick(self) -> None:
-        """The timer: digests, questions, stability; conclusions of evictions, sweeps, and what may be forgotten."""
+        """The timer: digests, questions, stability; ballots that are due, sweeps, and what may be forgotten."""
         if self._over:
             return
         super().tick()
-        if self._membership.evictions:
-            self._conclude()
-        if self._farewell is not None:
-            self._look_at_farewell()
+        self._exchange.tick(self._tick)
+        self._consensus.prune()
+        self._consensus.react()
+        self._look_at_views()
+        if self._over or self._proposer.wants.leaves:
             return
         self._announce()
         if self._membership.ended:
             self._sweep()
             self._forget()
+
+    def take_outbox(self) -> list[Transmit]:
+        """See `Core.take_outbox`."""
+        if self._exchange.has_news and not self._over:
+            self._outbox += self._exchange.flush(self._tick)
+        return super().take_outbox()

@@ -22,18 +22,16 @@ what was forgotten here, and is not yet at its sender.
 
 
 def remembers_more(
-    sender: str, me: str, told: int, known: int, *, resumed: bool
+    sender: str, me: str, told: int, known: int, *, resumed: bool, what: str = "messages"
 ) -> RolledBackError | RemoteProtocolError:
     """The error for a peer that tells of message number `told` of `me`, which itself knows `known` of them.
 
     resumed: whether `me` has a former process, whose journal may have lost some. Otherwise the peer lies.
     """
     if not resumed:
-        return RemoteProtocolError(
-            f"{sender} tells of {me}:{told}, which has sent {known} messages"
-        )
+        return RemoteProtocolError(f"{sender} tells of {me}:{told}, which has sent {known} {what}")
     return RolledBackError(
-        f"{sender} has {told} messages of {me}, whose journal ends at {known}: it is older than it"
+        f"{sender} has {told} {what} of {me}, whose journal ends at {known}: it is older than it"
         " should be. Go on under a new incarnation"
     )
 
@@ -95,8 +93,9 @@ def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
     named = {
         "members, or ended ones": known - vector.keys(),
         "members that have ended": members & state.ended.keys(),
-        "victims": state.evictions.keys() - members,
-        "victims by force": state.forced - state.evictions.keys(),
+        "those who went": {
+            x for x, cut in state.cuts.items() if x in members and vector.get(x, 0) > cut.counter
+        },
         "swept ones": state.swept.keys() - state.ended.keys(),
         "stable ones": {x for x, n in state.stable.items() if n > vector.get(x, -1)},
         "maximal messages": {dot.origin for dot in state.context if not covers(vector, dot)},
@@ -172,12 +171,8 @@ def check_group_digest(
             f"messages of {sender} leave before they are durable: groups whose members come and go need "
             "Durability.IMMEDIATE"
         )
-    strange = digest.vector.keys() - known.keys()
-    if strange or digest.ended:
+    if strange := digest.vector.keys() - known.keys():
         _check_strange(sender, digest, strange, known)
-    for incarnation, cut in digest.ended.items():
-        if cut is not None and (type(cut) is not int or cut < 0):
-            raise RemoteProtocolError(f"{sender} sent a digest that ends {incarnation} at {cut!r}")
     own = digest.vector.get(me, 0)
     if own > known[me]:
         raise remembers_more(sender, me, own, known[me], resumed=resumed)
@@ -186,13 +181,12 @@ def check_group_digest(
 
 def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector) -> None:
     """Whether so many ids that are not known here can be: their joins are on the way, or they are forgotten here."""
-    named = strange | (digest.ended.keys() - known.keys())
     most = len(known) + MOST_STRANGE
-    if len(named) > most and len(named) - _on_their_way(digest.vector) > most:
+    if len(strange) > most and len(strange) - _on_their_way(digest.vector) > most:
         raise RemoteProtocolError(
-            f"{sender} sent a digest with {len(named):,} ids that nobody can know, in a group of {len(known):,}"
+            f"{sender} sent a digest with {len(strange):,} ids that nobody can know, in a group of {len(known):,}"
         )
-    for incarnation in (*strange, *digest.ended):
+    for incarnation in strange:
         check_incarnation(incarnation)
 
 

@@ -6,7 +6,7 @@ life at once. `Engine` adds a fixed set of names, `GroupEngine` members that com
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from itertools import chain, islice
 from operator import itemgetter, or_
@@ -107,16 +107,14 @@ class Core:
         """Whether digests may go out now."""
         return not self.silent
 
-    def _digest(self, kind: DigestKind, ended: Mapping[str, int | None] | None = None) -> Digest:
+    def _digest(self, kind: DigestKind) -> Digest:
         vector = dict(self._to_tell())
         for origin, counter in self._pasts.context():
             # The maximal dots go last, where receivers look first: these cover all the others.
             if vector.get(origin) == counter:
                 vector[origin] = vector.pop(origin)
         self._acknowledged = vector
-        return Digest(
-            kind, vector, ended or {}, self._dropped, self._stability.messages_acknowledge
-        )
+        return Digest(kind, vector, self._dropped, self._stability.messages_acknowledge)
 
     def _vector_changed(self) -> None:
         """`vector` has risen."""
@@ -347,15 +345,10 @@ class Core:
     def _answer(self, to: str, asked: Digest) -> None:
         self._tell(to, DigestKind.REPLY)
 
-    def _tell(
-        self,
-        to: str | None,
-        kind: DigestKind,
-        ended: Mapping[str, int | None] | None = None,
-    ) -> None:
+    def _tell(self, to: str | None, kind: DigestKind) -> None:
         if not self._may_tell():
             return
-        self._outbox.append(Transmit(to, self._digest(kind, ended)))
+        self._outbox.append(Transmit(to, self._digest(kind)))
         self._digests_out += 1
         if kind is DigestKind.ASK:
             self._asks += 1

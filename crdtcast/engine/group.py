@@ -1,10 +1,10 @@
 """Causal broadcast in a group whose members come and go, while everybody keeps sending.
 
-Join, leave and eviction are ordinary causal messages, so everybody sees them at the same place of causal history. What
-each rule is for: docs/protocol.md, *Members that come and go*.
+Joins are ordinary causal messages, so everybody sees them at the same place of causal history. Who goes, and who has a
+vote, is decided view by view (`engine.consensus`). What each rule is for: docs/protocol.md.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from crdtcast.engine.admission import (
@@ -16,22 +16,14 @@ from crdtcast.engine.admission import (
     check_reader,
 )
 from crdtcast.engine.changes import MembershipChanges
-from crdtcast.engine.level import PROGRAM, Raised, Span
+from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
-from crdtcast.engine.operations import (
-    Cut,
-    Evict,
-    Join,
-    Kind,
-    Leave,
-    Raise,
-    Settled,
-    decode,
-)
+from crdtcast.engine.operations import Cut, Join, Settled
 from crdtcast.engine.state import EngineCounters
-from crdtcast.exceptions import LocalProtocolError, NotReadyError, OutdatedError
+from crdtcast.engine.views import Decided, Proposal, View, Wants
+from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.incarnation import base_of, joined_id, name_of
-from crdtcast.tags import Dot, Tag, Vector
+from crdtcast.tags import Tag, Vector
 
 __all__ = ["Admission", "GroupEngine"]
 
@@ -67,7 +59,9 @@ class GroupEngine(MembershipChanges):
         voters = set(witnesses)
         members = tuple(Member(founder, founder in voters, reads) for founder in everybody)
         vector = dict.fromkeys(everybody, 0)
-        engine = cls(me, GroupState(vector=vector, members=members, level=reads.lowest), reads)
+        view = View.first(everybody, reads.lowest)
+        state = GroupState(vector=vector, members=members, view=view, agreed=view.level)
+        engine = cls(me, state, reads)
         engine.resumed = False
         return engine
 
@@ -89,33 +83,47 @@ class GroupEngine(MembershipChanges):
         join is only not stable, since somebody else is silent.
         """
         established = self.established
-        return tuple(
-            who
-            for who, peer in sorted(self._peers.items())
-            if who not in established and not peer.met and not self.vector[who]
-        )
+        return tuple(sorted(self.unheard_of() - established))
 
-    def leave_waits_for(self) -> list[str]:
-        """Who has still to acknowledge what this member had when it left; empty before that."""
-        if self._farewell is None:
-            return []
-        return self._farewell.waiting_for(self._membership.members.keys(), self._lacking)
+    # Views
+
+    @property
+    def view(self) -> View:
+        """Who votes, in which epoch, and the format level."""
+        return self._consensus.view
+
+    @property
+    def open_change(self) -> Proposal | None:
+        """What the group is about to decide, if this member has promised something and knows what."""
+        return self._consensus.open_proposal()
+
+    @property
+    def open_since(self) -> int:
+        """For how many ticks the epoch, or its newest ballot, has been open."""
+        return self._tick - self._proposer.since
+
+    @property
+    def wants(self) -> Wants:
+        """What this member is to bring about."""
+        return self._proposer.wants
+
+    def waits_for(self) -> list[str]:
+        """Whom that waits for: members that have not answered, promised, or taken what a leaver has."""
+        if self.me in self._membership.cuts:
+            return sorted(self.untold_of_view())
+        return list(self._proposer.waits_for)
+
+    def take_decisions(self) -> list[Decided]:
+        """What was decided since the last call, in order."""
+        decisions, self._decisions = self._decisions, []
+        return decisions
 
     @property
     def victims(self) -> frozenset[str]:
-        """Members that are to be evicted and have not been yet."""
-        return frozenset(self._membership.evictions)
-
-    @property
-    def evictions_asked(self) -> Mapping[Evict, str]:
-        """Who was the first to ask for an eviction, as far as is known here, until the victim is forgotten."""
-        return self._asked
-
-    def is_majority_without(self, gone: Collection[str]) -> bool:
-        """Whether those who would be left are a majority over `gone` and the victims that there are already."""
+        """Members that are to go, as far as this one knows, and have not ended here."""
         membership = self._membership
-        victims = {*membership.evictions, *gone}
-        return membership.has_majority(victims, self._stability.stable)
+        wanted = self._proposer.wants.victims.keys() & membership.members.keys()
+        return frozenset({*membership.frozen, *membership.cuts, *wanted})
 
     @property
     def ended(self) -> dict[str, Cut]:
@@ -137,38 +145,22 @@ class GroupEngine(MembershipChanges):
     @property
     def level(self) -> int:
         """The format level that may be used here: every member reads it, or never gets what is sent in it."""
-        if self._evaluate_now and self._levels.raised:
-            self._evaluate()
-        return self._levels.in_force(self._stability.stable)
+        return self._consensus.view.level
 
     @property
     def agreed(self) -> int:
         """The greatest level that this member has agreed to read; it may be in force elsewhere already."""
-        return self._levels.agreed
-
-    @property
-    def raises(self) -> tuple[Raised, ...]:
-        """Raises of the level that are delivered here, since the start; those in force included."""
-        return self._levels.heard
+        return self._agreed
 
     @property
     def reads(self) -> Span:
         """The levels that the program of this member reads."""
-        return self._levels.reads
-
-    @property
-    def outdated(self) -> int | None:
-        """A level that was asked for and that this program does not read: it takes no writes until it is replaced."""
-        refused = self._inbox.refused
-        if not refused:
-            return None
-        operations = [decode(m.kind, m.payload) for m in refused.values() if m.kind == Kind.RAISE]
-        return max((op.level for op in operations if isinstance(op, Raise)), default=None)
+        return self._reads
 
     @property
     def raisable(self) -> int:
         """The greatest level that all members have said to read, those that are away included."""
-        spans = map(self.span_of, self._membership.members)
+        spans = map(self.span_of, self.going_on())
         return min((span.highest for span in spans), default=self.reads.highest)
 
     def span_of(self, member: str) -> Span:
@@ -178,38 +170,26 @@ class GroupEngine(MembershipChanges):
 
     def lacking_level(self, level: int) -> list[str]:
         """The members whose programs do not read that level, as they said last."""
-        return sorted(x for x in self._membership.members if level not in self.span_of(x))
+        return sorted(x for x in self.going_on() if level not in self.span_of(x))
 
-    def raise_level(self, level: int) -> Tag:
-        """Ask for a higher format level. It may be used at a member once this is stable there.
+    def raise_level(self, level: int) -> None:
+        """Ask for a higher format level. It is in force with the change of view that all have agreed to.
 
         Raises LocalProtocolError if not all members read it, or if there is nothing to raise.
         """
         self._refuse_if_ending()
-        self._refuse_if_outdated()
-        if level <= self._levels.agreed:
-            raise LocalProtocolError(f"the group's format level is {self._levels.agreed} already")
+        if level <= self.level:
+            raise LocalProtocolError(f"the group's format level is {self.level} already")
         if lacking := self.lacking_level(level):
             said = ", ".join(f"{name_of(x)} (reads {self.span_of(x)})" for x in lacking)
             raise LocalProtocolError(
                 f"cannot raise the format level to {level}: not all members read it: upgrade or evict {said}"
             )
-        return self._issue(Raise(level))
+        self._want(replace(self.wants, level=level))
 
     def check_reader(self, who: str, reads: Span) -> None:
         """Raise HandshakeError if a program that reads `reads` must not get what this member has to give."""
-        check_reader(who, reads, self.level, max(self.agreed, self.outdated or 0))
-
-    def outdated_text(self) -> str:
-        """What is wrong with a member that is outdated, and what to do."""
-        return (
-            f"{self.me} takes no writes: its group is about to use format level {self.outdated}, and this program "
-            f"reads {self.reads}: start a program that reads level {self.outdated} here"
-        )
-
-    def _refuse_if_outdated(self) -> None:
-        if self.outdated is not None:
-            raise OutdatedError(self.outdated_text())
+        check_reader(who, reads, self.level, self.agreed)
 
     # What members and operators ask for
 
@@ -230,52 +210,70 @@ class GroupEngine(MembershipChanges):
         covered: the vector of the copy of the application's state that the joiner has fetched before, and the member
             that it was copied from; what lies beyond it is what has to travel with the admission.
         replaces: bases or ids of the incarnations that the joiner takes the place of: earlier lives of the same node,
-            or one that the operator declares lost. They are evicted with the join, whether or not they are known here.
+            or one that the operator declares lost. A change of view puts them out, whether or not they are known here.
         reads: the format levels that the joiner's program reads.
 
         Raises NotReadyError if this member cannot do it yet, and HandshakeError if it must not at all.
         """
         membership = self._membership
-        check_contact(membership, over=self._over)
+        check_contact(membership, self.victims, over=self._over or self.wants.leaves)
         self._refuse_if_reserved()
         self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:
             check_copy(membership, self.vector, covered or {}, copied_from)
-            return Admission(known, self.state())
+            return Admission(known, self.state().given_to_joiner())
         replaced = tuple(sorted({base_of(incarnation) for incarnation in replaces}))
         check_joiner(membership, base, replaced)
         if not membership.is_established(self.me, self._stability.stable):
             raise NotReadyError(f"{self.me} has just joined itself and cannot let others in yet")
         check_copy(membership, self.vector, covered or {}, copied_from)
-        for victim in list(membership.members):
-            if base_of(victim) in replaced and victim not in membership.evictions:
-                # First, so that our report is the joiner's, too.
-                self._issue(Evict(victim, force=False))
         tag = self._issue(Join(base, replaced, witness, dict(self.vector), reads))
-        return Admission(joined_id(base, self.me, tag.dot.counter), self.state())
+        joined = joined_id(base, self.me, tag.dot.counter)
+        return Admission(joined, self.state().given_to_joiner())
 
-    def leave(self) -> Tag:
-        """Leave the group: the last message of this incarnation. Go on until `standing` is LEFT (or EVICTED)."""
-        return self._issue(Leave(() if self.me in self._membership.evictions else self._unswept()))
+    def _want(self, wants: Wants) -> None:
+        self._proposer.wants = wants
+        self._look_at_views()
 
-    def evict(self, incarnation: str, *, force: bool = False) -> Tag:
-        """Start to cut a dead or unreachable member off. It is done when the others have said what they have of it,
-        and are a majority; `force` does without the majority, and may split the group in two for good.
+    def leave(self) -> None:
+        """Leave the group: this incarnation sends nothing any more. Go on until `standing` is LEFT (or EVICTED)."""
+        self._refuse_if_ending()
+        self._refuse_if_reserved()
+        self._want(replace(self.wants, leaves=True))
+
+    def evict(self, *incarnations: str, force: bool = False) -> None:
+        """Ask the group to put members out that are dead or unreachable, in one change.
+
+        It is decided by a majority of those who have a vote, those who go included, once all others are there; `force`
+        does without the majority, and may split the group in two for good. It stays wanted until it is done, or until
+        `withdraw`.
         """
         self._refuse_if_ending()
-        if incarnation not in self._membership.members:
-            raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
-        if incarnation == self.me:
-            raise LocalProtocolError(f"{incarnation} is this node itself: let it leave")
-        if not force and not any(
-            other != incarnation and other not in self._membership.evictions and not member.witness
-            for other, member in self._membership.members.items()
-        ):
+        for incarnation in incarnations:
+            if incarnation not in self.going_on():
+                raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
+            if incarnation == self.me:
+                raise LocalProtocolError(f"{incarnation} is this node itself: let it leave")
+        victims = {**self.wants.victims, **dict.fromkeys(incarnations, force)}
+        if not any(other not in victims and self.holds_data(other) for other in self.going_on()):
             raise LocalProtocolError(
-                f"without {incarnation} no member would hold data that is not to be evicted itself"
+                f"without {', '.join(sorted(incarnations))} no member would hold data that is not to be evicted itself"
             )
-        return self._issue(Evict(incarnation, force))
+        self._want(replace(self.wants, victims=victims))
+
+    def withdraw(self, *incarnations: str) -> None:
+        """Evict these no more; all of this member's victims, if none is named.
+
+        Raises LocalProtocolError for one that this member has not asked to evict.
+        """
+        victims = dict(self.wants.victims)
+        for incarnation in incarnations or tuple(victims):
+            if victims.pop(incarnation, None) is None:
+                raise LocalProtocolError(
+                    f"{self.me} has not asked to evict {incarnation}: withdraw that where it was asked"
+                )
+        self._want(replace(self.wants, victims=victims))
 
     def settle(self, incarnation: str) -> Tag:
         """All that was to be sent again of this evicted incarnation has been: the group may forget it."""
@@ -300,45 +298,18 @@ class GroupEngine(MembershipChanges):
         return issued
 
     def send(self, payload: bytes, *, after: Iterable[Tag] | None = None) -> Tag:
-        """tcbroadcast, see `Core.send`. EndedError once this incarnation leaves or has ended, OutdatedError while its
-        program does not read the group's format.
-        """
+        """tcbroadcast, see `Core.send`. EndedError once this incarnation leaves or has ended."""
         self._refuse_if_ending()
-        if self._inbox.refused:
-            self._refuse_if_outdated()
         return super().send(payload, after=None if after is None else tuple(after))
-
-    def reserve(self, context: tuple[Dot, ...] | None = None) -> Dot:
-        """Take the next dot, see `Core.reserve`. OutdatedError while its program does not read the group's format, but
-        for a reservation of a former process: that was made before.
-        """
-        if context is None:
-            self._refuse_if_outdated()
-        return super().reserve(context)
 
     # Looking in
 
-    def held_back_by(self) -> list[str]:
-        """See `Core.held_back_by`; and those whose messages keep an eviction open: they depend on messages of the
-        victim that nobody has handed on.
-        """
-        holders = super().held_back_by()
-        short = {x for x, bound in self._vouching.bound.items() if self.vector[x] < bound}
-        if short:
-            waits_for = {
-                message.dot.origin
-                for message in self._inbox.messages()
-                if any(o in short and n > self.vector[o] for o, n in message.context)
-            }
-            holders += sorted(waits_for.difference(holders, short))
-        return holders
-
     @property
     def quiet(self) -> bool:
-        """Nothing waits here, nothing is unstable, no eviction is open, and nothing has to be swept."""
-        membership = self._membership
-        busy = membership.evictions or membership.ended or self._farewell is not None
-        return super().quiet and not busy and not self._vouching.held
+        """Nothing waits here, nothing is unstable, no change of view is open, and nothing has to be swept."""
+        membership, own = self._membership, self._consensus.own
+        busy = membership.limited() or membership.ended or own.promised.number or self.wants
+        return super().quiet and not busy and not self._held
 
     def counters(self) -> EngineCounters:
         """Gauges and totals; see `EngineCounters`."""
@@ -347,9 +318,7 @@ class GroupEngine(MembershipChanges):
             joins=self._joins,
             leaves=self._leaves,
             evictions=self._evictions,
-            evictions_refused=self._evictions_refused,
             sweeps=self._sweeps,
             ghosts=self._ghosts,
-            orphans=self._orphans,
-            frozen_ignored=self._frozen_ignored,
+            views=self.view.epoch,
         )

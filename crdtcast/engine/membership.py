@@ -1,18 +1,17 @@
-"""Who is in the group, who has ended and where, which evictions are open: what the delivered operations say.
+"""Who is in the group, who has ended and where: what the delivered operations and the decisions of views say.
 
-Plain state and the decisions on it that need no messages: who is past, the least set of victims that can be concluded,
-and whether the survivors are a majority. Everything here is the same at members that have delivered the same.
+Plain state, and what can be told from it without messages. Everything here is the same at members that have delivered
+the same and are in the same view.
 """
 
 import enum
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from crdtcast.engine.level import PROGRAM, Raised, Span
-from crdtcast.engine.operations import Cut, Evict, Frozen, How, Join, Kind, Operation, decode
+from crdtcast.engine.level import PROGRAM, Span
+from crdtcast.engine.operations import Cut, How, Join
 from crdtcast.engine.state import EngineState
-from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.engine.views import NO_VIEW, NO_WANTS, Decided, Record, View, Wants
 from crdtcast.incarnation import base_of, joined_by
 from crdtcast.tags import Dot, Vector
 
@@ -48,8 +47,8 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. witness: it votes, reports and stores, but holds no application state. reads: the format levels that
-    its program reads, as it said last, in its message number `said_at` (0: with its join).
+    """One member. witness: it votes and stores, but holds no application state. reads: the format levels that its
+    program reads, as it said last, in its message number `said_at` (0: with its join).
     """
 
     incarnation: str
@@ -59,26 +58,46 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class Early:
+    """What others have said of one that had not ended here: the first sweep that lists it at `counter`, and whether it
+    has settled there. It counts if it ends there.
+    """
+
+    counter: int
+    swept: Dot | None = None
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GroupState(EngineState):
     """What a restart, or a joiner, needs, of one instant.
 
-    members: all, oneself included. replaced: base of an incarnation -> member whose join replaces it. ended:
-    incarnations that have ended and were not dropped. evictions: victim -> reporter -> what it had delivered of the
-    victim. forced: victims by an operator's word. swept: ended incarnation -> first delivered sweep that lists it.
-    tombs: cuts of the evicted that have not settled. dropped: see `Digest`. level: the format level in force. raised:
-    what was asked for beyond that.
+    members: all, oneself included, also those who went and have not ended here. replaced: base of an incarnation ->
+    member whose join replaces it. ended: incarnations that have ended and were not dropped. swept: ended incarnation ->
+    first delivered sweep that lists it. early: see `Early`. tombs: cuts of the evicted that have not settled. dropped:
+    see `Digest`. view: who votes. record: what this member has noted (None: nothing yet). decided: what has ended the
+    last epochs. frozen: victim -> how much of it is taken while the epoch is open. cuts: where those end who went and
+    have not ended here. agreed: a format level that may be in force soon. wants: what this member is to bring about.
     """
 
     members: tuple[Member, ...] = ()
     replaced: Mapping[str, str] = field(default_factory=dict)
     ended: Mapping[str, Cut] = field(default_factory=dict)
-    evictions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    forced: frozenset[str] = frozenset()
     swept: Mapping[str, Dot] = field(default_factory=dict)
+    early: Mapping[str, tuple[Early, ...]] = field(default_factory=dict)
     tombs: Mapping[str, Cut] = field(default_factory=dict)
     dropped: int = 0
-    level: int = PROGRAM.lowest
-    raised: tuple[Raised, ...] = ()
+    view: View = NO_VIEW
+    record: Record | None = None
+    decided: tuple[Decided, ...] = ()
+    frozen: Mapping[str, int] = field(default_factory=dict)
+    cuts: Mapping[str, Cut] = field(default_factory=dict)
+    agreed: int = PROGRAM.lowest
+    wants: Wants = NO_WANTS
+
+    def given_to_joiner(self) -> "GroupState":
+        """Without what is of this member alone: its promise, its vote, its wants."""
+        return replace(self, record=None, wants=NO_WANTS)
 
 
 class Membership:
@@ -90,24 +109,12 @@ class Membership:
         self.members = {member.incarnation: member for member in state.members}
         self.replaced = dict(state.replaced)
         self.ended = dict(state.ended)
-        self.evictions = {x: dict(reports) for x, reports in state.evictions.items()}
-        self.forced = set(state.forced)
+        self.cuts = dict(state.cuts)
+        self.frozen = dict(state.frozen)
         self.swept = dict(state.swept)
+        self.early = {who: list(early) for who, early in state.early.items()}
         self.tombs = dict(state.tombs)
         self._by_base = {base_of(i): i for i in (*self.members, *self.ended)}
-        # Victim -> who has evicted it, and by which message. Without any it is a victim in every past that is still to
-        # come: the message is stable. None: it was replaced before it was known, so its own join has made it a victim.
-        self._opened_by: dict[str, dict[str, int] | None] = {
-            victim: None if self._replaced_first(victim, state.stable) else {}
-            for victim in self.evictions
-        }
-        # Victim -> reporter -> number of the message with its report. Without one it is in every such past, too: it is
-        # stable, or in the past of the reporter's join.
-        self._reported_by: dict[str, dict[str, int]] = {victim: {} for victim in self.evictions}
-        for message in state.unstable:
-            if message.kind in (Kind.EVICT, Kind.FROZEN, Kind.JOIN):
-                with suppress(RemoteProtocolError):
-                    self._note(decode(message.kind, message.payload), message.dot)
 
     def incarnation(self, base: str) -> str | None:
         """The id of a member, or of one that has ended and was not dropped, by its base."""
@@ -122,8 +129,8 @@ class Membership:
             return True
         contact = self._by_base.get(join[0])
         if contact is None:
-            # No contact is itself unknown to a member; but for a leaver nobody waits before letting others in.
-            return self.me not in self.ended
+            # No contact is itself unknown to a member; but nobody waits for one that went before letting others in.
+            return self.me not in self.cuts
         cut = self.ended.get(contact)
         return self._vector.get(contact, 0) >= join[1] or (
             cut is not None and join[1] > cut.counter
@@ -168,74 +175,34 @@ class Membership:
         contact = self._by_base.get(join[0])
         return contact is None or stable.get(contact, 0) >= join[1]
 
-    def is_victim_within(self, known: Callable[[str], int], victim: str) -> bool:
-        """Whether somebody has evicted a victim in the past that covers so much of each origin."""
-        opened = self._opened_by[victim]
-        return not opened or any(known(origin) >= number for origin, number in opened.items())
+    def going_on(self) -> list[str]:
+        """The members but those who went."""
+        return [member for member in self.members if member not in self.cuts]
 
-    def report_within(self, known: Callable[[str], int], victim: str, reporter: str) -> int | None:
-        """What a member has reported on a victim, if that report is in the past that covers so much of each origin."""
-        number = self._reported_by[victim].get(reporter, 0)
-        return self.evictions[victim].get(reporter) if known(reporter) >= number else None
+    def cut(self, incarnation: str) -> Cut | None:
+        """Where one that went ends, whether or not it has ended here. None also of what is forgotten."""
+        return self.cuts.get(incarnation) or self.ended.get(incarnation)
+
+    def limit(self, incarnation: str) -> int | None:
+        """How many messages of a victim, or of one that went, may be delivered here. None: of others, all."""
+        frozen, cut = self.frozen.get(incarnation), self.cuts.get(incarnation)
+        if cut is None:
+            return frozen
+        return cut.counter if frozen is None else min(frozen, cut.counter)
+
+    def limited(self) -> set[str]:
+        """Victims, and those who went."""
+        return self.frozen.keys() | self.cuts.keys()
 
     # Changes
 
-    def _replaced_first(self, incarnation: str, stable: Vector) -> bool:
-        return self.is_replaced(incarnation) and not self.is_established(incarnation, stable)
-
-    def open_eviction(self, victim: str, dot: Dot | None) -> None:
-        """It is a victim from now on, by this message (None: by its own join); nobody has reported on it yet."""
-        self.evictions[victim] = {}
-        self._opened_by[victim] = None if dot is None else {dot.origin: dot.counter}
-        self._reported_by[victim] = {}
-
-    def drop_eviction(self, victim: str) -> None:
-        """It is a victim no more."""
-        self.evictions.pop(victim, None)
-        self._opened_by.pop(victim, None)
-        self._reported_by.pop(victim, None)
-        self.forced.discard(victim)
-
-    def report(self, report: Frozen, dot: Dot) -> bool:
-        """A member has reported on somebody, in this message. Whether that is a victim."""
-        reports = self.evictions.get(report.incarnation)
-        if reports is None:
-            return False
-        reports[dot.origin] = report.counter
-        self._note(report, dot)
-        return True
-
-    def evict_again(self, victim: str, dot: Dot) -> None:
-        """Another message evicts a victim, too."""
-        opened = self._opened_by[victim]
-        if opened is not None:
-            opened.setdefault(dot.origin, dot.counter)
-
-    def _note(self, operation: Operation | None, dot: Dot) -> None:
-        origin, number = dot
-        match operation:
-            case Frozen(victim) if victim in self.evictions:
-                self._reported_by[victim].setdefault(origin, number)
-            case Evict(victim) if victim in self.evictions:
-                self.evict_again(victim, dot)
-            case Join():
-                for replaced in map(self.incarnation, operation.replaces):
-                    if replaced is not None and replaced in self.evictions:
-                        self.evict_again(replaced, dot)
-
     def join(self, incarnation: str, join: Join) -> None:
-        """It is a member. What its contact has reported on victims counts for it, too."""
+        """It is a member."""
         self.members[incarnation] = Member(incarnation, join.witness, join.reads)
         # Two contacts that know nothing of each other may have let one base in; then all take the same one.
         self._by_base[join.base] = min(incarnation, self._by_base.get(join.base, incarnation))
         for base in join.replaces:
             self.replaced[base] = incarnation
-        contact = joined_by(incarnation)
-        assert contact is not None
-        reporter = self._by_base[contact[0]]
-        for reports in self.evictions.values():
-            if reporter in reports:
-                reports[incarnation] = reports[reporter]
 
     def reads(self, dot: Dot, span: Span) -> None:
         """A member has announced the format levels that its program reads, in this message."""
@@ -243,13 +210,35 @@ class Membership:
         if member is not None:
             self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
 
+    def note_early(self, incarnation: str, early: Early) -> None:
+        """Somebody knows that it has ended, and this member does not yet."""
+        known = self.early.setdefault(incarnation, [])
+        for place, each in enumerate(known):
+            if each.counter == early.counter:
+                known[place] = Early(
+                    each.counter, each.swept or early.swept, each.settled or early.settled
+                )
+                return
+        known.append(early)
+
+    def thaw(self) -> None:
+        """The epoch is over: the freeze ends; what was said of those who go on after all was not so."""
+        self.frozen.clear()
+        self.early = {who: early for who, early in self.early.items() if who in self.cuts}
+
     def end(self, incarnation: str, cut: Cut) -> None:
-        """It is no member any more."""
+        """It is no member any more: all of it that counts is delivered here."""
         del self.members[incarnation]
-        self.drop_eviction(incarnation)
+        self.cuts.pop(incarnation, None)
         self.ended[incarnation] = cut
         if cut.how is not How.LEFT:
             self.tombs[incarnation] = cut
+        for early in self.early.pop(incarnation, ()):
+            if early.counter == cut.counter:
+                if early.swept is not None:
+                    self.swept.setdefault(incarnation, early.swept)
+                if early.settled:
+                    self.tombs.pop(incarnation, None)
 
     def drop(self, incarnation: str) -> None:
         """Nothing of it is left, but for its tomb."""
@@ -263,45 +252,3 @@ class Membership:
             for base, successor in self.replaced.items()
             if successor != incarnation or self._by_base.get(base) in self.members
         }
-
-    # Decisions
-
-    def least_set(self, victim: str) -> frozenset[str] | None:
-        """The least set of victims with `victim` on all of whom everybody outside of it has reported, or None.
-
-        Not one victim at a time: two dead of five would wait for each other's report. Not all of them at once: the
-        order of arrival would then change the majority.
-        """
-        chosen = {victim}
-        unseen = [victim]
-        while unseen:
-            reports = self.evictions[unseen.pop()]
-            for member in self.members:
-                if member not in chosen and member not in reports:
-                    if member not in self.evictions:
-                        return None
-                    chosen.add(member)
-                    unseen.append(member)
-        return frozenset(chosen)
-
-    def concludes(self, victims: Collection[str]) -> bool:
-        """Whether this member may cut these off when they are reported on: not, unless by force, once it knows that it
-        is a victim, too. Of two that would cut each other off one knows: a member that reports on both reports on it
-        first, and the later report comes after the earlier one.
-        """
-        return self.me not in self.evictions or self.forced.issuperset(victims)
-
-    def has_majority(self, victims: Collection[str], stable: Vector) -> bool:
-        """Whether the survivors that everybody knows outnumber the victims, and one of them holds data.
-
-        Victims count whether or not everybody knows them: both sides of a partition may have admitted joiners.
-        Replaced ones, and those evicted by force, do not count; if nobody counts, anybody who is left will do.
-        """
-        against = [v for v in victims if v not in self.forced and not self.is_replaced(v)]
-        survivors = [
-            member
-            for incarnation, member in self.members.items()
-            if incarnation not in victims
-            and (not against or self.is_established(incarnation, stable))
-        ]
-        return len(survivors) > len(against) and any(not m.witness for m in survivors)

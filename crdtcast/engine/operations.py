@@ -19,7 +19,7 @@ from crdtcast.tags import Vector
 MOST_REPLACED = 1000
 """Of one join: a node names its earlier lives, and whom an operator declares lost."""
 MOST_ENDED = 65_536
-"""What one sweep or leave may list: as many as a vector has entries, at most."""
+"""What one sweep may list: as many as a vector has entries, at most."""
 MOST_COUNTER = 2**63 - 1
 MOST_LEVEL = 2**31 - 1
 
@@ -29,13 +29,9 @@ class Kind(enum.IntEnum):
 
     APPLICATION = 0
     JOIN = 1
-    LEAVE = 2
-    EVICT = 3
-    FROZEN = 4
-    SWEEP = 5
-    SETTLED = 6
-    RAISE = 7
-    READS = 8
+    SWEEP = 2
+    SETTLED = 3
+    READS = 4
 
 
 class How(enum.IntEnum):
@@ -44,6 +40,11 @@ class How(enum.IntEnum):
     LEFT = 0
     EVICTED = 1
     FORCED = 2
+
+    @property
+    def is_eviction(self) -> bool:
+        """Whether it did not go by its own will."""
+        return self is not How.LEFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,8 @@ class Cut:
 class Join:
     """`base` is a member from here on: with the state of its contact, which had delivered `vector`.
 
-    replaces: bases of earlier incarnations of the same node, or of one that the operator declares replaced; they are
-        victims from here on, and do not count in any majority. witness: it holds no application state. reads: the
+    replaces: bases of earlier incarnations of the same node, or of one that the operator declares replaced; a change of
+        view puts them out, without their votes. witness: it holds no application state. reads: the
         format levels that its program reads.
     """
 
@@ -68,31 +69,6 @@ class Join:
     witness: bool
     vector: Vector
     reads: Span = PROGRAM
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The last message of its sender. Like a sweep it says what else has ended there and is in no sweep yet: its
-    conclusions must not be lost with the majority that it was a part of.
-    """
-
-    ended: tuple[tuple[str, Cut], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """`incarnation` is to be cut off. force: by the operator's word, whatever the majority."""
-
-    incarnation: str
-    force: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """A report: the sender has delivered so many messages of the victim, and takes no more from it itself."""
-
-    incarnation: str
-    counter: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +87,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Raise:
-    """The group's format level shall be `level`: it may be used where this is stable."""
-
-    level: int
-
-
-@dataclass(frozen=True, slots=True)
 class Reads:
     """The sender's program reads these format levels from here on: it was upgraded, or is an older one again."""
 
     span: Span
 
 
-Operation: TypeAlias = Join | Leave | Evict | Frozen | Sweep | Settled | Raise | Reads
+Operation: TypeAlias = Join | Sweep | Settled | Reads
 
 
 def encode(operation: Operation) -> tuple[Kind, bytes]:
@@ -133,18 +102,10 @@ def encode(operation: Operation) -> tuple[Kind, bytes]:
     match operation:
         case Join(base, replaces, witness, vector, reads):
             kind, fields = Kind.JOIN, [base, list(replaces), witness, dict(vector), list(reads)]
-        case Leave(ended):
-            kind, fields = Kind.LEAVE, _listed(ended)
-        case Evict(incarnation, force):
-            kind, fields = Kind.EVICT, [incarnation, force]
-        case Frozen(incarnation, counter):
-            kind, fields = Kind.FROZEN, [incarnation, counter]
         case Sweep(ended):
             kind, fields = Kind.SWEEP, _listed(ended)
         case Settled(incarnation, counter):
             kind, fields = Kind.SETTLED, [incarnation, counter]
-        case Raise(level):
-            kind, fields = Kind.RAISE, [level]
         case Reads(span):
             kind, fields = Kind.READS, list(span)
     return kind, msgpack.packb(fields)
@@ -218,11 +179,7 @@ def _cuts(listed: Any) -> tuple[tuple[str, Cut], ...]:
 
 _READ: dict[int, Callable[..., Operation]] = {
     Kind.JOIN: _join,
-    Kind.LEAVE: lambda *ended: Leave(_cuts(ended)),
-    Kind.EVICT: lambda who, force: Evict(_incarnation(who), bool(force)),
-    Kind.FROZEN: lambda who, counter: Frozen(_incarnation(who), _counter(counter)),
     Kind.SWEEP: lambda *ended: Sweep(_cuts(ended)),
     Kind.SETTLED: lambda who, counter: Settled(_incarnation(who), _counter(counter)),
-    Kind.RAISE: lambda level: Raise(read_level(level)),
     Kind.READS: lambda lowest, highest: Reads(read_span(lowest, highest)),
 }

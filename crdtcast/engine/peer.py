@@ -132,3 +132,8 @@ class Peer:
         else:
             self.delay += (ticks - self.delay) / 8
         self.hold = min(int(self.delay) + HOLD_MIN, HOLD_MAX)
+
+    @property
+    def newest(self) -> Vector | None:
+        """What it has told last, whether or not that counts for stability."""
+        return self.row if self.aside is None else self.aside

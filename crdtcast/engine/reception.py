@@ -1,10 +1,10 @@
 """Whom one member of a changing group listens to, what it takes from whom, and whom it tells that they have ended.
 
-Nothing is taken from a victim itself, nor from what has ended; a leaver still hands over what it has, and waits for
-acknowledgements. What the operations do that arrive here is `crdtcast.engine.changes`.
+Of a victim nothing is delivered beyond its freeze, and of what went nothing beyond its cut; from what has ended nothing
+is taken. What the operations do that arrive here is `crdtcast.engine.changes`; records and decisions of views are taken
+by `crdtcast.engine.exchange`.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -13,19 +13,21 @@ from crdtcast.engine.checks import (
     check_incarnation,
     check_message,
     check_state,
+    remembers_more,
 )
 from crdtcast.engine.claims import Claims
+from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.core import Core
-from crdtcast.engine.leaving import Farewell
-from crdtcast.engine.level import Levels, Span, check_program
+from crdtcast.engine.exchange import Exchange
+from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
-from crdtcast.engine.operations import How, Kind, Raise, decode
+from crdtcast.engine.operations import How, decode
 from crdtcast.engine.peer import Peer
+from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
-from crdtcast.engine.vouching import Vouching
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError
 from crdtcast.incarnation import joined_by
-from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit
+from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, Views
 from crdtcast.tags import Dot, Vector
 
 
@@ -34,47 +36,66 @@ class Reception(Core):
 
     stability_type: ClassVar[type[SweptRows]] = SweptRows
     membership_type: ClassVar[type[Membership]] = Membership
-    vouching_type: ClassVar[type[Vouching]] = Vouching
-    farewell_type: ClassVar[type[Farewell]] = Farewell
     claims_type: ClassVar[type[Claims]] = Claims
+    consensus_type: ClassVar[type[Consensus]] = Consensus
+    exchange_type: ClassVar[type[Exchange]] = Exchange
+    proposer_type: ClassVar[type[Proposer]] = Proposer
 
     _stability: SweptRows
+    _consensus: Consensus
+    _exchange: Exchange
+    _proposer: Proposer
 
     def __init__(self, me: str, state: GroupState, reads: Span) -> None:
         super().__init__(me)
-        self._levels = Levels(reads, state.level, state.raised)
-        self._check_program()
+        self._reads = reads
+        self._agreed = state.agreed
+        self._check_program(state.view.level)
         check_state(me, state)
-        self._membership = self.membership_type(me, self.vector, state)
+        self._membership = membership = self.membership_type(me, self.vector, state)
         self._restore(state)
         self._dropped = state.dropped
         self._told: Vector | None = None
         self._strangers: dict[str, Peer] = {}
-        self._farewell: Farewell | None = None
         self._evicted = False
         self._left = False
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
-        self._claims = self.claims_type(self._membership, self.vector)
+        self._claims = self.claims_type(membership, self.vector)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
-        self._last_of: dict[str, int] = {}  # the number of somebody's leave that waits
-        self._ghosts = self._frozen_ignored = 0
-        for incarnation in self._membership.members:
+        self._held: dict[str, Message] = {}
+        """Victim -> its next message, which is deliverable and beyond its limit."""
+        self._limits: dict[str, int] = {}
+        self._ghosts = 0
+        for incarnation in membership.members:
             if incarnation != me:
                 self._peers[incarnation] = Peer(incarnation)
-        for victim in self._membership.evictions.keys() & self._peers.keys():
-            self._peers[victim].frozen = True
-        self._vouching = self.vouching_type(self._membership, self.vector, self._inbox.messages)
-        self._stability = self.stability_type(
-            self.vector, self._peers, self.stable, self._membership
-        )
-        if me in self._membership.ended:
-            self._say_farewell(alone=not self._peers)
+        self._stability = self.stability_type(self.vector, self._peers, self.stable, membership)
+        self._begin_views(state)
+        self._limits_changed()
 
-    def _check_program(self) -> None:
-        levels = self._levels
-        check_program(self.me, levels.reads, levels.in_force({}), levels.agreed)
+    def _begin_views(self, state: GroupState) -> None:
+        """Take up the part in the group's decisions."""
+        raise NotImplementedError
+
+    def _check_program(self, in_force: int) -> None:
+        check_program(self.me, self._reads, in_force, self._agreed)
+
+    def _limits_changed(self) -> None:
+        """What may be delivered of whom has changed."""
+        membership = self._membership
+        self._limits = {
+            x: limit for x in membership.limited() if (limit := membership.limit(x)) is not None
+        }
+        for peer in self._peers.values():
+            if is_frozen := peer.incarnation in self._limits:
+                self._stability.set_aside(peer)
+            peer.frozen = is_frozen
+        for origin, message in list(self._held.items()):
+            if message.dot.counter <= self._limits.get(origin, message.dot.counter):
+                del self._held[origin]
+                self._inbox.ready.append(message)
 
     # What this incarnation is
 
@@ -85,7 +106,7 @@ class Reception(Core):
             return Standing.LEFT
         if self._evicted:
             return Standing.EVICTED
-        if self._farewell is not None:
+        if self._proposer.wants.leaves:
             return Standing.LEAVING
         disputed = self._disputed & self._membership.tombs.keys()
         return Standing.DISPUTED if disputed else Standing.MEMBER
@@ -110,6 +131,7 @@ class Reception(Core):
         known = self._peers.get(peer)
         if known is None:
             known = self._strangers.setdefault(peer, Peer(peer))
+        self._exchange.link_up(peer)
         self._link_up(known)
 
     def disconnected(self, peer: str) -> None:
@@ -117,14 +139,17 @@ class Reception(Core):
         known = self._peers.get(peer)
         if known is None:
             known = self._strangers.pop(peer, None)
+        self._exchange.link_down(peer)
         if known is not None:
             self._link_down(known)
 
     def _tell_ended(self, peer: str) -> bool:
         """Whether this incarnation has ended; it is told so then, now and whenever it comes again."""
         membership = self._membership
-        if self._has_left(peer) or not (peer in membership.ended or membership.is_past(peer)):
+        if not (peer in membership.ended or membership.is_past(peer)):
             return False
+        if self._has_left(peer) and self._consensus.decided:
+            return False  # it waits until it has been told by a majority what has been decided
         self._outbox.append(Transmit(peer, Ended(peer, membership.cut_of(peer))))
         self._ghosts += 1
         return True
@@ -135,7 +160,7 @@ class Reception(Core):
 
     # Receiving
 
-    def receive(self, sender: str, message: Message | Digest | Ended) -> None:
+    def receive(self, sender: str, message: Message | Digest | Ended | Views) -> None:
         """Take what the incarnation `sender` sent. Deliveries and notices then come from `poll` and `poll_stable`.
 
         Raises RemoteProtocolError for what no member may send, and RolledBackError if the peer remembers more of this
@@ -152,16 +177,15 @@ class Reception(Core):
             elif type(message) is Ended:
                 if message.incarnation == self.me:
                     self._receive_ended(sender, message.cut)
+            elif type(message) is Views:
+                self._receive_views(sender, message)
             else:
                 raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
         except RemoteProtocolError as error:
             self.blames.refuse(sender, error)
 
     def _listens_to(self, sender: str) -> bool:
-        """Nothing is taken from a victim itself, nor from what has ended (but a leaver hands over what it has)."""
-        if sender in self._membership.evictions:
-            self._frozen_ignored += 1
-            return False
+        """Nothing is taken from what has ended (but a leaver hands over what it has)."""
         if sender in self._peers:
             return True
         check_incarnation(sender)
@@ -172,26 +196,36 @@ class Reception(Core):
 
     def _receive_checked(self, sender: str, message: Message) -> None:
         try:
-            if self._last_of and message.dot[1] > self._last_of.get(message.dot[0], message.dot[1]):
-                text = f"{message.dot} comes after the leave of its sender"
-                if sender == message.dot.origin:
-                    raise RemoteProtocolError(text)
-                # Who hands it on was told something else under the number of the leave.
-                self.blames.note(message.dot.origin, f"{text}, and {sender} hands it on")
-                self._stale += 1
-                return
             if message.kind:
                 self._check_operation(sender, message)
             kept = self._receive_message(sender, message)
         except TypeError:
             raise RemoteProtocolError(f"{sender} sent {message.dot}, which is ill-typed") from None
-        if kept:
-            if message.kind:
-                self._from[message.dot] = sender
-                if message.kind == Kind.LEAVE and sender == message.dot.origin:
-                    self._last_of[message.dot.origin] = message.dot.counter
-            if self._vouching.bound:
-                self._vouching.consider([message])
+        if kept and message.kind:
+            self._from[message.dot] = sender
+
+    def _receive_views(self, sender: str, frame: Views) -> None:
+        """Records of members, decisions, and questions whether this member is there."""
+        known = self._consensus.own.serial
+        told = [
+            frame.has.get(self.me, 0),
+            *(r.serial for r in frame.records if r.member == self.me),
+        ]
+        if max(told) > known:
+            raise remembers_more(
+                sender, self.me, max(told), known, resumed=self.resumed, what="records"
+            )
+        if sender not in self._peers and self._tell_ended(sender):
+            self._stale += 1
+            return
+        goes_on = self.me not in self._membership.cuts
+        if self._exchange.take(sender, frame, answers=goes_on):
+            self._consensus.react()
+            self._look_at_views()
+
+    def _look_at_views(self) -> None:
+        """A ballot may be due."""
+        raise NotImplementedError
 
     def _check_operation(self, sender: str, message: Message) -> None:
         """Refuse a membership operation that cannot be, as far as that can be told by now.
@@ -220,13 +254,18 @@ class Reception(Core):
         return past
 
     def _receive_early(self, sender: str, message: Message) -> bool:
-        origin = message.dot[0]
+        origin, counter = message.dot
         if origin in self._membership.members and origin != self.me and self._inbox.follow(message):
             return True
         check_message(
             sender, message, self.vector, self.me, check_incarnation, resumed=self.resumed
         )
-        if origin in self._membership.ended or self._membership.is_past(origin):
+        cut = self._membership.cuts.get(origin)
+        if (
+            origin in self._membership.ended
+            or self._membership.is_past(origin)
+            or (cut is not None and counter > cut.counter)
+        ):
             self._stale += 1
             return False
         return self._inbox.add(message, sender)
@@ -240,7 +279,7 @@ class Reception(Core):
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
             self._disputed.add(sender)  # the operator decides
-        elif self._farewell is not None and self._leave_counts(sender, cut):
+        elif self._proposer.wants.leaves and (cut is None or cut >= self.vector[self.me]):
             self._left = True
         else:
             self._become_evicted(cut)
@@ -282,18 +321,6 @@ class Reception(Core):
         contact = membership.incarnation(join[0])
         return contact is None or self.vector[contact] < join[1]
 
-    def _leave_counts(self, sender: str, cut: int | None) -> bool:
-        """Whether the leave of this incarnation counts for the group of somebody that tells it its end.
-
-        If there is no cut, it is forgotten there: as one that has left, or as one that never was a member, whose
-        contact was cut off before the join.
-        """
-        if cut is not None:
-            return cut >= self.vector[self.me]
-        assert self._farewell is not None
-        everybody_knows = self._membership.is_established(self.me, self._stability.stable)
-        return everybody_knows or self._farewell.is_known_to(sender)
-
     def _receive_digest(self, sender: str, digest: Digest) -> None:
         weight = check_group_digest(sender, digest, self.vector, self.me, resumed=self.resumed)
         membership = self._membership
@@ -306,29 +333,14 @@ class Reception(Core):
             peer = self._strangers.setdefault(sender, Peer(sender))
         self._digests_in += 1
         peer.met = True
-        if sender in membership.evictions or sender not in membership.members:
+        if peer.frozen or sender not in membership.members:
             # Its row is not taken, but it is answered and repaired.
             if digest.kind is DigestKind.ASK:
                 self._answer(sender, digest)
-            if self._store.size and (self._farewell is not None or not self._has_left(sender)):
+            if self._store.size:
                 self._repair(peer, digest.vector)
         else:
             self._take_digest(peer, digest, weight)
-        if self._farewell is not None:
-            self._farewell.heard(sender, digest, self._tick)
-            self._look_at_farewell()
-
-    def _answer(self, to: str, asked: Digest) -> None:
-        """A reply that says, too, what has ended here of what the asker knows, and has been forgotten."""
-        past = filter(self._membership.is_past, asked.vector)
-        self._tell(to, DigestKind.REPLY, {x: self._membership.cut_of(x) for x in past})
-
-    def _digest(self, kind: DigestKind, ended: Mapping[str, int | None] | None = None) -> Digest:
-        """Leavers, and answers, tell all who have ended here: so a leaver learns who leaves, and who goes on."""
-        if kind is DigestKind.REPLY or self._farewell is not None:
-            here = {x: cut.counter for x, cut in self._membership.ended.items()}
-            ended = {**here, **(ended or {})}
-        return super()._digest(kind, ended)
 
     def _to_tell(self) -> Vector:
         if self._told is None:
@@ -345,74 +357,29 @@ class Reception(Core):
 
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
-        inbox, membership, vouching = self._inbox, self._membership, self._vouching
-        farewell = self._farewell
-        if self._over or self._reservation is not None:
+        inbox, membership, limits = self._inbox, self._membership, self._limits
+        if self._over or self._reservation is not None or self._has_said_all:
             return False
-        if farewell and not farewell.takes(membership.members.keys(), self._tick):
-            return False
-        if vouching.held:
-            inbox.ready.extend(vouching.released())
         while inbox.has_deliverable():
             message = inbox.ready[0]
             origin, counter = message.dot
-            bound = vouching.bound.get(origin)
-            if bound is None:
-                cut = membership.ended.get(origin)
-                counts = origin in membership.members or (
-                    cut is not None and counter <= cut.counter
-                )
-                self._purged += not counts
-            else:
-                counts = counter <= bound
-                if not counts:
-                    vouching.held[origin] = message
-            if not counts:
-                inbox.ready.popleft()
-            elif self._can_follow(message):
+            limit = limits.get(origin)
+            if limit is None:
+                if origin in membership.members:
+                    return True
+                self._purged += 1
+            elif counter <= limit:
                 return True
             else:
-                inbox.refuse()
+                self._held[origin] = message
+            inbox.ready.popleft()
         return False
 
-    def _can_follow(self, message: Message) -> bool:
-        """Whether the program of this member reads the format level that is asked for, if one is."""
-        if message.kind != Kind.RAISE:
-            return True
-        operation = decode(message.kind, message.payload)
-        if not isinstance(operation, Raise) or operation.level <= self._levels.reads.highest:
-            return True
-        _, wrong = self._claims.judge(operation, message.dot, self._past_of(message))
-        return wrong is not None  # it raises nothing
-
-    # Waiting for acknowledgements of all that a leaver has
-
-    def _say_farewell(self, alone: bool) -> None:
-        self._farewell = self.farewell_type(self.me, alone, self._tick)
-        self._look_at_farewell()
-
-    def _look_at_farewell(self) -> None:
-        farewell, membership = self._farewell, self._membership
-        assert farewell is not None
-        members = membership.members.keys()
-        # Nobody goes on if all have ended, and with all that counts of them whom they had let in is known, too.
-        everything = all(self.vector[x] >= cut.counter for x, cut in membership.ended.items())
-        if not members and everything:
-            self._left = farewell.is_last(self._lacking, self._tick)
-        else:
-            unmet = farewell.named - self.vector.keys()
-            self._left = farewell.is_done(members, membership.evictions, unmet, self._lacking)
-
-    def _ask(self) -> None:
-        super()._ask()
-        if self._farewell is None:
-            return
-        # All it knows, not only those it waits for: somebody has to tell that one of these has ended.
-        if self._tick >= self._farewell.ask_at:
-            self._farewell.asked(self._tick)
-            for peer in (*self._peers.values(), *self._strangers.values()):
-                if peer.linked:
-                    self._tell(peer.incarnation, DigestKind.ASK)
+    @property
+    def _has_said_all(self) -> bool:
+        """Whether it leaves, and others have all that it has: what it takes now it could hand over to nobody."""
+        proposal = self._consensus.own.proposal
+        return self.me in self._membership.cuts or (proposal is not None and proposal.leaves)
 
     # What a restart needs
 
@@ -431,11 +398,15 @@ class Reception(Core):
             members=tuple(membership.members.values()),
             replaced=dict(membership.replaced),
             ended=dict(membership.ended),
-            evictions={x: dict(reports) for x, reports in membership.evictions.items()},
-            forced=frozenset(membership.forced),
             swept=dict(membership.swept),
+            early={who: tuple(early) for who, early in membership.early.items()},
             tombs=dict(membership.tombs),
             dropped=self._dropped,
-            level=self._levels.in_force(self._stability.stable),
-            raised=self._levels.raised,
+            view=self._consensus.view,
+            record=self._consensus.own,
+            decided=tuple(each for _, each in sorted(self._consensus.decided.items())),
+            frozen=dict(membership.frozen),
+            cuts=dict(membership.cuts),
+            agreed=self._agreed,
+            wants=self._proposer.wants,
         )

@@ -47,9 +47,8 @@ class EngineCounters:
     were dropped, to be taken again from a member that has delivered them. `pending_bytes` is what waits, and
     `crowded_out` counts messages that were not kept since too much of their origin waited already.
 
-    Of a group whose members come and go: `joins` and `leaves` delivered here, `evictions` concluded here and those
-    refused for want of a majority, `sweeps` delivered, `ghosts` (packets of ended incarnations that were told so),
-    `orphans` (this one found that it had delivered what the group cut off) and `frozen_ignored` packets of victims.
+    Of a group whose members come and go: `joins` and `sweeps` delivered here, `leaves` and `evictions` that have ended
+    here, `ghosts` (packets of ended incarnations that were told so), and `views`, the epoch.
     """
 
     sent: int
@@ -72,8 +71,6 @@ class EngineCounters:
     joins: int = 0
     leaves: int = 0
     evictions: int = 0
-    evictions_refused: int = 0
     sweeps: int = 0
     ghosts: int = 0
-    orphans: int = 0
-    frozen_ignored: int = 0
+    views: int = 0

@@ -58,6 +58,12 @@ class SweptRows(Stability):
         """Nothing that a victim sends does."""
         return not peer.frozen
 
+    def set_aside(self, peer: Peer) -> None:
+        """It is a victim: what it has told and was not taken yet is not taken either."""
+        if peer.aside is not None:
+            peer.aside = None
+            self.waiting -= 1
+
     def completed(self, vector: Vector) -> Vector:
         """The vector with everything of those incarnations whose sweeps it covers."""
         known, swept = self._vector, self.swept

@@ -23,7 +23,7 @@ PATIENCE = 60
 """Rounds after which an eviction that is still open, or a dispute, is the operator's matter."""
 MAX_SPARES = 4
 """New machines that may take the place of dead ones."""
-STANDSTILL = 150
+STANDSTILL = 200
 """Rounds without any change after which a run is judged as it is."""
 RAISE_EVERY = 10
 """Rounds between two attempts to raise the format level, where programs were upgraded."""
@@ -80,7 +80,7 @@ class Drain:
     def _stands_still(self) -> bool:
         """Whether nothing has changed for so long that nothing will: not even by the operator's doing."""
         last = [
-            (m.phase, m.number, m.running.standing, sum(m.running.vector.values()))
+            (m.phase, m.number, m.running.standing, m.running.view, sum(m.running.vector.values()))
             if m.up
             else m.phase
             for m in self.world.machines.values()
@@ -211,12 +211,9 @@ class Drain:
         absent = [member for member in absent if member not in to_replace]
         if not absent:
             return
-        victims = first.running.victims
-        established = [
-            m for m in active if m.me in first.running.established and m.me not in victims
-        ]
-        against = {*absent, *(m.me for m in active if m.me in victims)}
-        if len(established) > len(against) and not all(m.witness for m in established):
+        voters = first.running.view.voters
+        voting = [m for m in world.living() if m.me in voters]
+        if 2 * len(voting) > len(voters) and not all(m.witness for m in active):
             for member in absent:
                 if member not in first.running.victims:
                     world.apply(("evict", first.name, member))
@@ -298,7 +295,7 @@ class Drain:
                 and not m.held
                 and not m.running.victims
                 and not m.running.ended
-                and names == m.running.members.keys()
+                and names == m.running.members.keys() == m.running.view.voters
                 for m in living
             )
         )

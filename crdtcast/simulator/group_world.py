@@ -12,6 +12,7 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     copy N C     N fetches a copy of C's application   join N C     N asks C to let it in (again, or elsewhere)
     replace N X C   … as the operator's word: N replaces X
     leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
+    withdraw E                                         … and takes back all that is not done yet
     surrender X  X's operator gives its side up        reissue X    X sends one operation of its former life again
     ghost X n    a copy of X's n-th former process is started, long after
     upgrade X n  X gets the program that reads the format levels up to n, an older or a later one
@@ -177,6 +178,12 @@ class GroupWorld:
                 return self._asks(engine.leave)
             case "raise":
                 return upgrades.raise_level(self, machine)
+            case "withdraw":
+                if not machine.active or not engine.wants.victims:
+                    return False
+                engine.withdraw()
+                self.counts["withdrawn"] += 1
+                return True
             case "evict" | "force":
                 return self._evict(machine, victim, force=verb == "force")
             case "surrender":
@@ -188,8 +195,6 @@ class GroupWorld:
 
     def _send(self, machine: Machine) -> bool:
         if not machine.active or machine.ghost or machine.witness:
-            return False
-        if machine.running.outdated is not None:
             return False
         payload = operation_name(self.counts["sent"], machine.name)
         if is_removal(payload):
@@ -260,7 +265,7 @@ class GroupWorld:
     def may_send(self, machine: Machine, payload: bytes) -> bool:
         """Whether the level that an operation of a former life was sent in may be used by now."""
         engine = machine.running
-        return engine.outdated is None and self.formats.level(payload) <= engine.level
+        return self.formats.level(payload) <= engine.level
 
     def may_copy(self, host: Machine, machine: Machine) -> bool:
         """Whether the program of a machine reads what that host would give it."""

@@ -28,7 +28,7 @@ from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member
-from crdtcast.engine.operations import Evict, Join, Leave, decode
+from crdtcast.engine.operations import Join, decode
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -38,7 +38,7 @@ from crdtcast.exceptions import (
 )
 from crdtcast.group_state import Entry, pack_entry, unpack_entry
 from crdtcast.incarnation import joined_id
-from crdtcast.messages import Digest, Ended, Message
+from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.simulator import returning
 from crdtcast.simulator.engine_size import MOST_HELD, elements
 from crdtcast.simulator.failure import Failure
@@ -183,10 +183,6 @@ class HostileWorld(GroupWorld):
         super().after(machine)
         if machine.ghost:
             return
-        if machine.running.outdated is not None:
-            raise Failure(
-                "outdated", f"{machine.running.outdated_text()}: nobody upgrades anything here"
-            )
         for blamed, text in machine.running.blames.take_late().items():
             if self.is_honest(blamed):
                 raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
@@ -276,7 +272,7 @@ class HostileWorld(GroupWorld):
                 self.counts["replaced_by_liar"] += bool(content.replaces)
             except (LocalProtocolError, RemoteProtocolError):
                 self.counts["not_admitted"] += 1
-        elif isinstance(content, Message | Digest | Ended):
+        elif isinstance(content, Message | Digest | Ended | Views):
             if isinstance(content, Message):
                 self._note(content)
             stopped = machine.stopped
@@ -359,18 +355,7 @@ class HostileWorld(GroupWorld):
         self.counts["lies"] += 1
         self.counts["liar_vouched"] += self._lied
         self._lied = True
-        operation = None
-        with suppress(CrdtcastError):
-            operation = decode(kind, payload)
-        if seed % 2 and context is None and isinstance(operation, Evict):
-            with suppress(LocalProtocolError):
-                engine.evict(operation.incarnation, force=operation.force)
-        else:
-            engine.lie(kind, payload, context)
-            if isinstance(operation, Leave) and seed % 40:
-                engine.mean_the_leave()
-            elif isinstance(operation, Leave):
-                self.become_void()  # of what follows some may be known to one member, and nothing counts
+        engine.lie(kind, payload, context)
         self.after(liar)
         return True
 
@@ -380,7 +365,6 @@ class HostileWorld(GroupWorld):
             operation = decode(kind, payload)
         except CrdtcastError:
             return
-        self.counts["forced_by_liar"] += isinstance(operation, Evict) and operation.force
         self.counts["replaced_by_liar"] += isinstance(operation, Join) and bool(operation.replaces)
 
     def _twist(

@@ -45,7 +45,9 @@ class HostileDrain(Drain):
         victims = set().union(*(m.running.victims for m in active))
         able = [m for m in active if m.me not in victims] or active
         first = able[0]
-        due = first.running.victims - first.running.outline().forced
+        due = first.running.victims - {
+            x for x, force in first.running.wants.victims.items() if force
+        }
         strange = [x for x in self._strange(first) if x in due]
         disputed = any(m.running.standing is Standing.DISPUTED for m in active)
         if disputed or not strange:

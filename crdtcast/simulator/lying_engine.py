@@ -36,10 +36,6 @@ class LyingEngine(GroupEngine):
         assert stored is not None
         return stored.message
 
-    def mean_the_leave(self) -> None:
-        """The last message was a leave: there is no further one."""
-        self._apply_leave(Dot(self.me, self.vector[self.me]))
-
     def _take_context(self) -> tuple[Dot, ...]:
         true = super()._take_context()
         return true if self._claimed is None else self._claimed

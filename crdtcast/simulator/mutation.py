@@ -16,14 +16,10 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import Span
 from crdtcast.engine.operations import (
     Cut,
-    Evict,
-    Frozen,
     How,
     Join,
     Kind,
-    Leave,
     Operation,
-    Raise,
     Reads,
     Settled,
     Sweep,
@@ -139,14 +135,9 @@ class Mutation:
     def _operations(self) -> list[Callable[[], Operation]]:
         return [
             self._join,
-            lambda: Leave(self._cuts(3)),
-            self._evict,
-            self._frozen,
-            self._frozen,
             lambda: Sweep(self._cuts(3)),
             lambda: Sweep(self._cuts(2)),
             self._settled,
-            lambda: Raise(self._chance.choice((1, 1, 2, 1000, *HUGE))),
             lambda: Reads(self._span()),
         ]
 
@@ -155,13 +146,6 @@ class Mutation:
         witness = self._chance.random() < 0.2
         base = self.fake() if self._chance.random() < 0.8 else base_of(self.somebody())
         return Join(base, tuple(some), witness, self.vector(), self._span())
-
-    def _evict(self) -> Evict:
-        return Evict(self.somebody(), self._chance.random() < 0.1)
-
-    def _frozen(self) -> Frozen:
-        who = self.somebody()
-        return Frozen(who, self.count(who))
 
     def _settled(self) -> Settled:
         who = self.somebody()
@@ -182,12 +166,8 @@ class Mutation:
         if self._chance.random() < 0.5:
             return operation
         match operation:
-            case Frozen(who, counter):
-                return Frozen(who, self.number(counter))
             case Sweep(ended):
                 return Sweep(self._changed(ended))
-            case Leave(ended):
-                return Leave(self._changed(ended))
             case Settled(who, counter):
                 return Settled(who, self.number(counter))
             case Join():
@@ -220,17 +200,11 @@ class Mutation:
     def digest(self, digest: Digest) -> Digest:
         """A digest with something changed in it."""
         chance = self._chance
-        ended = dict(digest.ended)
-        if chance.random() < 0.3:
-            who = self.somebody()
-            ended[who] = None if chance.random() < 0.3 else self.count(who)
         dropped = digest.dropped if chance.random() < 0.8 else self.number(digest.dropped)
         vector = self.vector()
         if chance.random() < 0.05:
             vector |= {new_incarnation("q", 2**21 + n, 0): n for n in range(300)}
-        return Digest(
-            chance.choice(list(DigestKind)), vector, ended, dropped, chance.random() < 0.97
-        )
+        return Digest(chance.choice(list(DigestKind)), vector, dropped, chance.random() < 0.97)
 
     def frame(self, receiver: str) -> InGroup:
         """A made-up frame to one member, other than the liar's own next message."""
@@ -298,12 +272,12 @@ class Mutation:
             {"members": (*state.members, *state.members[:1])},
             {"ended": {self.somebody(): Cut(self.number(), How.EVICTED)}},
             {"tombs": {self.somebody(): Cut(self.number(), How.FORCED)}},
-            {"evictions": {self.somebody(): {self.somebody(): self.number()}}},
-            {"forced": frozenset({self.somebody()})},
+            {"frozen": {self.somebody(): self.number()}},
+            {"cuts": {self.somebody(): Cut(self.number(), How.EVICTED)}},
             {"swept": {self.somebody(): Dot(self.somebody(), max(self.number(), 1))}},
             {"replaced": {base_of(self.somebody()): self.somebody()}},
             {"dropped": self.number(state.dropped)},
-            {"level": self.number(state.level)},
+            {"agreed": self.number(state.agreed)},
             {"unstable": state.unstable[1:]},
             {"unstable": state.unstable[::-1]},
         ]

@@ -5,15 +5,14 @@ from typing import ClassVar
 
 import msgpack
 
-from crdtcast.engine.claims import Claims, Judged, Wrong
+from crdtcast.engine.claims import Claims, Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState
-from crdtcast.engine.operations import Cut, Frozen, Kind
-from crdtcast.engine.vouching import Vouching
+from crdtcast.engine.operations import Cut, Kind
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.messages import Digest, Ended, Message
+from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.tags import Dot
 
 Known = Callable[[str], int]
@@ -35,31 +34,9 @@ class _AnyCut(Claims):
 
 
 class TrustsCuts(_Trusting):
-    """A sweep, a leave or a settlement is held against the past of its message, and the eviction that it concludes."""
+    """A sweep or a settlement is held against the past of its message."""
 
     claims_type = _AnyCut
-
-
-class _AnyReport(Claims):
-    def _report(self, victim: str, counter: int, dot: Dot, known: Known) -> Judged:
-        return Frozen(victim, counter), None
-
-
-class TrustsReports(_Trusting):
-    """A report makes nobody wait for more of a victim than the past of its message has."""
-
-    claims_type = _AnyReport
-
-
-class _AnyRaise(Claims):
-    def _raise(self, level: int, dot: Dot, known: Known) -> Wrong | None:
-        return None
-
-
-class TrustsRaises(_Trusting):
-    """A raise of the format level counts only if all members have said that they read it."""
-
-    claims_type = _AnyRaise
 
 
 class _Endless(Inbox):
@@ -85,7 +62,7 @@ class LetsErrorsThrough(GroupEngine):
     """Whatever is wrong with an operation is an error that blames its sender."""
 
     def _check_operation(self, sender: str, message: Message) -> None:
-        if message.kind in (Kind.EVICT, Kind.FROZEN, Kind.SETTLED):
+        if message.kind == Kind.SETTLED:
             incarnation, _ = msgpack.unpackb(message.payload)
             incarnation.partition("+")
         super()._check_operation(sender, message)
@@ -94,27 +71,11 @@ class LetsErrorsThrough(GroupEngine):
 class BlamesNobody(GroupEngine):
     """Refusals name the sender."""
 
-    def receive(self, sender: str, message: Message | Digest | Ended) -> None:
+    def receive(self, sender: str, message: Message | Digest | Ended | Views) -> None:
         try:
             super().receive(sender, message)
         except RemoteProtocolError as error:
             raise RemoteProtocolError("something was refused") from error
-
-
-class _ByNumbers(Vouching):
-    def _raise(self, victim: str, counter: int) -> list[Message]:
-        old = self.bound[victim]
-        if counter <= old:
-            return []
-        self.bound[victim] = counter
-        received = self._received[victim]
-        return [received[n] for n in range(old + 1, counter + 1) if n in received]
-
-
-class CountsToNumbers(GroupEngine):
-    """A loop walks what was received, never a range that a peer has named."""
-
-    vouching_type = _ByNumbers
 
 
 class TrustsMemories(GroupEngine):
@@ -130,12 +91,9 @@ class TrustsMemories(GroupEngine):
 
 TRUSTING: dict[str, type[GroupEngine]] = {
     "trusts-cuts": TrustsCuts,
-    "trusts-reports": TrustsReports,
-    "trusts-raises": TrustsRaises,
     "trusts-ends": TrustsEnds,
     "keeps-all": KeepsAll,
     "lets-errors-through": LetsErrorsThrough,
     "blames-nobody": BlamesNobody,
-    "counts-to-numbers": CountsToNumbers,
     "trusts-memories": TrustsMemories,
 }

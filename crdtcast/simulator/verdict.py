@@ -98,6 +98,9 @@ def _no_two_groups(living: list[Machine]) -> None:
 
 def _one_group(living: list[Machine]) -> None:
     names = {m.me for m in living}
+    views = {m.me: m.running.view for m in living}
+    if len(set(views.values())) > 1 or any(view.voters != names for view in views.values()):
+        raise Failure("views", f"members of different views, or without a vote: {views}")
     for machine in living:
         members = machine.running.members.keys()
         if members != names:
@@ -165,7 +168,10 @@ def _shrunk(world: "GroupWorld", machine: Machine) -> None:
         ("context", {dot.origin for dot in state.context}),
         ("ended", set(engine.ended)),
         ("swept", set(state.swept)),
-        ("evictions", set(state.evictions)),
+        ("early", set(state.early)),
+        ("frozen", set(state.frozen)),
+        ("cuts", set(state.cuts)),
+        ("voters", set(state.view.voters)),
     ):
         if keys - members:
             raise Failure("metadata", f"{machine.me} keeps in {what}: {sorted(keys - members)}")

@@ -1,0 +1,339 @@
+"""How a group decides what becomes of its view: single-decree Paxos, once for each epoch.
+
+Every member keeps one record (`engine.views`), which others pass on; so loss, order and duplicates of what is sent do
+not matter. Beside Paxos there are three rules, which tie a decision to what members have delivered:
+
+- a promise *freezes* the victims: nothing of them beyond what is delivered is delivered until the epoch is decided;
+- a change with victims has the promises of all who go on, and cuts each victim at the most that any of these has;
+- a freeze ends only with the decision of its epoch, since a later ballot may have to take over an earlier change.
+
+docs/protocol.md, *Views*, gives the reasons.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from crdtcast.engine.operations import Cut, How
+from crdtcast.engine.views import (
+    NO_BALLOT,
+    Accepted,
+    Ballot,
+    Change,
+    Decided,
+    Promise,
+    Proposal,
+    Record,
+    View,
+)
+
+
+class Ground(Protocol):
+    """What a decision is about: the member that takes part in it."""
+
+    me: str
+
+    def going_on(self) -> Collection[str]:
+        """The members, this one included, but those who went."""
+        ...
+
+    def cut_short(self) -> Mapping[str, Cut]:
+        """Those who went and have not ended here."""
+        ...
+
+    def end_of(self, incarnation: str) -> Cut | None:
+        """Where somebody who went ends, whether or not it has ended here."""
+        ...
+
+    def counted(self, incarnation: str) -> int:
+        """How many of its messages are delivered here."""
+        ...
+
+    def freeze(self, incarnations: Iterable[str]) -> None:
+        """Deliver no more of these."""
+        ...
+
+    def agree(self, level: int | None) -> None:
+        """A format level may be in force soon."""
+        ...
+
+    def reads_level(self, level: int) -> bool:
+        """Whether the program of this member reads that format level."""
+        ...
+
+    def holds_data(self, member: str) -> bool:
+        """Whether it is no witness."""
+        ...
+
+    def may_vote(self, learner: str) -> bool:
+        """Whether everybody knows it, and it has been heard of since."""
+        ...
+
+    def decided(self, change: Change) -> None:
+        """The epoch is over, and the freeze with it."""
+        ...
+
+
+class Consensus:
+    """One member's part. view, own, decided: what it has saved; see `GroupState`."""
+
+    def __init__(self, view: View, own: Record, decided: Iterable[Decided], ground: Ground) -> None:
+        self.view = view
+        self.own = own
+        self.decided = {each.epoch: each for each in decided}
+        """What has ended the last epochs: others may not know it yet."""
+        self.records = {own.member: own}
+        """The newest that is known of each member."""
+        self._told: dict[int, Decided] = {}
+        self._ground = ground
+
+    # What is known
+
+    def current(self) -> list[Record]:
+        """The records of those who are in the same view."""
+        view = self.view
+        return [r for r in self.records.values() if r.epoch == view.epoch and r.name == view.name]
+
+    def hear(self, record: Record) -> bool:
+        """Somebody passes a record on. Whether it is news."""
+        known = self.records.get(record.member)
+        if known is not None and known.serial >= record.serial:
+            return False
+        self.records[record.member] = record
+        return True
+
+    def told(self, decided: Decided) -> bool:
+        """Somebody says what has ended an epoch. Whether it is news."""
+        if decided.epoch < self.view.epoch or decided.epoch in self._told:
+            return False
+        self._told[decided.epoch] = decided
+        return True
+
+    def highest(self) -> int:
+        """The greatest number of a ballot in this epoch."""
+        numbers = [record.promised.number for record in self.current()]
+        numbers += [r.proposal.ballot.number for r in self.current() if r.proposal is not None]
+        return max(numbers, default=0)
+
+    def open_proposal(self) -> Proposal | None:
+        """What this member has promised last, if its epoch is open and that is known here."""
+        if self.own.promised == NO_BALLOT:
+            return None
+        return next(
+            (
+                record.proposal
+                for record in self.current()
+                if record.proposal is not None and record.proposal.ballot == self.own.promised
+            ),
+            None,
+        )
+
+    def drop(self, member: str) -> None:
+        """It is forgotten."""
+        self.records.pop(member, None)
+
+    # Paxos
+
+    def prepare(self, terms: Proposal) -> None:
+        """Begin a ballot with these terms; the one in them does not matter."""
+        ballot = Ballot(self.highest() + 1, self.own.member)
+        self._note(proposal=terms._replace(ballot=ballot, change=None))
+        self.react()
+
+    def react(self) -> None:
+        """Do what the records that are here ask for."""
+        while self._follow() or self._promise() or self._accept() or self._conclude():
+            pass
+
+    def _note(self, **changes: object) -> None:
+        """Durable, with everything else, before anybody hears of it."""
+        self.own = replace(self.own, serial=self.own.serial + 1, **changes)  # type: ignore[arg-type]
+        self.records[self.own.member] = self.own
+
+    def _takes_part(self) -> bool:
+        return self.own.member in self._ground.going_on()
+
+    def _follow(self) -> bool:
+        decided = self._told.pop(self.view.epoch, None)
+        if decided is None or decided.name != self.view.name:
+            return False
+        if decided.forced and self.own.member in decided.change.out:
+            return False  # it is asked for nothing: the operator decides which side goes on
+        self._decide(decided.change, forced=decided.forced)
+        return True
+
+    def _promise(self) -> bool:
+        if not self._takes_part():
+            return False
+        ground, own = self._ground, self.own
+        asked = [
+            record.proposal
+            for record in self.current()
+            if record.proposal is not None
+            and record.proposal.ballot > own.promised
+            and record.proposal.ballot.proposer == record.member
+            and (record.proposal.level is None or ground.reads_level(record.proposal.level))
+        ]
+        if not asked:
+            return False
+        proposal = max(asked, key=lambda each: each.ballot)
+        report = Promise(proposal.ballot)
+        if proposal.needs_all:
+            taken = {*proposal.victims, *ground.cut_short()} - {own.member}
+            ground.freeze(taken)
+            ground.agree(proposal.level)
+            delivered = {incarnation: ground.counted(incarnation) for incarnation in sorted(taken)}
+            report = Promise(proposal.ballot, delivered, tuple(sorted(ground.going_on())))
+        self._note(promised=proposal.ballot, promise=report)
+        return True
+
+    def _accept(self) -> bool:
+        own = self.own
+        if not self._takes_part():
+            return False
+        has_vote = own.member in self.view.voters
+        for record in self.current():
+            proposal = record.proposal
+            if proposal is None or proposal.change is None or proposal.ballot < own.promised:
+                continue
+            if own.accepted is not None and own.accepted.ballot >= proposal.ballot:
+                continue
+            # Where no voter goes on, the one whom the operator has asked speaks for the rest.
+            if has_vote or (proposal.word.forced and record is own):
+                accepted = Accepted(proposal.ballot, proposal.change, proposal.word)
+                self._note(promised=proposal.ballot, accepted=accepted)
+                return True
+        return False
+
+    def _conclude(self) -> bool:
+        """What a quorum has accepted is decided. And the proposer's part: it has the promises that it needs."""
+        current, own = self.current(), self.own
+        for accepted in {record.accepted for record in current if record.accepted is not None}:
+            given = [record.member for record in current if record.accepted == accepted]
+            change, forced = accepted.change, bool(accepted.word.forced)
+            if forced and own.member in change.out:
+                continue
+            if self.view.is_quorum(given, accepted.word):
+                self._decide(change, forced=forced)
+                return True
+        proposal = own.proposal
+        if proposal is None or proposal.change is not None or proposal.ballot != own.promised:
+            return False
+        value = self._value(proposal)
+        if value is None:
+            return False
+        self._note(proposal=proposal._replace(change=value))
+        return True
+
+    def promises(self, proposal: Proposal) -> dict[str, Record]:
+        """The records of those who have promised this and nothing later."""
+        return {
+            record.member: record
+            for record in self.current()
+            if record.promise is not None
+            and record.promised == record.promise.ballot == proposal.ballot
+        }
+
+    def without_promise(self, proposal: Proposal) -> set[str]:
+        """Those who go on, as far as is known, and have not promised."""
+        return self._going_on(proposal, self.promises(proposal))[1]
+
+    def _going_on(
+        self, proposal: Proposal, promises: Mapping[str, Record]
+    ) -> tuple[set[str], set[str]]:
+        """Who goes on: those whom this member knows, and whom those know, by their promises. Of these, who has not
+        promised. What a victim knows does not count: whom it has let in beyond its cut never was a member.
+        """
+        ground, gone = self._ground, set(proposal.victims)
+        found: set[str] = set()
+        missing: set[str] = set()
+        unseen = set(ground.going_on()) - gone
+        while unseen:
+            member = unseen.pop()
+            found.add(member)
+            record = promises.get(member)
+            if record is None or record.promise is None:
+                missing.add(member)
+                continue
+            known = set(record.promise.members) - gone - found
+            unseen |= {each for each in known if ground.end_of(each) is None}
+        return found, missing
+
+    def _value(self, proposal: Proposal) -> Change | None:
+        """What to ask to accept; None while promises are missing."""
+        view, promises = self.view, self.promises(proposal)
+        if not view.is_quorum(promises, proposal.word):
+            return None
+        before = [r.accepted for m, r in promises.items() if m in view.voters and r.accepted]
+        if before:
+            return max(before, key=lambda each: each.ballot).change
+        if not proposal.needs_all:
+            return Change(votes=self._votes(self._ground.going_on(), ()))
+        on, missing = self._going_on(proposal, promises)
+        if missing:
+            return None
+        cuts = self._cuts(proposal, on, promises)
+        return Change(
+            cuts,
+            tuple(sorted(proposal.victims)),
+            self._votes(on, proposal.victims),
+            proposal.level,
+        )
+
+    def _cuts(
+        self, proposal: Proposal, on: Collection[str], promises: Mapping[str, Record]
+    ) -> tuple[tuple[str, Cut], ...]:
+        """Of the victims, and anew of whoever has gone and not ended everywhere: all who had its last may go now."""
+        ground = self._ground
+        told = [record.promise.delivered for m in on if (record := promises[m]).promise is not None]
+        cuts = {}
+        for victim in proposal.victims:
+            how = How.FORCED if proposal.word.forced else How.EVICTED
+            if proposal.leaves and victim == proposal.ballot.proposer:
+                how = How.LEFT
+            # If nobody goes on, the last one says itself how much it has sent.
+            counters = [each.get(victim, 0) for each in told] or [ground.counted(victim)]
+            cuts[victim] = Cut(max(counters), how)
+        for incarnation in {x for each in told for x in each} - cuts.keys():
+            known = ground.end_of(incarnation)
+            if known is not None:
+                most = max(each.get(incarnation, known.counter) for each in told)
+                cuts[incarnation] = Cut(min(most, known.counter), known.how)
+        return tuple(sorted(cuts.items()))
+
+    def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
+        """Who gets a vote: only those who go on may. A view has a voter that holds data while anybody does."""
+        ground, voters = self._ground, self.view.voters
+        learners = [member for member in sorted(on) if member not in voters and member not in gone]
+        learners = [member for member in learners if ground.end_of(member) is None]
+        votes = [member for member in learners if ground.may_vote(member)]
+        if not any(map(ground.holds_data, [*(voters - set(gone)), *votes])):
+            votes = learners
+        return tuple(votes)
+
+    def _decide(self, change: Change, *, forced: bool) -> None:
+        before = self.view
+        self.decided[before.epoch] = Decided(before.epoch, before.name, change, forced)
+        self.view = view = before.after(change)
+        self._note(
+            epoch=view.epoch,
+            name=view.name,
+            sent=self._ground.counted(self.own.member),
+            promised=NO_BALLOT,
+            promise=None,
+            accepted=None,
+            proposal=None,
+        )
+        self._ground.decided(change)
+
+    def prune(self) -> None:
+        """Forget what has ended those epochs that all are beyond, also whoever they had let in before that."""
+        ground = self._ground
+        least = self.view.epoch
+        for member in ground.going_on():
+            record = self.records.get(member)
+            if record is None or ground.counted(member) < record.sent:
+                return
+            least = min(least, record.epoch)
+        for epoch in [epoch for epoch in self.decided if epoch < least]:
+            del self.decided[epoch]

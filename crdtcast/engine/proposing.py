@@ -1,0 +1,212 @@
+"""When a member begins a ballot, and with which terms: its operator's wants, its own leave, and what nobody has to ask
+for, the end of those who were replaced and votes for those who have joined.
+
+It *asks first*: unless all who would go on are there, and a quorum, nothing is frozen. What has waited too long for its
+decision is ended by a ballot without victims, by whoever notices first; then it is asked for anew. Ticks are the only
+clock.
+"""
+
+from collections.abc import Collection, Set
+from typing import Protocol
+
+from crdtcast.engine.consensus import Consensus
+from crdtcast.engine.exchange import Exchange
+from crdtcast.engine.views import NO_BALLOT, Proposal, Wants, Word
+
+PACE = 4
+"""Ticks by which a member waits longer than the linked voter before it, with what everybody would begin."""
+ASK_AGAIN = 8
+"""Ticks after which those who have not answered are asked again; later and later, up to eight times as long."""
+PATIENCE = 20
+"""Ticks after which a ballot that gets nowhere is given up by its proposer; by others after twice as long."""
+MOST_PATIENCE = 4
+"""Times by which that grows where ballots get in each other's way."""
+
+
+class Standpoint(Protocol):
+    """What a proposer wants to know of its member."""
+
+    def going_on(self) -> Collection[str]: ...
+
+    def replaced(self) -> Set[str]:
+        """Members whose successors have joined."""
+        ...
+
+    def unheard_of(self) -> Set[str]:
+        """Members that were let in and of which nothing has come."""
+        ...
+
+    def may_vote(self, learner: str) -> bool: ...
+
+    def linked(self) -> Collection[str]: ...
+
+    def untold(self, gone: Set[str]) -> Set[str]:
+        """Before this member leaves: whom it waits for, of those who have not all that it has delivered."""
+        ...
+
+
+class Proposer:
+    """Of one member. wants: what it has saved."""
+
+    def __init__(
+        self, me: str, consensus: Consensus, exchange: Exchange, ground: Standpoint, wants: Wants
+    ) -> None:
+        self._me = me
+        self._consensus = consensus
+        self._exchange = exchange
+        self._ground = ground
+        self.wants = wants
+        self.waits_for: tuple[str, ...] = ()
+        """Whom the own want waits for."""
+        self.since = 0
+        """The tick at which the epoch, or its newest ballot, began."""
+        self._epoch = consensus.view.epoch
+        self._promised = consensus.own.promised
+        self._asked_at: int | None = None
+        self._ask_at = 0
+        self._ask_delay = ASK_AGAIN
+        self._tries = 0
+        self._due: int | None = None
+
+    def look(self, tick: int) -> None:
+        """Begin a ballot if it is time to."""
+        self._note_time(tick)
+        consensus = self._consensus
+        if self._me not in self._ground.going_on():
+            self.waits_for = ()
+            return
+        if consensus.own.promised != NO_BALLOT:
+            self._look_at_open(tick)
+            return
+        terms = self._terms()
+        if terms is None:
+            self._rest()
+        elif not terms.needs_all or not self.wants:
+            self._begin_in_turn(terms, tick)
+        else:
+            self._begin(self._ready(terms, tick))
+
+    def _note_time(self, tick: int) -> None:
+        consensus = self._consensus
+        if consensus.view.epoch != self._epoch:
+            self._epoch = consensus.view.epoch
+            self.since = tick
+            self._rest()
+            self._tries = 0
+            self._promised = consensus.own.promised
+            self.wants = self.wants.without(
+                [x for x in self.wants.victims if x not in self._ground.going_on()],
+                consensus.view.level,
+            )
+        if consensus.own.promised != self._promised:
+            self._promised = consensus.own.promised
+            self.since = tick
+
+    def _rest(self) -> None:
+        self._asked_at = self._due = None
+        self._ask_at = 0
+        self._ask_delay = ASK_AGAIN
+        self.waits_for = ()
+
+    # An open epoch
+
+    def _look_at_open(self, tick: int) -> None:
+        consensus = self._consensus
+        own = consensus.own.proposal
+        is_own = own is not None and own.ballot == consensus.own.promised
+        if is_own and own is not None:
+            self.waits_for = tuple(sorted(consensus.without_promise(own)))
+            if own.change is None and not self._still_wanted(own):
+                consensus.prepare(Proposal(own.ballot))
+                return
+        patience = PATIENCE * (1 if is_own else 2) + PACE * self._rank()
+        patience *= min(1 << self._tries, MOST_PATIENCE)
+        if tick - self.since < patience:
+            return
+        terms = None if is_own and own is not None and own.needs_all else self._terms()
+        if terms is not None and terms.needs_all:
+            # A quorum may have gone: what this member wants, or a replacement, may be possible with those who are left.
+            terms = self._ready(terms, tick)
+            if terms is None and tick - self.since < 2 * patience:
+                return
+        self._tries += 1
+        consensus.prepare(terms or Proposal(NO_BALLOT))
+
+    def _still_wanted(self, own: Proposal) -> bool:
+        wanted = {*self.wants.victims, *self._ground.replaced(), *self._ground.unheard_of()}
+        if self.wants.leaves:
+            wanted.add(self._me)
+        return set(own.victims) <= wanted
+
+    # Terms
+
+    def _terms(self) -> Proposal | None:
+        """What this member would ask for now; None: nothing."""
+        ground, wants = self._ground, self.wants
+        members = set(ground.going_on())
+        replaced = ground.replaced() & members - {self._me}
+        victims = (wants.victims.keys() & members) | replaced
+        leaves = wants.leaves and not ground.untold(victims)
+        if leaves:
+            victims.add(self._me)
+        elif wants.leaves:
+            self.waits_for = tuple(sorted(ground.untold(victims)))
+        level = wants.level
+        if victims or level is not None:
+            return Proposal(
+                NO_BALLOT,
+                tuple(sorted(victims)),
+                level,
+                leaves,
+                Word(tuple(sorted(replaced))),
+            )
+        voters = self._consensus.view.voters
+        if any(member not in voters and ground.may_vote(member) for member in members):
+            return Proposal(NO_BALLOT)
+        return None
+
+    def _ready(self, terms: Proposal, tick: int) -> Proposal | None:
+        """The terms, if all who are needed have answered; otherwise they are asked.
+
+        Members of which nothing has ever come may have died on their way, and go, too, if they do not answer. By the
+        operator's word, `force` or a replacement, the members that are left do without a quorum of the voters.
+        """
+        ground, view = self._ground, self._consensus.view
+        if self._asked_at is None:
+            self._asked_at = tick
+        has_waited = tick - self._asked_at >= ASK_AGAIN
+        answered = {*self._exchange.answered, self._me}
+        missing = set(ground.going_on()) - set(terms.victims) - answered
+        if has_waited and (unheard := missing & ground.unheard_of()):
+            terms = terms._replace(victims=tuple(sorted({*terms.victims, *unheard})))
+            missing -= unheard
+        if not missing:
+            if view.is_quorum(answered, terms.word):
+                return terms
+            if has_waited and (terms.word.replaced or any(self.wants.victims.values())):
+                return terms._replace(word=Word(forced=terms.victims))
+            missing = set(view.voters) - answered
+        self.waits_for = tuple(sorted(missing))
+        if tick >= self._ask_at:
+            self._exchange.ask()
+            self._ask_at = tick + self._ask_delay
+            self._ask_delay = min(2 * self._ask_delay, 8 * ASK_AGAIN)
+        return None
+
+    def _begin(self, terms: Proposal | None) -> None:
+        if terms is not None:
+            self._consensus.prepare(terms)
+            self._asked_at = None
+            self._ask_at = 0
+
+    def _begin_in_turn(self, terms: Proposal, tick: int) -> None:
+        """What everybody would begin, the least of the linked voters begins; another one if that does not."""
+        if self._due is None:
+            self._due = tick + PACE * self._rank()
+        if tick >= self._due:
+            self._begin(self._ready(terms, tick) if terms.needs_all else terms)
+
+    def _rank(self) -> int:
+        voters = self._consensus.view.voters
+        before = [m for m in self._ground.linked() if m in voters and m < self._me]
+        return len(before) if self._me in voters else len(voters) + len(before)

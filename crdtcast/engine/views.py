@@ -1,0 +1,195 @@
+"""Views: who has a vote, epoch by epoch; and what members note while an epoch is decided. Plain values.
+
+A view is an epoch, its voters, the format level of the group, and a name: the hash of the name before it and of the
+change that made it. What leads from one view to the next is one decision (`engine.consensus`).
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgpack
+
+from crdtcast.engine.operations import Cut
+
+
+class Ballot(NamedTuple):
+    """Greater ones win. proposer: an incarnation id, so that no two members have the same one."""
+
+    number: int
+    proposer: str
+
+
+NO_BALLOT = Ballot(0, "")
+
+
+class Change(NamedTuple):
+    """What one epoch decides.
+
+    cuts: where those end who go, and, stated anew, where those end who went and have not ended everywhere; by
+        incarnation, sorted. out: those of them that go now. votes: who gets a vote. level: of the format, from then on.
+    """
+
+    cuts: tuple[tuple[str, Cut], ...] = ()
+    out: tuple[str, ...] = ()
+    votes: tuple[str, ...] = ()
+    level: int | None = None
+
+
+class Word(NamedTuple):
+    """Whose votes a ballot does without, by an operator's word.
+
+    replaced: they never come back; a majority is counted without them. forced: whatever becomes of them.
+    """
+
+    replaced: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
+
+
+NO_WORD = Word()
+
+
+class Proposal(NamedTuple):
+    """What a member asks promises for; and, in `change`, what it asks to accept when it has them.
+
+    victims: who is to go; `leaves`: whether that is (also) the proposer itself, by its own will. level: see `Change`.
+    """
+
+    ballot: Ballot
+    victims: tuple[str, ...] = ()
+    level: int | None = None
+    leaves: bool = False
+    word: Word = NO_WORD
+    change: Change | None = None
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether all who go on have to promise, not only a quorum."""
+        return bool(self.victims) or self.level is not None
+
+
+class Promise(NamedTuple):
+    """What a member reports with its promise: it takes nothing beyond that of the victims any more.
+
+    delivered: how much of each victim, and of each that went and has not ended here. members: all that it knows, but
+    those who went.
+    """
+
+    ballot: Ballot
+    delivered: Mapping[str, int] = {}
+    members: tuple[str, ...] = ()
+
+
+class Accepted(NamedTuple):
+    """What a voter has accepted last, and what its proposer may count on."""
+
+    ballot: Ballot
+    change: Change
+    word: Word = NO_WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one member has noted last of the epoch that it is in. It is durable before anybody hears of it; anybody
+    passes it on.
+
+    serial: how often it has noted anything. epoch, name: of its view. sent: how many messages it had sent when it came
+    into that view. promised: the greatest ballot that it has promised, or accepted something of.
+    """
+
+    member: str
+    serial: int
+    epoch: int
+    name: str
+    sent: int = 0
+    promised: Ballot = NO_BALLOT
+    promise: Promise | None = None
+    accepted: Accepted | None = None
+    proposal: Proposal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """`change` has ended the epoch of the view that is called `name`. forced: by less than a quorum."""
+
+    epoch: int
+    name: str
+    change: Change
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """voters: incarnations. level: the format level that may be used."""
+
+    epoch: int
+    name: str
+    voters: frozenset[str]
+    level: int
+
+    @classmethod
+    def first(cls, founders: Iterable[str], level: int) -> "View":
+        """That of a new group: all founders have a vote."""
+        everybody = sorted(founders)
+        return cls(0, _name("", everybody), frozenset(everybody), level)
+
+    def after(self, change: Change) -> "View":
+        """The view that this change makes of it."""
+        return View(
+            self.epoch + 1,
+            _name(self.name, packed_change(change)),
+            (self.voters | set(change.votes)) - set(change.out),
+            max(self.level, change.level or 0),
+        )
+
+    def is_quorum(self, who: Collection[str], word: Word = NO_WORD) -> bool:
+        """Whether these are enough to decide.
+
+        A majority of the voters, those who go included. The vote of one that is replaced is not needed: half of an even
+        number is enough then, none of them replaced. By force: all voters but those who go, however few.
+        """
+        given, voters = self.voters & set(who), self.voters
+        if word.forced:
+            return voters - set(word.forced) <= given
+        replaced = voters & set(word.replaced)
+        if replaced and not given & replaced:
+            return len(given) >= (len(voters) + 1) // 2
+        return 2 * len(given) > len(voters)
+
+
+def packed_change(change: Change) -> list[object]:
+    """The change as a list for msgpack."""
+    cuts = [[who, cut.counter, int(cut.how)] for who, cut in change.cuts]
+    return [cuts, list(change.out), list(change.votes), change.level]
+
+
+def _name(before: str, what: object) -> str:
+    return hashlib.sha256(msgpack.packb([before, what])).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Wants:
+    """What a member is to bring about: its operator's word, or its own. Durable.
+
+    victims: who is to be evicted; value: whether by force. leaves: it leaves itself. level: the format level to raise.
+    """
+
+    victims: Mapping[str, bool] = field(default_factory=dict)
+    leaves: bool = False
+    level: int | None = None
+
+    def without(self, gone: Iterable[str], level: int) -> "Wants":
+        """What is left of it when those have gone and that level is in force."""
+        gone = set(gone)
+        victims = {who: force for who, force in self.victims.items() if who not in gone}
+        wanted = self.level if self.level is not None and self.level > level else None
+        return replace(self, victims=victims, level=wanted)
+
+    def __bool__(self) -> bool:
+        return bool(self.victims or self.leaves or self.level is not None)
+
+
+NO_WANTS = Wants()
+NO_VIEW = View(0, "", frozenset(), 1)
+"""Of a state that is of no group."""

@@ -1,0 +1,221 @@
+"""What members note of views, and pass on, as plain lists: for the wire, and for journals.
+
+Whatever is not exactly that is a `RemoteProtocolError`: it may come from a peer.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from crdtcast.engine.operations import Cut, How, read_level
+from crdtcast.engine.views import (
+    Accepted,
+    Ballot,
+    Change,
+    Decided,
+    Promise,
+    Proposal,
+    Record,
+    View,
+    Wants,
+    Word,
+    packed_change,
+)
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import valid_incarnation
+from crdtcast.messages import Asked, Views
+from crdtcast.wire_values import FrameKind, read_number, read_vector
+
+T = TypeVar("T")
+
+MOST_IDS = 65_536
+"""Incarnations in one list."""
+MOST_RECORDS = 4096
+"""Records, decisions or questions in one frame."""
+
+
+def views_fields(frame: Views) -> list[object]:
+    """A frame as a list that begins with its kind."""
+    return [
+        int(FrameKind.VIEWS),
+        frame.epoch,
+        frame.name,
+        dict(frame.has),
+        [pack_record(record) for record in frame.records],
+        [pack_decided(decided) for decided in frame.decided],
+        [[each.asker, each.number, sorted(each.answered)] for each in frame.asks],
+    ]
+
+
+def read_views(fields: list[Any]) -> Views:
+    """The inverse of `views_fields`."""
+    try:
+        _, epoch, name, has, records, decided, asks = fields
+        return Views(
+            _number(epoch),
+            _name(name),
+            read_vector(has),
+            tuple(map(read_record, _listed(records, MOST_RECORDS))),
+            tuple(map(read_decided, _listed(decided, MOST_RECORDS))),
+            tuple(
+                Asked(_id(asker), _number(number), frozenset(_ids(answered)))
+                for asker, number, answered in _listed(asks, MOST_RECORDS)
+            ),
+        )
+    except (TypeError, ValueError) as error:
+        raise RemoteProtocolError(f"a frame of views of the wrong shape: {error}") from error
+
+
+def pack_view(view: View) -> list[object]:
+    """A view as a list."""
+    return [view.epoch, view.name, sorted(view.voters), view.level]
+
+
+def read_view(packed: Any) -> View:
+    """The inverse of `pack_view`."""
+    epoch, name, voters, level = packed
+    return View(_number(epoch), _name(name), frozenset(_ids(voters)), read_level(level))
+
+
+def pack_wants(wants: Wants) -> list[object]:
+    """What a member is to bring about, as a list."""
+    return [dict(wants.victims), wants.leaves, wants.level]
+
+
+def read_wants(packed: Any) -> Wants:
+    """The inverse of `pack_wants`."""
+    victims, leaves, level = packed
+    asked = {_id(victim): force is True for victim, force in victims.items()}
+    return Wants(asked, leaves is True, _optional(level, read_level))
+
+
+def pack_record(record: Record) -> list[object]:
+    """A record as a list."""
+    promise, accepted, proposal = record.promise, record.accepted, record.proposal
+    return [
+        record.member,
+        record.serial,
+        record.epoch,
+        record.name,
+        record.sent,
+        list(record.promised),
+        promise and [list(promise.ballot), dict(promise.delivered), list(promise.members)],
+        accepted
+        and [
+            list(accepted.ballot),
+            packed_change(accepted.change),
+            _pack_word(accepted.word),
+        ],
+        proposal and _pack_proposal(proposal),
+    ]
+
+
+def read_record(packed: Any) -> Record:
+    """The inverse of `pack_record`."""
+    member, serial, epoch, name, sent, promised, promise, accepted, proposal = packed
+    return Record(
+        _id(member),
+        _number(serial),
+        _number(epoch),
+        _name(name),
+        _number(sent),
+        _ballot(promised),
+        _optional(promise, _promise),
+        _optional(accepted, _accepted),
+        _optional(proposal, _proposal),
+    )
+
+
+def pack_decided(decided: Decided) -> list[object]:
+    """A decision as a list."""
+    return [decided.epoch, decided.name, packed_change(decided.change), decided.forced]
+
+
+def read_decided(packed: Any) -> Decided:
+    """The inverse of `pack_decided`."""
+    epoch, name, change, forced = packed
+    return Decided(_number(epoch), _name(name), _change(change), forced is True)
+
+
+def _pack_proposal(proposal: Proposal) -> list[object]:
+    change = None if proposal.change is None else packed_change(proposal.change)
+    ballot, victims = list(proposal.ballot), list(proposal.victims)
+    return [ballot, victims, proposal.level, proposal.leaves, _pack_word(proposal.word), change]
+
+
+def _pack_word(word: Word) -> list[object]:
+    return [list(word.replaced), list(word.forced)]
+
+
+def _word(packed: Any) -> Word:
+    replaced, forced = packed
+    return Word(_ids(replaced), _ids(forced))
+
+
+def _proposal(packed: Any) -> Proposal:
+    ballot, victims, level, leaves, word, change = packed
+    return Proposal(
+        _ballot(ballot),
+        _ids(victims),
+        _optional(level, read_level),
+        leaves is True,
+        _word(word),
+        _optional(change, _change),
+    )
+
+
+def _promise(packed: Any) -> Promise:
+    ballot, delivered, members = packed
+    return Promise(_ballot(ballot), read_vector(delivered), _ids(members))
+
+
+def _accepted(packed: Any) -> Accepted:
+    ballot, change, word = packed
+    return Accepted(_ballot(ballot), _change(change), _word(word))
+
+
+def _change(packed: Any) -> Change:
+    cuts, out, votes, level = packed
+    return Change(
+        tuple(
+            (_id(who), Cut(_number(counter), How(how)))
+            for who, counter, how in _listed(cuts, MOST_IDS)
+        ),
+        _ids(out),
+        _ids(votes),
+        _optional(level, read_level),
+    )
+
+
+def _ballot(packed: Any) -> Ballot:
+    number, proposer = packed
+    return Ballot(_number(number), _id(proposer) if proposer else "")
+
+
+def _optional(packed: Any, read: Callable[[Any], T]) -> T | None:
+    return None if packed is None else read(packed)
+
+
+def _listed(packed: Any, most: int) -> list[Any]:
+    if type(packed) is not list or len(packed) > most:
+        raise RemoteProtocolError(f"not a list of at most {most:,}: {packed!r:.80}")
+    return packed
+
+
+def _ids(packed: Any) -> tuple[str, ...]:
+    return tuple(map(_id, _listed(packed, MOST_IDS)))
+
+
+def _id(text: Any) -> str:
+    if type(text) is str and valid_incarnation(text):
+        return text
+    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
+
+
+def _name(text: Any) -> str:
+    if type(text) is str and len(text) <= 64:
+        return text
+    raise RemoteProtocolError(f"not a view's name: {text!r:.80}")
+
+
+def _number(number: Any) -> int:
+    return read_number(number, "a number of a view")
