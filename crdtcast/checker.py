@@ -61,12 +61,12 @@ class Snapshot:
 class _View:
     """One member's application: sets are integers with one bit a message; the log makes rollback possible."""
 
-    __slots__ = ("cuts", "known", "log", "stable", "start", "told", "vector")
+    __slots__ = ("cuts", "known", "log", "stable", "start", "vector")
 
     def __init__(self, start: Snapshot | None = None) -> None:
         self.start = start = start or Snapshot()
-        self.log: list[tuple[bool, int, Dot]] = []  # (a stable notice?, index, dot)
-        self.told: list[tuple[int, str, int]] = []  # (position, ended incarnation, cut)
+        # (whether it was told stable, index, dot); (None, 0, an ended incarnation with its cut).
+        self.log: list[tuple[bool | None, int, Dot]] = []
         self.known = start.known
         self.stable = start.stable
         self.vector = dict(start.vector)
@@ -81,16 +81,21 @@ class _View:
         self.log.append((True, index, dot))
         self.stable |= 1 << index
 
+    def add_end(self, end: Dot) -> None:
+        self.log.append((None, 0, end))
+        self.cuts[end.origin] = end.counter
+
     def cut(self, position: int) -> None:
         log = self.log[:position]
         self.known, self.stable = self.start.known, self.start.stable
         self.vector = dict(self.start.vector)
-        self.told = [told for told in self.told if told[0] <= position]
         self.cuts = dict(self.start.cuts)
-        self.cuts.update((incarnation, cut) for _, incarnation, cut in self.told)
         self.log = []
         for stable, index, dot in log:
-            (self.add_stable if stable else self.add)(index, dot)
+            if stable is None:
+                self.add_end(dot)
+            else:
+                (self.add_stable if stable else self.add)(index, dot)
 
 
 class Checker:
@@ -224,9 +229,7 @@ class Checker:
 
     def ended(self, member: str, incarnation: str, cut: int) -> None:
         """`member` was told that `incarnation` has ended, and that of its messages `cut` count."""
-        view = self._views[member]
-        view.told.append((len(view.log), incarnation, cut))
-        view.cuts[incarnation] = cut
+        self._views[member].add_end(Dot(incarnation, cut))
 
     def reissued(self, old: Dot, new: Dot) -> None:
         """The operation of `old`, of an incarnation that has ended, was sent again as `new`."""
@@ -240,7 +243,7 @@ class Checker:
         """The application at `member` has crashed and goes on from the state it had at `position`."""
         view = self._views[member]
         for stable, index, dot in view.log[position:]:
-            if stable or self._sender[index] != member:
+            if stable is not False or self._sender[index] != member:
                 continue
             self._sent &= ~(1 << index)
             if self._survive:

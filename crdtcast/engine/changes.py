@@ -45,7 +45,7 @@ class MembershipChanges(Reception):
 
     def _refuse_if_ending(self) -> None:
         """Raise EndedError if this incarnation sends nothing any more."""
-        if self._over or self._proposer.wants.leaves:
+        if self._over or self._proposer.wants.leaves or self.me in self._membership.cuts:
             raise EndedError(
                 f"{self.me} sends nothing any more (it is {self.standing.value}): go on with a new incarnation, "
                 "one that joins"
@@ -181,16 +181,14 @@ class MembershipChanges(Reception):
         """Whether everybody knows it, and it has been heard of since."""
         if not self._membership.is_established(learner, self._stability.stable):
             return False
-        return learner == self.me or learner not in self.unheard_of()
+        return not self.is_unheard(learner)
 
-    def unheard_of(self) -> Set[str]:
-        """Members that were let in and of which nothing has come: they may have died on their way."""
-        records = self._consensus.records
-        return {
-            who
-            for who, peer in self._peers.items()
-            if not peer.met and not self.vector[who] and who not in records
-        }
+    def is_unheard(self, member: str) -> bool:
+        """Whether it was let in, and nothing has come of it: it may have died on its way."""
+        peer = self._peers.get(member)
+        if member == self.me or member in self._consensus.records:
+            return False
+        return peer is None or (not peer.met and not self.vector[member])
 
     def replaced(self) -> Set[str]:
         """Members whose successors have joined."""
@@ -202,6 +200,15 @@ class MembershipChanges(Reception):
     def linked(self) -> Collection[str]:
         """The other members to which there is a link."""
         return [peer.incarnation for peer in self._peers.values() if peer.linked]
+
+    def span_of(self, member: str) -> Span:
+        """The levels that the program of a member reads, as it said last."""
+        # What this member's program reads is certain, also before it has been announced.
+        return self._reads if member == self.me else self._membership.members[member].reads
+
+    def lacking_level(self, level: int) -> list[str]:
+        """The members whose programs do not read that level, as they said last."""
+        return sorted(x for x in self.going_on() if level not in self.span_of(x))
 
     def untold(self, gone: Set[str]) -> Set[str]:
         """Before this member leaves: whom it waits for, so that no message is lost with it.
@@ -223,8 +230,10 @@ class MembershipChanges(Reception):
         self._decisions.append(self._consensus.decided[view.epoch - 1])
         self._agreed = view.level
         self._exchange.is_over()
-        if self.me in change.out and not self._proposer.wants.leaves:
-            self._become_evicted(None)
+        if self.me in change.out:
+            # It stays until others know that: perhaps only its own vote has made this a decision.
+            membership.cuts[self.me] = dict(change.cuts)[self.me]
+            membership.thaw()
             return
         for incarnation, cut in change.cuts:
             if incarnation not in membership.ended:
@@ -246,10 +255,7 @@ class MembershipChanges(Reception):
         if cut is None or incarnation not in self._membership.members:
             return
         delivered = self.vector[incarnation]
-        if incarnation == self.me:
-            if not self._proposer.wants.leaves or delivered > cut.counter:
-                self._become_evicted(None)
-        elif delivered > cut.counter:
+        if delivered > cut.counter:
             # This member has delivered what nobody has who goes on: it belongs to what was cut off.
             self._become_evicted(None)
         elif delivered == cut.counter:
@@ -286,9 +292,14 @@ class MembershipChanges(Reception):
         self._stability.holder = None
 
     def _look_at_views(self) -> None:
-        self._proposer.look(self._tick)
-        if self._proposer.wants.leaves and not self._left and self.me in self._membership.cuts:
-            self._left = not self.untold_of_view()
+        cut = self._membership.cuts.get(self.me)
+        if cut is None:
+            self._proposer.look(self._tick)
+        elif not self.untold_of_view():
+            if self._proposer.wants.leaves and self.vector[self.me] <= cut.counter:
+                self._left = True
+            else:
+                self._become_evicted(None)
 
     def untold_of_view(self) -> Set[str]:
         """Once this member has left: the voters that do not know it yet; empty if enough of them do."""
@@ -344,7 +355,7 @@ class MembershipChanges(Reception):
         self._consensus.prune()
         self._consensus.react()
         self._look_at_views()
-        if self._over or self._proposer.wants.leaves:
+        if self._over or self._proposer.wants.leaves or self.me in self._membership.cuts:
             return
         self._announce()
         if self._membership.ended:
@@ -354,5 +365,5 @@ class MembershipChanges(Reception):
     def take_outbox(self) -> list[Transmit]:
         """See `Core.take_outbox`."""
         if self._exchange.has_news and not self._over:
-            self._outbox += self._exchange.flush(self._tick)
+            self._outbox += self._exchange.flush()
         return super().take_outbox()

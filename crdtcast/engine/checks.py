@@ -94,7 +94,9 @@ def check_state(me: str, state: GroupState, *, complete: bool = False) -> None:
         "members, or ended ones": known - vector.keys(),
         "members that have ended": members & state.ended.keys(),
         "those who went": {
-            x for x, cut in state.cuts.items() if x in members and vector.get(x, 0) > cut.counter
+            x
+            for x, cut in state.cuts.items()
+            if x in members - {me} and vector.get(x, 0) > cut.counter
         },
         "swept ones": state.swept.keys() - state.ended.keys(),
         "stable ones": {x for x, n in state.stable.items() if n > vector.get(x, -1)},

@@ -1,7 +1,8 @@
 """Who is told which records and decisions, on which link; and who answers when a member asks whether it is there.
 
-Whatever is new goes to everybody who is linked, at once, and again until they say that they have it. So it gets along
-where two members have no link with each other. When all have everything, nothing is sent.
+A member tells its own record to everybody who is linked, at once. What it knows of others it passes on to those who do
+not say soon that they have it: so it gets along where two members have no link with each other. What is not confirmed
+is sent again, later and later. When all have everything, nothing is sent.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,12 @@ MOST_SKIPPED = 1000
 
 @dataclass(slots=True)
 class _Link:
-    """What one linked process has said that it has, and what it was sent since."""
+    """What one linked process has said that it has, and what it was sent since.
+
+    epoch, has: of its last frame. sent, sent_epoch: what is on its way to it. asks: the number of each question that it
+    was told, and with how many answers. owes: whether it is to be told what this member has, though nothing is new.
+    is_due: whether it gets what it still lacks, whosesoever it is. again_at: the tick of the next look at that.
+    """
 
     epoch: int = -1
     has: Mapping[str, int] = field(default_factory=dict)
@@ -26,7 +32,7 @@ class _Link:
     sent_epoch: int = -1
     asks: dict[str, tuple[int, int]] = field(default_factory=dict)
     owes: bool = True
-    """Whether it is to be told what this member has, though nothing is new."""
+    is_due: bool = True
     again_at: int | None = None
     delay: int = HOLD_MIN
 
@@ -41,21 +47,31 @@ class Exchange:
         self.asks: dict[str, Asked] = {}
         """The newest question of each member that asks, with those who have answered it."""
         self._news = False
+        # What can wait for a tick: answers, and that this member has more of others' records.
+        self._late_news = self._has_more = False
         self._told = -1  # the serial of the own record
+        self._unsure: set[str] = set()  # links that may lack something
 
     @property
     def has_news(self) -> bool:
         """Whether `flush` may have something to send."""
         return self._news or self._consensus.own.serial != self._told
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all who are linked have everything."""
+        return not self._unsure and not self.has_news
+
     def link_up(self, peer: str) -> None:
         """What was sent on an earlier link may be lost."""
         self._links[peer] = _Link()
+        self._unsure.add(peer)
         self._news = True
 
     def link_down(self, peer: str) -> None:
         """Nothing can be sent to it."""
         self._links.pop(peer, None)
+        self._unsure.discard(peer)
 
     def take(self, sender: str, frame: Views, *, answers: bool) -> bool:
         """Take what a peer has passed on. Whether anything of it is news. answers: whether this member goes on.
@@ -73,22 +89,25 @@ class Exchange:
         link = self._links.get(sender)
         if link is not None:
             link.epoch, link.has = frame.epoch, frame.has
-            link.owes = link.owes or bool(frame.records or frame.decided or frame.asks)
-            if not self._lacks(link):
-                link.again_at, link.delay = None, HOLD_MIN
+            if frame.records or frame.decided:
+                link.owes = self._news = True
+            self._unsure.add(sender)
         news = [consensus.told(each) for each in frame.decided]
         news += [consensus.hear(record) for record in frame.records if record.member != self._me]
+        if any(news):
+            self._unsure.update(self._links)
+            self._has_more = True
         news += [self._hear_asked(each, answers=answers) for each in frame.asks]
-        self._news = True
         return any(news)
 
     def _hear_asked(self, asked: Asked, *, answers: bool) -> bool:
         known = self.asks.get(asked.asker)
         answered = set(asked.answered)
+        is_new = known is None or asked.number > known.number
         if known is not None:
             if asked.number < known.number:
                 return False
-            if asked.number == known.number:
+            if not is_new:
                 answered |= known.answered
         if answers:
             answered.add(self._me)
@@ -96,6 +115,8 @@ class Exchange:
         if now == known:
             return False
         self.asks[asked.asker] = now
+        self._news = self._news or is_new
+        self._late_news = self._late_news or asked.asker != self._me
         return True
 
     def ask(self) -> None:
@@ -114,6 +135,7 @@ class Exchange:
     def is_over(self) -> None:
         """The epoch is decided: who was there before that does not matter."""
         self.asks = {}
+        self._unsure.update(self._links)
         self._news = True
 
     def is_in(self, peer: str, epoch: int) -> bool:
@@ -135,46 +157,56 @@ class Exchange:
         )
 
     def tick(self, tick: int) -> None:
-        """The timer: what was sent and not confirmed is sent again."""
-        for link in self._links.values():
-            if link.again_at is not None and tick >= link.again_at:
-                link.again_at = None
-                if self._lacks(link) or link.epoch < 0:
-                    link.delay = min(2 * link.delay, BACKOFF_MAX)
-                    link.sent, link.sent_epoch = {}, -1
-                    link.asks = {}
-                    link.owes = True
-                    self._news = True
+        """The timer: who still lacks something gets it, again if it was sent before."""
+        if self._has_more:
+            for link in self._links.values():
+                link.owes = True
+        self._news = self._news or self._late_news or self._has_more
+        self._late_news = self._has_more = False
+        for peer in list(self._unsure):
+            link = self._links[peer]
+            if not self._lacks(link):
+                link.again_at, link.delay = None, HOLD_MIN
+                self._unsure.discard(peer)
+            elif link.again_at is None:
+                link.again_at = tick + link.delay
+            elif tick >= link.again_at:
+                link.delay = min(2 * link.delay, BACKOFF_MAX)
+                link.again_at = tick + link.delay
+                link.sent, link.sent_epoch, link.asks = {}, -1, {}
+                link.owes = link.is_due = self._news = True
 
-    def flush(self, tick: int) -> Iterable[Transmit]:
+    def flush(self) -> Iterable[Transmit]:
         """What is to be sent now."""
         consensus = self._consensus
         self._news, self._told = False, consensus.own.serial
+        view, me = consensus.view, self._me
         serials = {member: record.serial for member, record in consensus.records.items()}
         relevant = self._relevant()
-        view = consensus.view
         for peer, link in self._links.items():
+            members = relevant if link.is_due else (me,)
             records = tuple(
                 consensus.records[member]
-                for member, serial in relevant.items()
+                for member in members
                 if member != peer
-                and serial > max(link.has.get(member, -1), link.sent.get(member, -1))
+                and serials[member] > max(link.has.get(member, -1), link.sent.get(member, -1))
             )
             known = max(link.epoch, link.sent_epoch)
-            decided = tuple(
-                each for epoch, each in sorted(consensus.decided.items()) if known <= epoch
+            decided = (
+                tuple(each for epoch, each in sorted(consensus.decided.items()) if known <= epoch)
+                if known < view.epoch
+                else ()
             )
             asks = tuple(
                 each
                 for asker, each in self.asks.items()
+                if asker != peer or me in each.answered
                 if link.asks.get(asker) != (each.number, len(each.answered))
             )
-            if not (records or decided or asks or link.owes):
-                continue
-            yield Transmit(peer, Views(view.epoch, view.name, serials, records, decided, asks))
-            link.owes = False
-            link.sent.update((record.member, record.serial) for record in records)
-            link.sent_epoch = view.epoch
-            link.asks.update((each.asker, (each.number, len(each.answered))) for each in asks)
-            if link.again_at is None and self._lacks(link):
-                link.again_at = tick + link.delay
+            if records or decided or asks or link.owes:
+                yield Transmit(peer, Views(view.epoch, view.name, serials, records, decided, asks))
+                link.owes = link.is_due = False
+                link.sent.update((record.member, record.serial) for record in records)
+                link.sent_epoch = view.epoch
+                link.asks.update((each.asker, (each.number, len(each.answered))) for each in asks)
+                self._unsure.add(peer)

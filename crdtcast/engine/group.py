@@ -83,7 +83,7 @@ class GroupEngine(MembershipChanges):
         join is only not stable, since somebody else is silent.
         """
         established = self.established
-        return tuple(sorted(self.unheard_of() - established))
+        return tuple(sorted(filter(self.is_unheard, self.members.keys() - established)))
 
     # Views
 
@@ -163,15 +163,6 @@ class GroupEngine(MembershipChanges):
         spans = map(self.span_of, self.going_on())
         return min((span.highest for span in spans), default=self.reads.highest)
 
-    def span_of(self, member: str) -> Span:
-        """The levels that the program of a member reads, as it said last."""
-        # What this member's program reads is certain, also before it has been announced.
-        return self.reads if member == self.me else self._membership.members[member].reads
-
-    def lacking_level(self, level: int) -> list[str]:
-        """The members whose programs do not read that level, as they said last."""
-        return sorted(x for x in self.going_on() if level not in self.span_of(x))
-
     def raise_level(self, level: int) -> None:
         """Ask for a higher format level. It is in force with the change of view that all have agreed to.
 
@@ -216,7 +207,9 @@ class GroupEngine(MembershipChanges):
         Raises NotReadyError if this member cannot do it yet, and HandshakeError if it must not at all.
         """
         membership = self._membership
-        check_contact(membership, self.victims, over=self._over or self.wants.leaves)
+        check_contact(
+            membership, self.victims, over=self._over or self.standing is Standing.LEAVING
+        )
         self._refuse_if_reserved()
         self.check_reader(base, reads)
         known = asked_before(membership, base)
@@ -309,7 +302,7 @@ class GroupEngine(MembershipChanges):
         """Nothing waits here, nothing is unstable, no change of view is open, and nothing has to be swept."""
         membership, own = self._membership, self._consensus.own
         busy = membership.limited() or membership.ended or own.promised.number or self.wants
-        return super().quiet and not busy and not self._held
+        return super().quiet and not busy and not self._held and self._exchange.is_quiet
 
     def counters(self) -> EngineCounters:
         """Gauges and totals; see `EngineCounters`."""

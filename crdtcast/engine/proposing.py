@@ -17,7 +17,7 @@ PACE = 4
 """Ticks by which a member waits longer than the linked voter before it, with what everybody would begin."""
 ASK_AGAIN = 8
 """Ticks after which those who have not answered are asked again; later and later, up to eight times as long."""
-PATIENCE = 20
+PATIENCE = 40
 """Ticks after which a ballot that gets nowhere is given up by its proposer; by others after twice as long."""
 MOST_PATIENCE = 4
 """Times by which that grows where ballots get in each other's way."""
@@ -32,13 +32,17 @@ class Standpoint(Protocol):
         """Members whose successors have joined."""
         ...
 
-    def unheard_of(self) -> Set[str]:
-        """Members that were let in and of which nothing has come."""
+    def is_unheard(self, member: str) -> bool:
+        """Whether it was let in, and nothing has come of it."""
         ...
 
     def may_vote(self, learner: str) -> bool: ...
 
     def linked(self) -> Collection[str]: ...
+
+    def lacking_level(self, level: int) -> Collection[str]:
+        """The members whose programs do not read that level, as they said last."""
+        ...
 
     def untold(self, gone: Set[str]) -> Set[str]:
         """Before this member leaves: whom it waits for, of those who have not all that it has delivered."""
@@ -67,6 +71,7 @@ class Proposer:
         self._ask_delay = ASK_AGAIN
         self._tries = 0
         self._due: int | None = None
+        self._named: set[str] = set()  # members of which others know, and that have not promised
 
     def look(self, tick: int) -> None:
         """Begin a ballot if it is time to."""
@@ -93,6 +98,7 @@ class Proposer:
             self.since = tick
             self._rest()
             self._tries = 0
+            self._named = set()
             self._promised = consensus.own.promised
             self.wants = self.wants.without(
                 [x for x in self.wants.victims if x not in self._ground.going_on()],
@@ -121,22 +127,26 @@ class Proposer:
                 return
         patience = PATIENCE * (1 if is_own else 2) + PACE * self._rank()
         patience *= min(1 << self._tries, MOST_PATIENCE)
+        is_empty = own is not None and not own.needs_all
+        if is_own and is_empty and tick - self.since >= PACE:
+            # It needs a quorum only, and that is not there. By a word, those who are left may do without.
+            terms = self._terms()
+            if terms is not None and terms.needs_all and (terms := self._ready(terms, tick)):
+                self._tries += 1
+                consensus.prepare(terms)
+                return
         if tick - self.since < patience:
             return
-        terms = None if is_own and own is not None and own.needs_all else self._terms()
-        if terms is not None and terms.needs_all:
-            # A quorum may have gone: what this member wants, or a replacement, may be possible with those who are left.
-            terms = self._ready(terms, tick)
-            if terms is None and tick - self.since < 2 * patience:
-                return
+        if is_own and own is not None and own.needs_all:
+            self._named |= consensus.without_promise(own)
         self._tries += 1
-        consensus.prepare(terms or Proposal(NO_BALLOT))
+        consensus.prepare(Proposal(NO_BALLOT))
 
     def _still_wanted(self, own: Proposal) -> bool:
-        wanted = {*self.wants.victims, *self._ground.replaced(), *self._ground.unheard_of()}
+        wanted = {*self.wants.victims, *self._ground.replaced()}
         if self.wants.leaves:
             wanted.add(self._me)
-        return set(own.victims) <= wanted
+        return all(who in wanted or self._ground.is_unheard(who) for who in own.victims)
 
     # Terms
 
@@ -146,11 +156,14 @@ class Proposer:
         members = set(ground.going_on())
         replaced = ground.replaced() & members - {self._me}
         victims = (wants.victims.keys() & members) | replaced
-        leaves = wants.leaves and not ground.untold(victims)
+        leaves = wants.leaves
+        if leaves:
+            # Whom it still has to evict goes first, if nobody else is left who could let them in again.
+            is_last = members == victims | {self._me}
+            self.waits_for = tuple(sorted(ground.untold(victims)))
+            leaves = not self.waits_for and not (victims and is_last)
         if leaves:
             victims.add(self._me)
-        elif wants.leaves:
-            self.waits_for = tuple(sorted(ground.untold(victims)))
         level = wants.level
         if victims or level is not None:
             return Proposal(
@@ -176,14 +189,19 @@ class Proposer:
             self._asked_at = tick
         has_waited = tick - self._asked_at >= ASK_AGAIN
         answered = {*self._exchange.answered, self._me}
-        missing = set(ground.going_on()) - set(terms.victims) - answered
-        if has_waited and (unheard := missing & ground.unheard_of()):
+        going_on = {*ground.going_on(), *self._named} - set(terms.victims)
+        missing = going_on - answered
+        if terms.level is not None:
+            missing |= going_on.intersection(ground.lacking_level(terms.level))
+        if has_waited and (unheard := set(filter(ground.is_unheard, missing))):
             terms = terms._replace(victims=tuple(sorted({*terms.victims, *unheard})))
             missing -= unheard
         if not missing:
             if view.is_quorum(answered, terms.word):
                 return terms
-            if has_waited and (terms.word.replaced or any(self.wants.victims.values())):
+            silent = view.voters.intersection(terms.victims) - answered
+            given_up = {who for who, force in self.wants.victims.items() if force}
+            if has_waited and silent <= given_up.union(terms.word.replaced):
                 return terms._replace(word=Word(forced=terms.victims))
             missing = set(view.voters) - answered
         self.waits_for = tuple(sorted(missing))

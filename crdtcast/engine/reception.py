@@ -106,7 +106,7 @@ class Reception(Core):
             return Standing.LEFT
         if self._evicted:
             return Standing.EVICTED
-        if self._proposer.wants.leaves:
+        if self._proposer.wants.leaves or self.me in self._membership.cuts:
             return Standing.LEAVING
         disputed = self._disputed & self._membership.tombs.keys()
         return Standing.DISPUTED if disputed else Standing.MEMBER

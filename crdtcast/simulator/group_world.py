@@ -28,7 +28,7 @@ from typing import ClassVar
 from crdtcast.checker import Checker
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate, Standing
-from crdtcast.engine.operations import Cut, How, Kind
+from crdtcast.engine.operations import How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
 from crdtcast.messages import Ended
@@ -79,6 +79,8 @@ class GroupWorld:
         self.ledger = Ledger()
         self.formats = Formats()
         self.counts: Counter[str] = Counter()
+        self.views: dict[int, str] = {}
+        """The name of the view of each epoch."""
         self.settling = False
         """Whether the run is over but for what follows from it: see `crdtcast.simulator.group_drain`."""
         bases = {name: machine.new_base() for name, machine in self.machines.items()}
@@ -292,6 +294,7 @@ class GroupWorld:
 
     def _sync(self, machine: Machine) -> bool:
         if not machine.ghost:
+            self._one_view(machine.running)
             issued = self.ledger.synced(machine.name)
             if self.saves_to_the_end or not (self.settling and machine.commits):
                 machine.save(self.checker.position(machine.me), issued)
@@ -384,17 +387,16 @@ class GroupWorld:
                     machine.told_ended[incarnation] = cut.counter
                     self.checker.ended(machine.me, incarnation, cut.counter)
                     self.counts["forced_cuts"] += cut.how is How.FORCED
-                    self._each_other(machine, incarnation, cut)
         machine.hold(engine.take_outbox())
 
-    def _each_other(self, machine: Machine, victim: str, cut: Cut) -> None:
-        """Two members that have evicted each other are two groups; only an operator's word may do that."""
-        other = next((m for m in self.living() if m.me == victim), None)
-        if other is None or cut.how is not How.EVICTED or self.by_word:
-            return
-        theirs = other.running.ended.get(machine.me) or other.running.tombs.get(machine.me)
-        if theirs is not None and theirs.how is How.EVICTED:
-            raise Failure("each-other", f"{machine.me} and {victim} have evicted each other")
+    def _one_view(self, engine: GroupEngine) -> None:
+        """An epoch has one view for all who save theirs; only an operator's word may make two of it."""
+        view = engine.view
+        known = self.views.setdefault(view.epoch, view.name)
+        if known != view.name and not self.by_word:
+            raise Failure(
+                "two-views", f"{engine.me} is in another view of epoch {view.epoch} than others"
+            )
 
     @property
     def by_word(self) -> bool:
