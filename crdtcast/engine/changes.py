@@ -185,8 +185,8 @@ class MembershipChanges(Reception):
 
     def is_unheard(self, member: str) -> bool:
         """Whether it was let in, and nothing has come of it: it may have died on its way."""
-        peer = self._peers.get(member)
-        if member == self.me or member in self._consensus.records:
+        peer, consensus = self._peers.get(member), self._consensus
+        if member == self.me or member in consensus.view.voters or member in consensus.records:
             return False
         return peer is None or (not peer.met and not self.vector[member])
 

@@ -270,8 +270,8 @@ class Consensus:
         if not proposal.needs_all:
             return Change(votes=self._votes(self._ground.going_on(), ()))
         on, missing = self._going_on(proposal, promises)
-        if missing:
-            return None
+        if missing or not (on or proposal.victims == (self.own.member,)):
+            return None  # nobody puts everybody out
         cuts = self._cuts(proposal, on, promises)
         return Change(
             cuts,
