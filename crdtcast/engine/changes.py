@@ -292,10 +292,9 @@ class MembershipChanges(Reception):
         self._stability.holder = None
 
     def _look_at_views(self) -> None:
+        self._proposer.look(self._tick)
         cut = self._membership.cuts.get(self.me)
-        if cut is None:
-            self._proposer.look(self._tick)
-        elif not self.untold_of_view():
+        if cut is not None and not self.untold_of_view():
             if self._proposer.wants.leaves and self.vector[self.me] <= cut.counter:
                 self._left = True
             else:

@@ -128,6 +128,14 @@ class Consensus:
             None,
         )
 
+    def progress(self) -> tuple[Ballot, int, int]:
+        """What this member has promised last, and how many others have promised and accepted that."""
+        ballot = self.own.promised
+        current = self.current() if ballot != NO_BALLOT else ()
+        promised = sum(record.promised == ballot for record in current)
+        accepted = sum(r.accepted is not None and r.accepted.ballot == ballot for r in current)
+        return ballot, promised, accepted
+
     def drop(self, member: str) -> None:
         """It is forgotten."""
         self.records.pop(member, None)

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from crdtcast.engine.consensus import Consensus
-from crdtcast.engine.peer import BACKOFF_MAX, HOLD_MIN
+from crdtcast.engine.peer import BACKOFF_MAX
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Asked, Transmit, Views
 
+PASS_ON = 2
+"""Ticks for which others may still say that they have a record before it is passed on to them."""
 MOST_SKIPPED = 1000
 """Numbers of ballots go up one by one: so much further than is known here nobody can be."""
 
@@ -34,7 +36,7 @@ class _Link:
     owes: bool = True
     is_due: bool = True
     again_at: int | None = None
-    delay: int = HOLD_MIN
+    delay: int = PASS_ON
 
 
 class Exchange:
@@ -166,7 +168,7 @@ class Exchange:
         for peer in list(self._unsure):
             link = self._links[peer]
             if not self._lacks(link):
-                link.again_at, link.delay = None, HOLD_MIN
+                link.again_at, link.delay = None, PASS_ON
                 self._unsure.discard(peer)
             elif link.again_at is None:
                 link.again_at = tick + link.delay

@@ -18,7 +18,7 @@ PACE = 4
 ASK_AGAIN = 8
 """Ticks after which those who have not answered are asked again; later and later, up to eight times as long."""
 PATIENCE = 40
-"""Ticks after which a ballot that gets nowhere is given up by its proposer; by others after twice as long."""
+"""Ticks without any progress after which a ballot is given up by its proposer; by others after twice as long."""
 MOST_PATIENCE = 4
 """Times by which that grows where ballots get in each other's way."""
 
@@ -63,9 +63,9 @@ class Proposer:
         self.waits_for: tuple[str, ...] = ()
         """Whom the own want waits for."""
         self.since = 0
-        """The tick at which the epoch, or its newest ballot, began."""
+        """The tick at which the epoch began, or its newest ballot last got on."""
         self._epoch = consensus.view.epoch
-        self._promised = consensus.own.promised
+        self._progress = consensus.progress()
         self._asked_at: int | None = None
         self._ask_at = 0
         self._ask_delay = ASK_AGAIN
@@ -99,13 +99,12 @@ class Proposer:
             self._rest()
             self._tries = 0
             self._named = set()
-            self._promised = consensus.own.promised
             self.wants = self.wants.without(
                 [x for x in self.wants.victims if x not in self._ground.going_on()],
                 consensus.view.level,
             )
-        if consensus.own.promised != self._promised:
-            self._promised = consensus.own.promised
+        if (progress := consensus.progress()) != self._progress:
+            self._progress = progress
             self.since = tick
 
     def _rest(self) -> None:
