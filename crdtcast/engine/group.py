@@ -302,7 +302,12 @@ class GroupEngine(MembershipChanges):
         """Nothing waits here, nothing is unstable, no change of view is open, and nothing has to be swept."""
         membership, own = self._membership, self._consensus.own
         busy = membership.limited() or membership.ended or own.promised.number or self.wants
-        return super().quiet and not busy and not self._held and self._exchange.is_quiet
+        return super().quiet and not busy and not self._held
+
+    @property
+    def has_told_all(self) -> bool:
+        """Whether everybody who is linked is known to know what this member knows of views."""
+        return self._exchange.is_quiet
 
     def counters(self) -> EngineCounters:
         """Gauges and totals; see `EngineCounters`."""

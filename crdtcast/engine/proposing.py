@@ -17,6 +17,10 @@ PACE = 4
 """Ticks by which a member waits longer than the linked voter before it, with what everybody would begin."""
 ASK_AGAIN = 8
 """Ticks after which those who have not answered are asked again; later and later, up to eight times as long."""
+GIVE_UP = 3 * ASK_AGAIN
+"""Ticks after which members that do not answer, and of which nothing has ever come, are taken to have died on their
+way.
+"""
 PATIENCE = 40
 """Ticks without any progress after which a ballot is given up by its proposer; by others after twice as long."""
 MOST_PATIENCE = 4
@@ -186,13 +190,13 @@ class Proposer:
         ground, view = self._ground, self._consensus.view
         if self._asked_at is None:
             self._asked_at = tick
-        has_waited = tick - self._asked_at >= ASK_AGAIN
+        waited = tick - self._asked_at
         answered = {*self._exchange.answered, self._me}
         going_on = {*ground.going_on(), *self._named} - set(terms.victims)
         missing = going_on - answered
         if terms.level is not None:
             missing |= going_on.intersection(ground.lacking_level(terms.level))
-        if has_waited and (unheard := set(filter(ground.is_unheard, missing))):
+        if waited >= GIVE_UP and (unheard := set(filter(ground.is_unheard, missing))):
             terms = terms._replace(victims=tuple(sorted({*terms.victims, *unheard})))
             missing -= unheard
         if not missing:
@@ -200,7 +204,7 @@ class Proposer:
                 return terms
             silent = view.voters.intersection(terms.victims) - answered
             given_up = {who for who, force in self.wants.victims.items() if force}
-            if has_waited and silent <= given_up.union(terms.word.replaced):
+            if waited >= ASK_AGAIN and silent <= given_up.union(terms.word.replaced):
                 return terms._replace(word=Word(forced=terms.victims))
             missing = set(view.voters) - answered
         self.waits_for = tuple(sorted(missing))

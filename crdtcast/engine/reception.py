@@ -206,18 +206,21 @@ class Reception(Core):
 
     def _receive_views(self, sender: str, frame: Views) -> None:
         """Records of members, decisions, and questions whether this member is there."""
-        known = self._consensus.own.serial
+        serial = self._consensus.own.serial
         told = [
             frame.has.get(self.me, 0),
             *(r.serial for r in frame.records if r.member == self.me),
         ]
-        if max(told) > known:
+        if max(told) > serial:
             raise remembers_more(
-                sender, self.me, max(told), known, resumed=self.resumed, what="records"
+                sender, self.me, max(told), serial, resumed=self.resumed, what="records"
             )
         if sender not in self._peers and self._tell_ended(sender):
             self._stale += 1
             return
+        is_past = self._membership.is_past
+        known = tuple(record for record in frame.records if not is_past(record.member))
+        frame = frame._replace(records=known)
         goes_on = self.me not in self._membership.cuts
         if self._exchange.take(sender, frame, answers=goes_on):
             self._consensus.react()

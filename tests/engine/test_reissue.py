@@ -171,7 +171,7 @@ def test_a_leaver_that_never_learned_that_it_was_a_member_sends_nothing_again() 
     parked = Parked.of(leaver.state(), leaver.me)
     assert parked.strangers == {leaver.me}
     assert parked.meeting(leaver) is parked, "that it knows itself proves nothing"
-    town.run(5)
+    town.run()
     town.take_down("d")
     town.join("d", "b", [leaver.me])
     engine = town.engines["d"]

@@ -71,7 +71,6 @@ def test_members_change_behind_it() -> None:
     engine.reserve()
     for issue in (
         engine.leave,
-        lambda: engine.evict(town.id("b")),
         lambda: engine.admit(town.fresh_base("d")),
     ):
         with pytest.raises(NotReadyError):

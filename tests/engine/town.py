@@ -114,6 +114,7 @@ class Town:
                 while tags := engine.poll_stable():
                     self.stable(name, tags)
                 engine.take_issued()
+                engine.take_decisions()
                 for effect in engine.take_outbox():
                     self._post(name, effect)
             if not self._flights:
