@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from crdtcast.engine.views import Decided
 from crdtcast.eventlog import ROTATION, EventLog, Rotation, check_directory
 from crdtcast.fresh import wall_clock_us
 from crdtcast.grouplog import GroupLog
 from crdtcast.journal.saved import Happened
 from crdtcast.messages import Message
-from crdtcast.tags import Dot, Tag, covers
+from crdtcast.tags import Dot, covers
 
 if TYPE_CHECKING:
     from crdtcast.member import GroupMember
@@ -43,7 +44,7 @@ class DurableLog:
         """Lines for what the log lacks of this."""
         log, told = self._open()
         if log.seq:
-            told.so_far()
+            told.catch_up()
             self.taken(_untold(happened, log))
             log.flush()
 
@@ -67,26 +68,22 @@ class DurableLog:
             rotation=self._rotation,
             log=_logger.warning,
         )
-        self._told = GroupLog(engine, self._log, told=self._log.members or None)
+        self._told = GroupLog(engine, self._log)
         return self._log, self._told
 
     def taken(self, happened: Sequence[Happened]) -> None:
         """Lines for what is about to be synced."""
         if self._log is None or self._told is None:
             return
-        me = self._member.engine.me
         for item in happened:
-            if not isinstance(item, Message):
-                self._told.cut_off()
+            if isinstance(item, Message):
+                self._told.happened(item, reissues=self._first(item.dot))
+            elif isinstance(item, tuple):
                 for dot in item:
                     self._log.stable(dot)
-            elif item.dot.origin == me:
-                self._told.sent(Tag(item.dot, item.context), reissues=self._first(item.dot))
             else:
-                self._log.deliver(item.dot)
-            if isinstance(item, Message) and item.kind:
-                self._told.operation(item)
-        self._told.issued(())
+                self._told.decided([item])
+        self._told.is_over()
 
     def synced(self) -> None:
         """They may be seen."""
@@ -109,7 +106,9 @@ def _untold(happened: Sequence[Happened], log: EventLog) -> list[Happened]:
     """What is behind the end of the log."""
     rest: list[Happened] = []
     for item in happened:
-        if not isinstance(item, Message):
+        if isinstance(item, Decided):
+            rest.append(item)
+        elif not isinstance(item, Message):
             if dots := tuple(dot for dot in item if not covers(log.told_stable, dot)):
                 rest.append(dots)
         elif not covers(log.vector, item.dot):

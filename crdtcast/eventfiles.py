@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from crdtcast.exceptions import UnusableInputError
@@ -23,14 +23,15 @@ SEALED = ".jsonl"
 OPEN = ".jsonl.open"
 GZIP = ".gz"
 """May end the name of either, for those who read."""
+FORCED = "forced"
 
 
 class Kind(enum.StrEnum):
-    """What a line tells. FROZEN is reserved.
+    """What a line tells.
 
-    An operation on the membership is a message like any other, with a SEND or DELIVER line. JOIN,
-    LEAVE, EVICT and RAISE come behind the line of the message that brought them about, LEVEL
-    behind the STABLE of its raise.
+    SEGMENT is the first line of each file and sums up those before it. A JOIN comes behind the line of the message that
+    lets the member in, a VIEW where its member applies a decision, LEFT or EVICT behind the VIEW or the DELIVER with
+    which all that counts of an incarnation that went is delivered.
     """
 
     SEND = "SEND"
@@ -38,15 +39,36 @@ class Kind(enum.StrEnum):
     STABLE = "STABLE"
     STATE = "STATE"
     GC = "GC"
-    VIEW = "VIEW"
+    SEGMENT = "SEGMENT"
     START = "START"
     STOP = "STOP"
     JOIN = "JOIN"
-    LEAVE = "LEAVE"
+    VIEW = "VIEW"
+    LEFT = "LEFT"
     EVICT = "EVICT"
-    RAISE = "RAISE"
-    LEVEL = "LEVEL"
-    FROZEN = "FROZEN"
+
+
+class LoggedCut(NamedTuple):
+    """Where an incarnation ends that went; `how` is "left", "evicted" or "forced"."""
+
+    origin: str
+    counter: int
+    how: str
+
+    @property
+    def dot(self) -> Dot:
+        """Its last message that counts."""
+        return Dot(self.origin, self.counter)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedView:
+    """The view that a member is in, where members come and go: who has a vote, and the format level."""
+
+    epoch: int
+    name: str
+    voters: tuple[str, ...]
+    level: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,19 +76,22 @@ class Event:
     """One line. The fields are the columns, in order; a column that is missing in the line is None.
 
     `seq` is dense from 1 for each incarnation. `ts` is in microseconds, for lag and plots, never
-    for order. `deps` is the transmitted reduced context of a SEND, and of a START or VIEW the
+    for order. `deps` is the transmitted reduced context of a SEND, and of a START or SEGMENT the
     dots up to which stability had been told. `vector` is what START began from, what had been
-    delivered at a VIEW, the cut of a STATE. `op` holds, as JSON text, the operations of a SEND
-    (see `Privacy`) and the members of a START or VIEW: names, or incarnation ids where members
-    come and go.
+    delivered at a SEGMENT, the cut of a STATE. `op` holds, as JSON text, the operations of a SEND
+    (see `Privacy`) and the members of a START or SEGMENT: names, or incarnation ids where members
+    come and go. `level` of these two: the format level in force there, if the group has one. A SEND
+    with `reissues` sends again what an earlier incarnation had sent as that message, and the group has not.
 
-    JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the
-    incarnations whose place it takes, if any. LEAVE: `origin` has left, with its message `counter`. EVICT:
-    `origin` is evicted, its messages up to `counter` count; `op` is "forced" if that was done without
-    a majority. RAISE: the operation `origin`, `counter` asks for the format level `level`; LEVEL: it
-    has brought that level into force at this member. `level` of a START or VIEW: the one in force
-    there, if the group has one. A SEND with `reissues` sends again
-    what an earlier incarnation had sent as that message, and the group has not.
+    JOIN: `member` has joined, by the operation `origin`, `counter`; `replaces` are the incarnations whose place it
+    takes, if any. LEFT, EVICT: `origin` has ended here, its messages up to `counter` count and are delivered; `op` is
+    "forced" if that was decided by less than a quorum.
+
+    VIEW: a decision has ended the view that was called `before`; the next one, of `epoch`, is called `view`. `cuts`:
+    where those end who go, or went before and have not ended everywhere; `out`: those of them that go now; `votes`: who
+    gets a vote; `level`: the format level that it raises; `op` is "forced" as above; `sent`: how many messages the
+    member of this log had sent. A START or SEGMENT has `epoch`, `view` and `voters`, and in `cuts` those who went and
+    have not ended here.
     """
 
     version: int
@@ -90,10 +115,30 @@ class Event:
     replaces: tuple[str, ...] | None = None
     reissues: Dot | None = None
     level: int | None = None
+    epoch: int | None = None
+    view: str | None = None
+    before: str | None = None
+    voters: tuple[str, ...] | None = None
+    cuts: tuple[LoggedCut, ...] | None = None
+    out: tuple[str, ...] | None = None
+    votes: tuple[str, ...] | None = None
+    sent: int | None = None
+
+    @property
+    def is_forced(self) -> bool:
+        """Of a VIEW or EVICT: whether less than a quorum has decided it."""
+        return self.op == FORCED
+
+    @property
+    def logged_view(self) -> LoggedView | None:
+        """The view of a START or SEGMENT, if it tells of one."""
+        if self.epoch is None or self.view is None or self.level is None:
+            return None
+        return LoggedView(self.epoch, self.view, self.voters or (), self.level)
 
     @property
     def dot(self) -> Dot:
-        """The message of a SEND, DELIVER, STABLE, JOIN, LEAVE, RAISE or LEVEL; of an EVICT the last that counts."""
+        """The message of a SEND, DELIVER, STABLE or JOIN; of a LEFT or EVICT the last that counts."""
         assert self.origin is not None and self.counter is not None
         return Dot(self.origin, self.counter)
 
@@ -126,8 +171,11 @@ def parse_line(line: bytes) -> Event | None:
         known = {name: row[name] for name in COLUMNS if name in row}
         if known.get("deps") is not None:
             known["deps"] = tuple(Dot(dep["origin"], dep["counter"]) for dep in known["deps"])
-        if known.get("replaces") is not None:
-            known["replaces"] = tuple(known["replaces"])
+        for name in _LISTS:
+            if known.get(name) is not None:
+                known[name] = tuple(known[name])
+        if known.get("cuts") is not None:
+            known["cuts"] = tuple(LoggedCut(**cut) for cut in known["cuts"])
         if known.get("reissues") is not None:
             known["reissues"] = Dot(**known["reissues"])
         event = Event(**known)
@@ -142,9 +190,10 @@ def _is_newer(event: Event) -> bool:
 
 
 _MUST_BE_TEXT = ("group", "replica", "incarnation", "kind")
-_MAY_BE_TEXT = ("origin", "object", "op", "digest", "member")
+_MAY_BE_TEXT = ("origin", "object", "op", "digest", "member", "view", "before")
+_LISTS = ("replaces", "voters", "out", "votes")
 _MUST_BE_NUMBERS = ("version", "seq", "ts")
-_MAY_BE_NUMBERS = ("counter", "bytes_before", "bytes_after", "entries", "level")
+_MAY_BE_NUMBERS = ("counter", "bytes_before", "bytes_after", "entries", "level", "epoch", "sent")
 _BEYOND = 2**63
 
 
@@ -154,9 +203,13 @@ def _is_well_typed(event: Event) -> bool:
     vector = {} if event.vector is None else event.vector
     if type(vector) is not dict:
         return False
-    texts = [*map(value, _MUST_BE_TEXT), *(dot.origin for dot in dots), *(event.replaces or ())]
+    texts = [*map(value, _MUST_BE_TEXT), *(dot.origin for dot in dots)]
     texts += [text for text in map(value, _MAY_BE_TEXT) if text is not None]
+    texts += [text for name in _LISTS for text in value(name) or ()]
     numbers = [*map(value, _MUST_BE_NUMBERS), *vector.values(), *(dot.counter for dot in dots)]
+    for cut in event.cuts or ():
+        texts += (cut.origin, cut.how)
+        numbers.append(cut.counter)
     numbers += [number for number in map(value, _MAY_BE_NUMBERS) if number is not None]
     return all(type(text) is str for text in texts) and all(
         type(number) is int and -_BEYOND <= number < _BEYOND for number in numbers
@@ -164,7 +217,7 @@ def _is_well_typed(event: Event) -> bool:
 
 
 def listed_members(event: Event | None) -> list[str]:
-    """The members that a START or VIEW lists: incarnation ids where they come and go, else names."""
+    """The members that a START or SEGMENT lists: incarnation ids where they come and go, else names."""
     return members_in(None if event is None else event.op)
 
 
@@ -175,6 +228,14 @@ def members_in(op: str | None) -> list[str]:
     except (ValueError, RecursionError):
         return []
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def view_after(view: LoggedView, event: Event) -> LoggedView:
+    """The view that a VIEW line makes of the one before it."""
+    voters = {*view.voters, *(event.votes or ())} - {*(event.out or ())}
+    return LoggedView(
+        event.epoch or 0, event.view or "", tuple(sorted(voters)), max(view.level, event.level or 0)
+    )
 
 
 class LogReader:

@@ -12,20 +12,24 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from crdtcast.eventfiles import (
+    FORCED,
     OPEN,
     SCHEMA_VERSION,
     SEALED,
     Event,
     Kind,
+    LoggedCut,
+    LoggedView,
     listed_members,
     parse_line,
     segment_name,
     segment_prefix,
+    view_after,
 )
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.incarnation import name_of
@@ -63,8 +67,8 @@ class LogTail:
     log yet.
 
     `vector` covers what was logged as sent or delivered (and what START began from), `stable`
-    what was logged as stable, `members` who was said to be one, `level` the format level that was said to be
-    in force, `raised` the raises that were told. A node that restarts compares them with
+    what was logged as stable, `members` who was said to be one, `view` the view that it was said to be in, `cuts`
+    those who went and were not said to have ended. A node that restarts compares them with
     its own state and logs again what its last commit had not logged. `torn` is the number of lines cut off.
     """
 
@@ -74,8 +78,8 @@ class LogTail:
     stable: dict[str, int] = field(default_factory=dict)
     torn: int = 0
     members: tuple[str, ...] = ()
-    level: int | None = None
-    raised: frozenset[Dot] = frozenset()
+    view: LoggedView | None = None
+    cuts: Mapping[str, LoggedCut] = field(default_factory=dict)
 
 
 ROTATION = Rotation()
@@ -136,8 +140,9 @@ class EventLog:
         self._vector = dict(tail.vector)
         self._stable = dict(tail.stable)
         self._members = list(tail.members)
-        self._level = tail.level
-        self._raised = set(tail.raised)
+        self._view = tail.view
+        self._cuts = dict(tail.cuts)
+        self._level = None if tail.view is None else tail.view.level
         self._heads: dict[str, str] = {}
         self._line_head = (
             f'{{"version":{SCHEMA_VERSION},"group":{json.dumps(group)},'
@@ -175,14 +180,14 @@ class EventLog:
         return self._members
 
     @property
-    def level(self) -> int | None:
-        """The format level that this log has told to be in force."""
-        return self._level
+    def view(self) -> LoggedView | None:
+        """The view that this log has told its member to be in."""
+        return self._view
 
     @property
-    def raised(self) -> Collection[Dot]:
-        """The raises of the format level that this log has told; since the last rotation before a restart."""
-        return self._raised
+    def cuts(self) -> Mapping[str, LoggedCut]:
+        """Whom this log has told to go, and not to have ended."""
+        return self._cuts
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -192,6 +197,9 @@ class EventLog:
         members: Iterable[str],
         stable: Vector | None = None,
         level: int | None = None,
+        *,
+        view: LoggedView | None = None,
+        cuts: Iterable[LoggedCut] = (),
     ) -> None:
         """The replica begins, or goes on after a restart, with everything under `vector` delivered.
 
@@ -199,12 +207,15 @@ class EventLog:
         all that are members in the state begun from, its own included. A member that joins begins
         with the vector of the snapshot it was given. `stable`, if known, is what had been told as
         stable before: only with it can the audit see that a message from before the start never
-        becomes stable. `level` is the format level in force, where the group has one.
+        becomes stable. `level` is the format level in force, where the group has one. Where members come and go, `view`
+        is the one of that state, with its level, and `cuts` are those who went and have not ended there.
         """
         self._members = sorted(members)
-        self._level = level
+        self._view = view
+        self._cuts = {cut.origin: cut for cut in cuts}
+        self._level = level if view is None else view.level
         told = "" if stable is None else f'"deps":{self._dots(stable.items())},'
-        self._append(f'"kind":"START",{told}{self._vector_and_members(vector)}')
+        self._append(f'"kind":"START",{told}{self._state_of_group(vector)}')
         merge_into(self._vector, vector)
         merge_into(self._stable, stable or {})
 
@@ -276,27 +287,47 @@ class EventLog:
         self._change(Kind.JOIN, dot, f',"member":{json.dumps(member)}{told}')
         self._members = sorted({*self._members, member})
 
+    def decided(
+        self,
+        view: LoggedView,
+        before: str,
+        *,
+        cuts: Iterable[LoggedCut] = (),
+        out: Iterable[str] = (),
+        votes: Iterable[str] = (),
+        level: int | None = None,
+        forced: bool = False,
+    ) -> None:
+        """A decision has ended the view that was called `before`, and `view` is the one after it.
+
+        cuts: of those who go, and anew of those who went and have not ended everywhere. out: who goes now. votes: who
+        gets one. level: that it raises. forced: by less than a quorum.
+        """
+        cuts = list(cuts)
+        sent = self._vector.get(self._incarnation, 0)
+        told = f'"epoch":{view.epoch},"view":{json.dumps(view.name)},"before":{json.dumps(before)}'
+        told += f',"cuts":{_cuts(cuts)},"out":{json.dumps(list(out))},"votes":{json.dumps(list(votes))}'
+        told += "" if level is None else f',"level":{level}'
+        told += f',"op":"{FORCED}"' if forced else ""
+        self._append(f'"kind":"VIEW",{told},"sent":{sent}')
+        self._view, self._level = view, view.level
+        self._cuts.update((cut.origin, cut) for cut in cuts if cut.origin in self._members)
+
     def left(self, dot: Dot) -> None:
-        """The operation `dot`, just delivered or sent here, is the last one of its origin, which
-        leaves."""
-        self._change(Kind.LEAVE, dot)
-        self._members = [member for member in self._members if member != dot.origin]
+        """The origin of `dot` has left and ended here: `dot` is its last message that counts, and delivered."""
+        self._ended(Kind.LEFT, dot)
 
     def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
-        """The eviction of `incarnation` is concluded here: its first `cut` messages count, all of
-        them are delivered here. forced: without a majority, by an operator's word."""
-        self._change(Kind.EVICT, Dot(incarnation, cut), ',"op":"forced"' if forced else "")
-        self._members = [member for member in self._members if member != incarnation]
+        """`incarnation` was evicted and has ended here: its first `cut` messages count, all of them are delivered.
 
-    def asked_to_raise(self, level: int, dot: Dot) -> None:
-        """The operation `dot`, just delivered or sent here, asks for a higher format level."""
-        self._change(Kind.RAISE, dot, f',"level":{level}')
-        self._raised.add(dot)
+        forced: by less than a quorum. Of this incarnation itself it says that it is no member any more.
+        """
+        self._ended(Kind.EVICT, Dot(incarnation, cut), f',"op":"{FORCED}"' if forced else "")
 
-    def level_in_force(self, level: int, dot: Dot) -> None:
-        """The raise `dot`, just told stable here, has brought this format level into force."""
-        self._change(Kind.LEVEL, dot, f',"level":{level}')
-        self._level = level
+    def _ended(self, kind: Kind, dot: Dot, told: str = "") -> None:
+        self._change(kind, dot, told)
+        self._members = [member for member in self._members if member != dot.origin]
+        self._cuts.pop(dot.origin, None)
 
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
         """All operations of `object` under the cut `vector`, and none beyond, give a value with
@@ -316,15 +347,10 @@ class EventLog:
             f'"kind":"GC","bytes_before":{bytes_before},"bytes_after":{bytes_after},"entries":{entries}'
         )
 
-    def view(self, members: Iterable[str], vector: Vector) -> None:
-        """The members are now these, as of `vector`, in a group that does not tell of joins."""
-        self._members = sorted(members)
-        self._append(self._view(vector))
-
     # --- lines ----------------------------------------------------------------------------------
 
     def _append(self, told: str) -> None:
-        """Buffer one line. Callers note the event in `_vector` or `_stable` afterwards: a VIEW that
+        """Buffer one line. Callers note the event in `_vector` or `_stable` afterwards: what
         begins a segment tells what came before it."""
         if self._begins_segment:
             self._begin_segment()
@@ -346,7 +372,8 @@ class EventLog:
         self._path = self._directory / segment_name(
             self._group, self._replica, self._incarnation, self._seq + 1
         )
-        self._append(self._view(self._vector))
+        told = self._dots(self._stable.items())
+        self._append(f'"kind":"SEGMENT","deps":{told},{self._state_of_group(self._vector)}')
 
     def _append_all(self, kind: str, dots: Sequence[Dot]) -> bool:
         """Buffer a line for each of these messages, of one instant. Whether there was room: else it does nothing."""
@@ -385,14 +412,14 @@ class EventLog:
     def _map(self, vector: Vector) -> str:
         return json.dumps({o: counter for o, counter in vector.items() if counter})
 
-    def _vector_and_members(self, vector: Vector) -> str:
-        level = "" if self._level is None else f',"level":{self._level}'
-        members = json.dumps(json.dumps(self._members))
-        return f'"vector":{self._map(vector)},"op":{members}{level}'
-
-    def _view(self, vector: Vector) -> str:
-        told = self._dots(self._stable.items())
-        return f'"kind":"VIEW","deps":{told},{self._vector_and_members(vector)}'
+    def _state_of_group(self, vector: Vector) -> str:
+        told = f'"vector":{self._map(vector)},"op":{json.dumps(json.dumps(self._members))}'
+        if self._level is not None:
+            told += f',"level":{self._level}'
+        if (view := self._view) is not None:
+            told += f',"epoch":{view.epoch},"view":{json.dumps(view.name)}'
+            told += f',"voters":{json.dumps(view.voters)},"cuts":{_cuts(self._cuts.values())}'
+        return told
 
     def _object(self, name: str | bytes) -> str:
         text = name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
@@ -556,30 +583,29 @@ class EventLog:
         vector: dict[str, int] = {}
         stable: dict[str, int] = {}
         members: set[str] = set()
-        level: int | None = None
-        raised: set[Dot] = set()
+        view: LoggedView | None = None
+        cuts: dict[str, LoggedCut] = {}
         for event in _events(max(segments[wanted])):
             seq = max(seq, event.seq)
             if event.kind in (Kind.SEND, Kind.DELIVER):
                 merge_into(vector, dict([event.dot]))
             elif event.kind == Kind.STABLE:
                 merge_into(stable, dict([event.dot]))
-            elif event.kind in (Kind.VIEW, Kind.START):
+            elif event.kind in (Kind.SEGMENT, Kind.START):
                 merge_into(vector, event.vector or {})
                 merge_into(stable, dict(event.deps or ()))
                 members = set(listed_members(event))
-                level = event.level
+                view = event.logged_view
+                cuts = {cut.origin: cut for cut in event.cuts or ()}
             elif event.kind == Kind.JOIN and event.member is not None:
                 members.add(event.member)
-            elif event.kind in (Kind.LEAVE, Kind.EVICT):
+            elif event.kind == Kind.VIEW and view is not None:
+                view = view_after(view, event)
+                cuts.update((cut.origin, cut) for cut in event.cuts or () if cut.origin in members)
+            elif event.kind in (Kind.LEFT, Kind.EVICT):
                 members.discard(event.dot.origin)
-            elif event.kind == Kind.RAISE:
-                raised.add(event.dot)
-            elif event.kind == Kind.LEVEL:
-                level = event.level
-        return LogTail(
-            wanted, seq, vector, stable, torn, tuple(sorted(members)), level, frozenset(raised)
-        )
+                cuts.pop(event.dot.origin, None)
+        return LogTail(wanted, seq, vector, stable, torn, tuple(sorted(members)), view, cuts)
 
 
 def check_directory(directory: Path) -> None:
@@ -646,6 +672,10 @@ def _events(path: Path) -> Iterable[Event]:
             event = parse_line(line)
             if event is not None:
                 yield event
+
+
+def _cuts(cuts: Iterable[LoggedCut]) -> str:
+    return json.dumps([cut._asdict() for cut in cuts])
 
 
 def _hash(text: str) -> str:

@@ -4,33 +4,41 @@ to an `EventLog` in the application's order. For runtimes, and for simulations o
 
 from collections.abc import Iterable, Sequence
 
-from crdtcast.engine import Cut, GroupEngine, How
-from crdtcast.engine.operations import Join, Settled, Sweep, decode
+from crdtcast.engine import Cut, GroupEngine, How, Standing
+from crdtcast.engine.operations import Join, decode
+from crdtcast.engine.views import Decided, View
+from crdtcast.eventfiles import LoggedCut, LoggedView
 from crdtcast.eventlog import EventLog
 from crdtcast.incarnation import base_of, joined_by, joined_id
 from crdtcast.messages import Delivery, Message
-from crdtcast.tags import Dot, Tag, Vector, covers
+from crdtcast.tags import Dot, Tag, covers
 
 
 class GroupLog:
-    """Call `polled` for each delivery, `sent` for each own message, `stable` for each batch of
-    notices, and `issued` after any other call that may send membership operations.
+    """Two ways to tell of a member, and one of them is chosen for good.
 
-    Each takes the tags that `GroupEngine.take_issued` has returned since: an operation of the
-    engine's own has its SEND line, too, and what it changes follows it.
+    Where the engine is as far as the log: call `polled` for each delivery, `sent` for each own message, `stable` for
+    each batch of notices, and `issued` after any other call that may send membership operations or decide something.
+    Each takes the tags that `GroupEngine.take_issued` has returned since: an operation of the engine's own has its SEND
+    line, too, and what it changes follows it.
 
-    told: the members of which a log that goes on has told, if the engine may be ahead of it.
+    Where the engine may be ahead: call `happened` for each message and `decided` for each decision, in the order in
+    which they came. Who joins and who ends then follows from these alone.
+
+    A log that goes on may be behind its engine until `start`: first call `catch_up`, or `so_far`, then `happened` for
+    what it lacks.
     """
 
-    def __init__(
-        self, engine: GroupEngine, log: EventLog, told: Iterable[str] | None = None
-    ) -> None:
+    def __init__(self, engine: GroupEngine, log: EventLog) -> None:
         self._engine = engine
         self._log = log
-        self._members = set(engine.members if told is None else told)
-        self._ended = set(engine.ended).difference(told or ())
-        self._raised = set(log.raised)
-        self._level = log.level or 0
+        self._members = set(log.members)
+        self._view = None if log.view is None else _view(log.view)
+        self._cuts = {
+            who: Cut(cut.counter, How[cut.how.upper()]) for who, cut in log.cuts.items()
+        }
+        self._ended: set[str] = set()  # whose ends are told and may be stated anew
+        self._over = False
 
     def start(self, own: int | None = None) -> None:
         """The engine was founded, has joined, or goes on after a restart. own: how many messages this
@@ -38,18 +46,26 @@ class GroupLog:
         """
         engine = self._engine
         vector = engine.vector if own is None else {**engine.vector, engine.me: own}
-        level = engine.level
-        self._log.start(vector, engine.members, engine.stable, level)
-        self.started_at(level)
+        self._view, self._members = engine.view, set(engine.members)
+        self._cuts = dict(engine.cut_short())
+        self._ended = set(engine.ended)
+        engine.take_decisions()  # the view is that behind them
+        self._log.start(
+            vector,
+            engine.members,
+            engine.stable,
+            view=_logged(engine.view),
+            cuts=_logged_cuts(sorted(self._cuts.items())),
+        )
 
-    def started_at(self, level: int) -> None:
-        """A START line has told that this format level is in force."""
-        self._level = level
-        self._views()
+    # The engine is as far as the log
 
     def polled(self, delivery: Delivery, issued: Iterable[Tag] = ()) -> None:
         """`poll` has returned this."""
+        self._decisions()
         self._log.deliver(delivery.tag.dot)
+        self._joins()
+        self._end_where_due()
         self.issued(issued)
 
     def sent(
@@ -60,84 +76,100 @@ class GroupLog:
         reissues: Dot | None = None,
     ) -> None:
         """The application has sent a message; see `EventLog.send`."""
+        self._decisions()
         self._log.send(tag, object_ops, reissues=reissues)
 
     def stable(self, tags: Iterable[Tag]) -> None:
         """`poll_stable` has returned these."""
+        self._decisions()
         for tag in tags:
             self._log.stable(tag.dot)
-        self._views()
 
     def issued(self, tags: Iterable[Tag]) -> None:
         """The engine has sent these membership operations, if any, and may know other members now."""
+        self._decisions()
         for tag in tags:
             self._log.send(tag)
         self._joins()
-        self._ends()
-        self._views()
+        self._end_where_due()
+        self.is_over()
 
-    def operation(self, message: Message) -> None:
-        """The line of this membership operation was written just now, and the engine may be far ahead: by now it may
-        have forgotten whom that let in, or whose end it told.
-        """
-        match decode(message.kind, message.payload):
-            case Join(base, replaces):
-                joined = joined_id(base, *message.dot)
-                if joined not in self._members:
-                    self._log.joined(joined, message.dot, replaces=sorted(replaces))
-                    self._members.add(joined)
-            case Sweep(ended):
-                self._told_to_have_ended(ended)
-            case Settled(incarnation, counter):
-                self._told_to_have_ended([(incarnation, Cut(counter, How.EVICTED))])
+    def _decisions(self) -> None:
+        self.decided(self._engine.take_decisions())
 
-    def _told_to_have_ended(self, ended: Iterable[tuple[str, Cut]]) -> None:
-        """So it has, unless there is more of it here: then it is this member that was cut off."""
-        for incarnation, cut in ended:
-            here = self._log.vector.get(incarnation, 0)
-            if incarnation in self._members and here == cut.counter:
-                self._end(incarnation, self._engine.ended.get(incarnation, cut))
+    # The engine may be ahead of the log
+
+    def catch_up(self) -> None:
+        """Tell who has joined or ended with what is told already: the process before may have had no time for that."""
+        self._joins()
+        self._end_where_due()
 
     def so_far(self) -> None:
-        """The engine is ahead of the log: tell of the joins whose operations are told already."""
-        self._joins(self._log.vector)
+        """`catch_up`, and tell of the decisions that the engine still has: their places are not known any more."""
+        self.catch_up()
+        self.decided(self._engine.outline().decided)
 
-    def cut_off(self) -> None:
-        """The engine is ahead of the log, and something is about to be told stable. Those who are evicted do not count
-        for that, so they are told of before, if all that counts of them is told already.
-        """
-        self._told_to_have_ended(sorted(self._engine.tombs.items()))
+    def happened(self, message: Message, *, reissues: Dot | None = None) -> None:
+        """It was delivered, or sent by this member; see `EventLog.send`."""
+        dot = message.dot
+        if dot.origin == self._engine.me:
+            self._log.send(Tag(dot, message.context), reissues=reissues)
+        else:
+            self._log.deliver(dot)
+        operation = decode(message.kind, message.payload) if message.kind else None
+        if isinstance(operation, Join):
+            joined = joined_id(operation.base, *dot)
+            if joined not in self._members:
+                self._joined(joined, dot, sorted(operation.replaces))
+        self._end_where_due()
 
-    def _views(self) -> None:
-        """What was decided since."""
+    def decided(self, decisions: Iterable[Decided]) -> None:
+        """The group has decided this, in order. What the log has told already does not matter."""
+        for each in decisions:
+            view = self._view
+            if view is None or (each.epoch, each.name) != (view.epoch, view.name):
+                continue
+            change = each.change
+            self._view = view.after(change)
+            self._log.decided(
+                _logged(self._view),
+                each.name,
+                cuts=_logged_cuts(change.cuts),
+                out=change.out,
+                votes=change.votes,
+                level=change.level,
+                forced=each.forced,
+            )
+            cuts = dict(change.cuts)
+            self._cuts.update((who, cut) for who, cut in cuts.items() if who not in self._ended)
+            if (cut := cuts.get(self._engine.me)) is not None and not self._over:
+                self._over = True
+                self._end(self._engine.me, cut)
+            self._end_where_due()
 
-    def _joins(self, told: Vector | None = None) -> None:
+    def is_over(self) -> None:
+        """If this incarnation was told that it is no member any more, tell so."""
         engine = self._engine
+        if engine.standing is Standing.EVICTED and not self._over:
+            self._over = True
+            cut = self._log.vector.get(engine.me, 0) if engine.cut is None else engine.cut
+            self._log.evicted(engine.me, cut)
+
+    # Who joins, and who ends
+
+    def _joins(self) -> None:
+        engine, told = self._engine, self._log.vector
         members = engine.members
         for joined in sorted(members.keys() - self._members):
             join = self._join_of(joined)
-            if join is not None:
-                if told is not None and not covers(told, join):
-                    continue
-                replaced = engine.state().replaced.items()
-                replaces = sorted(base for base, by in replaced if by == joined)
-                self._log.joined(joined, join, replaces=replaces)
-            self._members.add(joined)
-        self._members &= members.keys()
+            if join is None or not covers(told, join):
+                continue
+            replaced = engine.state().replaced.items()
+            self._joined(joined, join, sorted(base for base, by in replaced if by == joined))
 
-    def _ends(self) -> None:
-        ended = self._engine.ended
-        for incarnation in sorted(ended.keys() - self._ended):
-            self._end(incarnation, ended[incarnation])
-        self._ended = set(ended)
-
-    def _end(self, incarnation: str, cut: Cut) -> None:
-        if cut.how is How.LEFT:
-            self._log.left(Dot(incarnation, cut.counter))
-        else:
-            self._log.evicted(incarnation, cut.counter, forced=cut.how is How.FORCED)
-        self._ended.add(incarnation)
-        self._members.discard(incarnation)
+    def _joined(self, member: str, join: Dot, replaces: Sequence[str]) -> None:
+        self._log.joined(member, join, replaces=replaces)
+        self._members.add(member)
 
     def _join_of(self, incarnation: str) -> Dot | None:
         let_in = joined_by(incarnation)
@@ -149,3 +181,33 @@ class GroupLog:
         )
         contact = next(contacts, None)
         return None if contact is None else Dot(contact, counter)
+
+    def _end_where_due(self) -> None:
+        if not self._cuts:
+            return
+        told = self._log.vector
+        for incarnation, cut in sorted(self._cuts.items()):
+            is_due = incarnation in self._members and told.get(incarnation, 0) == cut.counter
+            if is_due and incarnation != self._engine.me:
+                self._end(incarnation, cut)
+
+    def _end(self, incarnation: str, cut: Cut) -> None:
+        if cut.how is How.LEFT:
+            self._log.left(Dot(incarnation, cut.counter))
+        else:
+            self._log.evicted(incarnation, cut.counter, forced=cut.how is How.FORCED)
+        self._cuts.pop(incarnation, None)
+        self._ended.add(incarnation)
+        self._members.discard(incarnation)
+
+
+def _view(logged: LoggedView) -> View:
+    return View(logged.epoch, logged.name, frozenset(logged.voters), logged.level)
+
+
+def _logged(view: View) -> LoggedView:
+    return LoggedView(view.epoch, view.name, tuple(sorted(view.voters)), view.level)
+
+
+def _logged_cuts(cuts: Iterable[tuple[str, Cut]]) -> list[LoggedCut]:
+    return [LoggedCut(who, cut.counter, cut.how.name.lower()) for who, cut in cuts]

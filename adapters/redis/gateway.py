@@ -669,7 +669,7 @@ class Gateway:
         group = None
         if isinstance(engine, GroupEngine) and isinstance(self._event_log, HeldLog):
             self._event_log.number = self.committer.commits
-            group = GroupLog(engine, self._event_log, told=self._event_log.members or None)
+            group = GroupLog(engine, self._event_log)
         self.recorder.begin(
             self._event_log,
             keyspace,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from crdtcast.eventfiles import LoggedCut, LoggedView
 from crdtcast.eventlog import EventLog
 from crdtcast.tags import Dot, Tag, Vector, merge_into
 
@@ -56,11 +57,15 @@ class HeldLog(EventLog):
         members: Iterable[str],
         stable: Vector | None = None,
         level: int | None = None,
+        *,
+        view: LoggedView | None = None,
+        cuts: Iterable[LoggedCut] = (),
     ) -> None:
         kept, kept_stable = dict(vector), dict(stable or {})
         self._known |= kept
         merge_into(self._known_stable, kept_stable)
-        self._hold(partial(super().start, kept, sorted(members), kept_stable, level))
+        start = partial(super().start, view=view, cuts=tuple(cuts))
+        self._hold(partial(start, kept, sorted(members), kept_stable, level))
 
     def send(
         self,
@@ -97,11 +102,8 @@ class HeldLog(EventLog):
     def evicted(self, incarnation: str, cut: int, *, forced: bool = False) -> None:
         self._hold(partial(super().evicted, incarnation, cut, forced=forced))
 
-    def asked_to_raise(self, level: int, dot: Dot) -> None:
-        self._hold(partial(super().asked_to_raise, level, dot))
-
-    def level_in_force(self, level: int, dot: Dot) -> None:
-        self._hold(partial(super().level_in_force, level, dot))
+    def decided(self, view: LoggedView, before: str, **change: Any) -> None:
+        self._hold(partial(super().decided, view, before, **change))
 
     def state(self, object: str | bytes, vector: Vector, digest: str) -> None:
         self._hold(partial(super().state, object, dict(vector), digest))

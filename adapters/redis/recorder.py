@@ -130,30 +130,24 @@ class Recorder:
             for message in (*late, *unstable):
                 if not covers(log.vector, message.dot):
                     self._tell(message, incarnation)
-            if group is not None:
-                self._tell_stable(late, log, group)
-                group.issued(())
-        log.start(vector, members, stable, level)
-        if group is not None:
-            group.started_at(level)
+            for message in late if group is not None else ():
+                if not covers(log.told_stable, message.dot):
+                    log.stable(message.dot)
+        if group is None:
+            log.start(vector, members, stable, level)
+        else:
+            group.start(vector.get(incarnation, 0))
         log.flush()
-
-    @staticmethod
-    def _tell_stable(late: Iterable[Message], log: EventLog, group: GroupLog) -> None:
-        group.cut_off()
-        for message in late:
-            if not covers(log.told_stable, message.dot):
-                log.stable(message.dot)
 
     def _tell(self, message: Message, me: str) -> None:
         assert self.log is not None
-        if message.dot.origin == me:
+        if self.group is not None:
+            self.group.happened(message, reissues=self.first_of(message.dot))
+        elif message.dot.origin == me:
             tag = Tag(message.dot, message.context)
             self.log.send(tag, reissues=self.first_of(message.dot))
         else:
             self.log.deliver(message.dot)
-        if self.group is not None and message.kind:
-            self.group.so_far()
 
     # The committer's observer
 

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from crdtcast.engine import PROGRAM, GroupState, Parked, Span
 from crdtcast.engine.store import Store, Stored
+from crdtcast.engine.views import Change
 from crdtcast.journal.saved import Batch, Happened, Life
 from crdtcast.messages import Message
 from crdtcast.spilling import Spill, SpillingEngine, SpillingStore
@@ -13,7 +14,7 @@ from crdtcast.tags import Dot, Tag
 
 
 class NotingStore(SpillingStore):
-    """Notes what comes in (delivered or sent) and what goes (reported stable)."""
+    """Notes what comes in (delivered or sent) and what goes (reported stable). Its engine adds what is decided."""
 
     __slots__ = ("happened",)
 
@@ -42,6 +43,11 @@ class NotingEngine(SpillingEngine):
         # What was restored is in the journal; what was issued since (a report, perhaps) is not.
         restored = len(state.unstable)
         del self._store.happened[:restored]
+
+    def decided(self, change: Change) -> None:
+        """See `MembershipChanges`: noted in the order of what happens."""
+        self._store.happened.append(self._consensus.decided[self.view.epoch - 1])
+        super().decided(change)
 
     def take_happened(self) -> list[Happened]:
         """Everything since the last call."""

@@ -9,17 +9,19 @@ from typing import Any, TypeAlias
 import msgpack
 
 from crdtcast.engine import GroupState, Parked, ParkedOperation
+from crdtcast.engine.views import Decided
 from crdtcast.exceptions import RemoteProtocolError, UnusableInputError
 from crdtcast.formats import check_format
 from crdtcast.group_state import pack_state, unpack_state
 from crdtcast.messages import Message
 from crdtcast.tags import Dot
 from crdtcast.wire_values import read_dot, read_number
+from crdtcast.wire_views import pack_decided, read_decided
 
 _FORMAT = 1
 
-Happened: TypeAlias = Message | tuple[Dot, ...]
-"""A message that was delivered or sent, or what became stable."""
+Happened: TypeAlias = Message | tuple[Dot, ...] | Decided
+"""A message that was delivered or sent, what became stable, or what has ended an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +101,10 @@ class Folding:
             if isinstance(item, Message):
                 self._vector[item.dot.origin] = item.dot.counter
                 self._unstable[item.dot] = item
-                continue
-            for dot in item:
-                self._stable[dot.origin] = dot.counter
-                self._unstable.pop(dot, None)
+            elif isinstance(item, tuple):
+                for dot in item:
+                    self._stable[dot.origin] = dot.counter
+                    self._unstable.pop(dot, None)
         if batch.context is not None:
             self._context = batch.context
         if batch.outline is not None:
@@ -192,6 +194,10 @@ def _no_member(where: str, error: Exception) -> UnusableInputError:
     )
 
 
+_DECIDED = False
+"""Stands in the place of a message's payload."""
+
+
 def pack_batch(batch: Batch) -> bytes:
     """A record for the journal. Ids that come again and again are spelled out once."""
     ids: dict[str, int] = {}
@@ -204,8 +210,10 @@ def pack_batch(batch: Batch) -> bytes:
         if isinstance(item, Message):
             fields: list[object] = [item.payload, item.kind, number(item.dot[0]), item.dot[1]]
             dots: Sequence[Dot] = item.context
-        else:
+        elif isinstance(item, tuple):
             fields, dots = [None], item
+        else:
+            fields, dots = [_DECIDED, pack_decided(item)], ()
         for origin, counter in dots:
             fields.append(number(origin))
             fields.append(counter)
@@ -244,6 +252,8 @@ def _unpack_happened(ids: list[str], fields: list[Any]) -> Happened:
     payload, *rest = fields
     if payload is None:
         return tuple(_dots(ids, rest))
+    if payload is _DECIDED:
+        return read_decided(*rest)
     kind, *numbers = rest
     dot, *context = _dots(ids, numbers)
     if type(payload) is not bytes:

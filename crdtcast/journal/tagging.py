@@ -40,7 +40,7 @@ class Tagging:
                     self._store.remove([stored])
                     if not stored.message.kind:
                         yield Told(stored.tag, None)
-            else:
+            elif isinstance(item, Mapping):
                 self._forget(item)
 
     def _delivered(self, message: Message) -> Tag:

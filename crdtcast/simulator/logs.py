@@ -49,15 +49,15 @@ class GroupLogs(Observer):
         self._told[machine.name].sent(tag, reissues=reissues)
 
     def delivered(self, machine: Machine, delivery: Delivery) -> None:
-        """A DELIVER line. What it does to the members follows with `changed`."""
-        self._logs[machine.name].deliver(delivery.tag.dot)
+        """A DELIVER line, and what that does to the members."""
+        self._told[machine.name].polled(delivery)
 
     def stable(self, machine: Machine, tag: Tag) -> None:
         """A STABLE line."""
-        self._logs[machine.name].stable(tag.dot)
+        self._told[machine.name].stable([tag])
 
     def changed(self, machine: Machine) -> None:
-        """JOIN, LEAVE and EVICT lines, if there are any to write."""
+        """JOIN, VIEW, LEFT and EVICT lines, if there are any to write."""
         self._told[machine.name].issued(())
 
     def synced(self, machine: Machine) -> None:
