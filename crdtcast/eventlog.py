@@ -306,7 +306,9 @@ class EventLog:
         cuts = list(cuts)
         sent = self._vector.get(self._incarnation, 0)
         told = f'"epoch":{view.epoch},"view":{json.dumps(view.name)},"before":{json.dumps(before)}'
-        told += f',"cuts":{_cuts(cuts)},"out":{json.dumps(list(out))},"votes":{json.dumps(list(votes))}'
+        told += (
+            f',"cuts":{_cuts(cuts)},"out":{json.dumps(list(out))},"votes":{json.dumps(list(votes))}'
+        )
         told += "" if level is None else f',"level":{level}'
         told += f',"op":"{FORCED}"' if forced else ""
         self._append(f'"kind":"VIEW",{told},"sent":{sent}')

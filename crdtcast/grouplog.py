@@ -34,9 +34,7 @@ class GroupLog:
         self._log = log
         self._members = set(log.members)
         self._view = None if log.view is None else _view(log.view)
-        self._cuts = {
-            who: Cut(cut.counter, How[cut.how.upper()]) for who, cut in log.cuts.items()
-        }
+        self._cuts = {who: Cut(cut.counter, How[cut.how.upper()]) for who, cut in log.cuts.items()}
         self._ended: set[str] = set()  # whose ends are told and may be stated anew
         self._over = False
 
@@ -64,8 +62,7 @@ class GroupLog:
         """`poll` has returned this."""
         self._decisions()
         self._log.deliver(delivery.tag.dot)
-        self._joins()
-        self._end_where_due()
+        self._operation(delivery.kind, delivery.payload, delivery.tag.dot)
         self.issued(issued)
 
     def sent(
@@ -90,9 +87,10 @@ class GroupLog:
         self._decisions()
         for tag in tags:
             self._log.send(tag)
-        self._joins()
-        self._end_where_due()
-        self.is_over()
+        if not self._over:
+            self._joins()
+            self._end_where_due()
+            self.is_over()
 
     def _decisions(self) -> None:
         self.decided(self._engine.take_decisions())
@@ -116,10 +114,14 @@ class GroupLog:
             self._log.send(Tag(dot, message.context), reissues=reissues)
         else:
             self._log.deliver(dot)
-        operation = decode(message.kind, message.payload) if message.kind else None
+        self._operation(message.kind, message.payload, dot)
+
+    def _operation(self, kind: int, payload: bytes, dot: Dot) -> None:
+        """What the message of the line before does to the members."""
+        operation = decode(kind, payload) if kind else None
         if isinstance(operation, Join):
             joined = joined_id(operation.base, *dot)
-            if joined not in self._members:
+            if joined not in self._members and not self._over:
                 self._joined(joined, dot, sorted(operation.replaces))
         self._end_where_due()
 
@@ -141,9 +143,12 @@ class GroupLog:
                 forced=each.forced,
             )
             cuts = dict(change.cuts)
+            self._ended &= self._engine.ended.keys() | self._engine.members.keys()
             self._cuts.update((who, cut) for who, cut in cuts.items() if who not in self._ended)
             if (cut := cuts.get(self._engine.me)) is not None and not self._over:
-                self._over = True
+                self._over = (
+                    cut.how is not How.LEFT
+                )  # who leaves goes on until enough of the others know
                 self._end(self._engine.me, cut)
             self._end_where_due()
 
@@ -160,7 +165,7 @@ class GroupLog:
     def _joins(self) -> None:
         engine, told = self._engine, self._log.vector
         members = engine.members
-        for joined in sorted(members.keys() - self._members):
+        for joined in sorted(members.keys() - self._members - self._ended):
             join = self._join_of(joined)
             if join is None or not covers(told, join):
                 continue
@@ -183,7 +188,7 @@ class GroupLog:
         return None if contact is None else Dot(contact, counter)
 
     def _end_where_due(self) -> None:
-        if not self._cuts:
+        if not self._cuts or self._over:
             return
         told = self._log.vector
         for incarnation, cut in sorted(self._cuts.items()):

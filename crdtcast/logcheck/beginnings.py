@@ -51,7 +51,7 @@ class Beginnings:
             first = max(me.vector.get(dot.origin, 0) + 1, self._messages.low(dot.origin))
             for counter in range(first, dot.counter + 1):
                 self._take_over(me, Dot(dot.origin, counter))
-            me.vector[dot.origin] = dot.counter
+            me.vector[dot.origin] = me.given[dot.origin] = dot.counter
         if gained:
             me.context = self._messages.maximal(me.vector)
 

@@ -50,6 +50,7 @@ def check_logs(
         violations += definition.finish()
         counted = counts_of[name] = Counter(definition.counts)
         counted.update(definition.roll.counts)
+        counted.update(definition.roll.views.counts)
         counted.update(
             events=merge.events,
             logs=len(logs),

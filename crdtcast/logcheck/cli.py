@@ -82,7 +82,8 @@ def _said(counts: Counter[str], where: str = "") -> str:
 def _summary(checked: Checked) -> dict[str, object]:
     names = (
         *("events", "groups", "logs", "messages", "deliveries", "stable", "values"),
-        *("joins", "leaves", "evictions", "raises", "reissues", "unstable", "torn", "violations"),
+        *("joins", "leaves", "evictions", "views", "raises", "reissues"),
+        *("unstable", "torn", "violations"),
     )
     return {
         **{name: checked.counts[name] for name in names},

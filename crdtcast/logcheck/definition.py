@@ -21,6 +21,7 @@ from crdtcast.tags import Dot
 
 _KEPT = 100
 _COLLECT_EVERY = 4096
+_ACTS = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE})
 
 
 class Wait(NamedTuple):
@@ -74,10 +75,9 @@ class Definition:
             Kind.GC: self._claimed,
             Kind.STATE: self._valued,
             Kind.JOIN: self.roll.joined,
-            Kind.LEAVE: self.roll.left,
+            Kind.VIEW: self.roll.views.decided,
+            Kind.LEFT: self.roll.left,
             Kind.EVICT: self.roll.evicted,
-            Kind.RAISE: self.roll.asked_to_raise,
-            Kind.LEVEL: self.roll.level_in_force,
         }
         self._since_collection = 0
 
@@ -128,7 +128,14 @@ class Definition:
         member = self.members[incarnation]
         if not member.begun and event.kind != Kind.START:
             self._begin(member)
-        rule(member, event, Place(incarnation, segment, line, event.ts, event.kind))
+        place = Place(incarnation, segment, line, event.ts, event.kind)
+        if event.kind in _ACTS:
+            self.roll.views.acts(member, place)
+            member.last = event.dot
+        else:
+            member.last = None
+        member.end = place
+        rule(member, event, place)
         self._since_collection += 1
         if self._since_collection >= max(_COLLECT_EVERY, self.messages.held):
             self._since_collection = 0
@@ -175,7 +182,7 @@ class Definition:
             text = f"{origin} sends {dot}, but has not sent {skipped}"
             self._report(Problem.CAUSAL, place, text, dot, (skipped,))
         if me.left:
-            self._report(Problem.AFTER_END, place, f"{origin} sends {dot} after it has left", dot)
+            self._report(Problem.AFTER_END, place, f"{origin} sends {dot} after it went", dot)
         if event.deps is not None:
             self._check_tag(me, dot, event.deps, place)
         message = self.messages.get(origin, counter) or Message(None)
@@ -356,7 +363,9 @@ class Definition:
 
     def finish(self) -> list[Violation]:
         """What can only be said when all logs are read; then all violations."""
-        self.roll.finish()
+        self.roll.finish(
+            [m.incarnation for m in self.members.values() if self._live and not m.stopped]
+        )
         for parted in self._values.parted():
             names = sorted({name_of(place.incarnation) for place in parted.others})
             text = (

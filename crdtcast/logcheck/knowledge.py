@@ -12,7 +12,7 @@ origin. So memory is what is in flight and one vector a log, however long the lo
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from crdtcast.eventfiles import Event, listed_members
+from crdtcast.eventfiles import Event, LoggedCut, LoggedView, listed_members
 from crdtcast.logcheck.segments import Log
 from crdtcast.logcheck.violations import Place
 from crdtcast.tags import Dot, Vector
@@ -38,23 +38,31 @@ class Member:
         "barred",
         "base",
         "begun",
+        "beyond",
         "claim",
         "context",
         "current",
+        "cuts",
+        "end",
+        "ended",
         "excused",
         "exhausted",
+        "given",
         "incarnation",
+        "known",
+        "last",
         "left",
-        "level",
         "log",
         "members",
         "named",
+        "over",
         "promised",
         "skipped",
         "stable",
         "start_stable",
         "stopped",
         "vector",
+        "view",
     )
 
     def __init__(self, log: Log, *, current: bool) -> None:
@@ -67,8 +75,22 @@ class Member:
         self.start_stable: Vector = self.base if start is None else told_stable(start, self.base)
         self.named = {*self.base, *listed_members(start)}
         """Origins that its beginning knew; a vector in a log leaves zeros out."""
-        self.level: int | None = None
-        """The format level in force there, as far as its log tells."""
+        self.view: LoggedView | None = None
+        """The view that it is in, if members come and go."""
+        self.cuts: dict[str, LoggedCut] = {}
+        """Of those who went and have not ended there, or never were members there."""
+        self.ended: dict[str, int] = {}
+        """How many messages count of those who have ended there."""
+        self.beyond: LoggedCut | None = None
+        """One whose messages it has delivered beyond this: so it may not go on."""
+        self.known: set[str] = set()
+        """All that ever were members there."""
+        self.given: dict[str, int] = {}
+        """What it began with, or began again with, without a line for each."""
+        self.last: Dot | None = None
+        """The message of its last line, if that is of one."""
+        self.end: Place | None = None
+        """Its last line."""
         self.members: set[str] | None = None
         """Incarnation ids, or None: everybody who has a log."""
         self.vector: dict[str, int] = {}
@@ -86,7 +108,9 @@ class Member:
         """What was not told stable before a later one of its origin was."""
         self.claim: Place | None = None
         """The line that says that everything is stable, if nothing was delivered since."""
-        self.begun = self.exhausted = self.left = self.stopped = False
+        self.begun = self.exhausted = self.stopped = False
+        self.left = self.over = False
+        """Whether it sends nothing any more; whether that is since it was evicted, so that nothing of it counts."""
 
     def is_told_stable(self, origin: str, counter: int) -> bool:
         """Whether this message was told stable here, or may have been before the log begins."""

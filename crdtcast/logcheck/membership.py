@@ -1,15 +1,16 @@
-"""Who is a member, as each log tells it: joins, leaves, evictions with their cuts, and operations
-that a member sends again after its return.
+"""Who is a member, as each log tells it: joins, where those end who go, and operations that a member sends again after
+its return.
 
 An id whose end has been swept away is not named by those who join later: they count as having all
 of it (`Roll.has`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from crdtcast.eventfiles import Event, listed_members
-from crdtcast.incarnation import name_of
+from crdtcast.incarnation import base_of, joined_by, name_of
 from crdtcast.logcheck.knowledge import Member
+from crdtcast.logcheck.views import Views
 from crdtcast.logcheck.violations import Place, Problem, Report
 from crdtcast.tags import Dot, Vector, covers
 
@@ -22,18 +23,17 @@ class Roll:
         self.ended: dict[str, int] = {}
         self.names: set[str] = set()
         """Of all that some START lists."""
+        self.views = Views(members, report)
         self._members = members
         self._report = report
-        self._ends: dict[str, dict[str, tuple[Dot, Place]]] = {}  # who -> as which log tells it
+        self._ends: dict[str, dict[str, int]] = {}  # who -> at whom -> how many messages count
         self._joins: dict[str, Dot] = {}
-        self._ended_at: dict[str, dict[str, int]] = {}
-        self._evicted_by: dict[str, dict[str, tuple[Dot, Place]]] = {}
-        self._forced: set[tuple[str, str]] = set()  # at whom, of whom
-        self._gave_up: set[str] = set()
+        self._tellers: dict[str, list[tuple[Member, Place]]] = {}
+        self._listed: set[str] = set()  # in the START of somebody else
+        self._expected = {let_in: one for one in members if (let_in := joined_by(one)) is not None}
         self._reissued: dict[Dot, list[tuple[Dot, Place]]] = {}
         self._first_dot: dict[Dot, Dot] = {}
-        self._raised: dict[Dot, int] = {}  # the level that each raise asks for
-        self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "raises": 0, "reissues": 0}
+        self.counts = {"joins": 0, "leaves": 0, "evictions": 0, "reissues": 0}
 
     # --- what a member counts as having ---------------------------------------------------------
 
@@ -79,23 +79,46 @@ class Roll:
         self.names.update(one.partition(".")[0] for one in listed)
         ids = {one for one in listed if name_of(one)}
         if ids:
+            for who in sorted((me.members or set()) - ids - {me.incarnation}):
+                self._silently_gone(me, who, event, place)
             me.members = {*ids, me.incarnation}
-            if event.level is not None:
-                self._set_level(me, event.level, place)
+            me.known |= me.members
+            self._listed.update(ids - {me.incarnation})
+            self.views.started(me, event, place)
+
+    def _silently_gone(self, me: Member, who: str, event: Event, place: Place) -> None:
+        """A START lists it no more. Only a START of a later view may say so for the lines that are missing."""
+        if me.view is not None and event.epoch == me.view.epoch:
+            text = (
+                f"{me.incarnation} starts again without {who}, but does not tell that it has ended"
+            )
+            self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
+        me.ended.setdefault(who, me.vector.get(who, 0))
 
     def joined(self, me: Member, event: Event, place: Place) -> None:
         """A line JOIN."""
         dot, joiner = event.dot, event.member
         if joiner is None:
             return
-        if self._joins.setdefault(joiner, dot) != dot:
-            text = f"{joiner} joins by {dot}, but elsewhere by {self._joins[joiner]}"
-            self._report(Problem.MEMBERSHIP, place, text, dot, (self._joins[joiner],))
+        expected = self._expected.setdefault((base_of(dot.origin), dot.counter), joiner)
+        if joined_by(joiner) != (base_of(dot.origin), dot.counter):
+            text = f"{me.incarnation} tells that {joiner} joins by {dot}, which its id does not say"
+            self._report(Problem.MEMBERSHIP, place, text, dot)
+        elif expected != joiner:
+            text = f"{me.incarnation} tells that {joiner} joins by {dot}, by which {expected} does"
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(expected,))
         elif not covers(me.vector, dot):
             text = f"{joiner} joins by {dot}, which {me.incarnation} has not delivered"
             self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
+        elif joiner in me.known:
+            text = f"{me.incarnation} tells a second time that {joiner} joins"
+            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
+        else:
+            self._tellers.setdefault(joiner, []).append((me, place))
+        self._joins.setdefault(joiner, dot)
         if dot.origin == me.incarnation:
             self.counts["joins"] += 1
+        me.known.add(joiner)
         if me.members is not None:
             me.members.add(joiner)
         newcomer = self._members.get(joiner)
@@ -119,88 +142,56 @@ class Roll:
             )
 
     def left(self, me: Member, event: Event, place: Place) -> None:
-        """A line LEAVE. Whether a leaver's own counts, the others say: they may evict it first."""
-        if event.dot.origin == me.incarnation:
-            me.left = True
-            self.counts["leaves"] += 1
-        else:
-            self._end(me, event.dot, place, "has left with")
+        """A line LEFT."""
+        self._ended(me, event, place, "left", "has left with")
 
     def evicted(self, me: Member, event: Event, place: Place) -> None:
-        """A line EVICT. What a victim says of its own end is not what counts, but that it has ended."""
-        victim = event.dot.origin
-        if victim == me.incarnation:
-            self._gave_up.add(victim)
-        else:
-            by = self._evicted_by.setdefault(victim, {})
-            self.counts["evictions"] += not by
-            by[me.incarnation] = event.dot, place
-            if event.op == "forced":
-                self._forced.add((me.incarnation, victim))
-            self._end(me, event.dot, place, "is evicted with")
+        """A line EVICT."""
+        how = "forced" if event.is_forced else "evicted"
+        self._ended(me, event, place, how, "is evicted with")
 
-    def _end(self, me: Member, dot: Dot, place: Place, how: str) -> None:
-        who, cut = dot
-        self.ended[who] = max(cut, self.ended.get(who, 0))
-        self._ends.setdefault(who, {})[me.incarnation] = dot, place
-        if me.vector.get(who, 0) != cut and not self.has(me, who, cut):
-            text = (
-                f"{who} {how} {cut} messages at {me.incarnation}, which has delivered "
-                f"{me.vector.get(who, 0)}"
+    def _ended(self, me: Member, event: Event, place: Place, how: str, words: str) -> None:
+        """Where that is so, a VIEW says, and all up to there is delivered. What a member that is none any more says of
+        its own end may be hearsay.
+        """
+        dot = event.dot
+        who, counter = dot
+        text = f"{who} {words} {counter} messages at {me.incarnation}"
+        cut = me.cuts.pop(who, None)
+        if who == me.incarnation:
+            me.left = True
+            me.over |= how != "left"
+            if how == "left" and cut is None:
+                text += ", but no VIEW there puts it out"
+                self._report(Problem.MEMBERSHIP, place, text, dot)
+            return
+        self.ended[who] = max(counter, self.ended.get(who, 0))
+        told = self._ends.setdefault(who, {})
+        if not told:
+            self.counts["leaves" if how == "left" else "evictions"] += 1
+        told[me.incarnation] = counter
+        wrong = ""
+        if cut is None:
+            wrong = "which had ended before" if who in me.ended else "but no VIEW there puts it out"
+        elif (counter, how) != (cut.counter, cut.how):
+            wrong = f"but its VIEW says: {cut.how} with {cut.counter}"
+        elif me.vector.get(who, 0) != counter and not self.has(me, who, counter):
+            wrong = f"which has delivered {me.vector.get(who, 0)}"
+        if wrong:
+            self._report(
+                Problem.MEMBERSHIP, place, f"{text}, {wrong}", dot, peers=(me.incarnation,)
             )
-            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
-        self._ended_at.setdefault(me.incarnation, {})[who] = cut
+        me.ended[who] = counter
         if me.members is not None:
             me.members.discard(who)
 
     def check_delivery(self, me: Member, dot: Dot, place: Place) -> None:
-        """`me` delivers `dot`: has its origin ended there?"""
-        ended = self._ended_at.get(me.incarnation)
-        if ended and dot.counter > ended.get(dot.origin, dot.counter):
-            text = (
-                f"{me.incarnation} delivers {dot}, but only {ended[dot.origin]} messages of "
-                f"{dot.origin} count there, which has ended"
-            )
+        """`me` delivers `dot`: does it count?"""
+        cut = me.cuts.get(dot.origin)
+        last = me.ended.get(dot.origin) if cut is None else cut.counter
+        if last is not None and dot.counter > last:
+            text = f"{me.incarnation} delivers {dot}, but only {last} messages of {dot.origin} count there"
             self._report(Problem.AFTER_END, place, text, dot, peers=(me.incarnation,))
-
-    # --- the format level ------------------------------------------------------------------------
-
-    def asked_to_raise(self, me: Member, event: Event, place: Place) -> None:
-        """A line RAISE."""
-        dot = event.dot
-        self._note_raise(event, place)
-        if not covers(me.vector, dot):
-            text = f"{dot} raises the format level, but {me.incarnation} has not delivered it"
-            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
-
-    def level_in_force(self, me: Member, event: Event, place: Place) -> None:
-        """A line LEVEL: all members have its raise then, so it has to be stable there, and no level ever falls."""
-        dot, level = event.dot, event.level
-        assert level is not None
-        self._note_raise(event, place)
-        if not covers(me.stable, dot):
-            text = (
-                f"{me.incarnation} uses format level {level} before {dot}, which raises it, is "
-                "stable there: a member may not read it"
-            )
-            self._report(Problem.MEMBERSHIP, place, text, dot, peers=(me.incarnation,))
-        self._set_level(me, level, place)
-
-    def _note_raise(self, event: Event, place: Place) -> None:
-        dot, level = event.dot, event.level
-        assert level is not None
-        if dot not in self._raised:
-            self._raised[dot] = level
-            self.counts["raises"] += 1
-        elif self._raised[dot] != level:
-            text = f"{dot} raises the format level to {level}, but elsewhere to {self._raised[dot]}"
-            self._report(Problem.MEMBERSHIP, place, text, dot)
-
-    def _set_level(self, me: Member, level: int, place: Place) -> None:
-        if me.level is not None and level < me.level:
-            text = f"the format level of {me.incarnation} falls from {me.level} to {level}"
-            self._report(Problem.MEMBERSHIP, place, text, peers=(me.incarnation,))
-        me.level = level
 
     # --- operations sent again ------------------------------------------------------------------
 
@@ -221,26 +212,24 @@ class Roll:
 
     # --- at the end -----------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """All logs are read: do they agree, and does any operation count twice?
-
-        What a member says that has ended itself need not agree: it may not have heard all.
+    def finish(self, open_ends: Iterable[str] = ()) -> None:
+        """All logs are read: do they agree, and does any operation count twice? open_ends: those whose logs may not
+        tell all yet.
         """
+        open_ends = set(open_ends)
         untouched = [
             member.incarnation
             for member in self._members.values()
             if member.current and not member.left and member.incarnation not in self._ends
         ]
         self.ended = {
-            who: max(
-                dot.counter for by, (dot, _) in told.items() if by in untouched or not untouched
-            )
+            who: max(counter for by, counter in told.items() if by in untouched or not untouched)
             for who, told in self._ends.items()
             if not untouched or any(by in untouched for by in told)
         }
+        self.views.finish(open_ends)
+        self._check_joins(open_ends)
         living = [member for member in self._members.values() if self.is_living(member)]
-        self._check_ends({member.incarnation for member in living})
-        self._check_split()
         for first, again in self._reissued.items():
             dots = [(first, again[-1][1]), *again]
             count = [
@@ -252,54 +241,47 @@ class Roll:
                 dot, place = count[-1]
                 text = f"{dot} sends {first} again, and {count[0][0]} counts as well"
                 self._report(Problem.REISSUE, place, text, dot, (count[0][0],))
-        quiet = [m for m in living if m.members is not None and m.claim is not None]
+        self._check_rest([m for m in living if m.members is not None and m.claim is not None])
+
+    def _check_joins(self, open_ends: set[str]) -> None:
+        """Does everybody who has delivered the operation tell that it lets somebody in?"""
+        for joiner, dot in self._joins.items():
+            tellers = self._tellers.get(joiner, [])
+            lack = [
+                member
+                for member in self._members.values()
+                if covers(member.vector, dot)
+                and not covers(member.given, dot)
+                and joiner not in member.known
+                and member.incarnation not in open_ends
+                and member.last != dot
+            ]
+            if lack and not (joiner in self._members or joiner in self._listed) and tellers:
+                me, place = tellers[0]
+                text = (
+                    f"{me.incarnation} tells that {joiner} joins by {dot}, but {lack[0].incarnation}, which has "
+                    "delivered that, does not"
+                )
+                self._report(Problem.MEMBERSHIP, place, text, dot, peers=(lack[0].incarnation,))
+            elif tellers:
+                for member in lack:
+                    text = (
+                        f"{member.incarnation} has delivered {dot}, but does not tell that {joiner} joins by it, "
+                        f"as {tellers[0][0].incarnation} does"
+                    )
+                    place = member.end or tellers[0][1]
+                    self._report(Problem.MEMBERSHIP, place, text, dot, peers=(member.incarnation,))
+
+    def _check_rest(self, quiet: list[Member]) -> None:
+        """At rest, all in one view have the same members."""
         for member in quiet[1:]:
-            if member.members != quiet[0].members:
-                assert member.members is not None and quiet[0].members is not None
-                differ = ", ".join(sorted(member.members ^ quiet[0].members))
+            first = next(m for m in quiet if m.view == member.view)
+            if member.members != first.members:
+                assert member.members is not None and first.members is not None
+                differ = ", ".join(sorted(member.members ^ first.members))
                 assert member.claim is not None
                 text = (
-                    f"at rest, {member.incarnation} and {quiet[0].incarnation} differ on whether "
+                    f"at rest, {member.incarnation} and {first.incarnation} differ on whether "
                     f"these are members: {differ}"
                 )
-                self._report(Problem.MEMBERSHIP, member.claim, text, peers=(quiet[0].incarnation,))
-            elif None not in (levels := {member.level, quiet[0].level}) and len(levels) > 1:
-                assert member.claim is not None
-                text = (
-                    f"at rest, {member.incarnation} uses format level {member.level} and "
-                    f"{quiet[0].incarnation} {quiet[0].level}"
-                )
-                self._report(Problem.MEMBERSHIP, member.claim, text, peers=(quiet[0].incarnation,))
-
-    def _check_ends(self, living: set[str]) -> None:
-        for who, told in self._ends.items():
-            ends = [(by, dot, place) for by, (dot, place) in told.items() if by in living]
-            for by, dot, place in ends[1:]:
-                first, agreed, _ = ends[0]
-                if dot != agreed:
-                    text = (
-                        f"{who} has ended with {dot.counter} messages at {by}, with "
-                        f"{agreed.counter} at {first}"
-                    )
-                    self._report(Problem.MEMBERSHIP, place, text, dot, peers=(first,))
-                    break
-
-    def _check_split(self) -> None:
-        """Do two evict each other, and nobody both of them? Force may do that; one of the two sides
-        has to be given up then.
-        """
-        for victim, by in self._evicted_by.items():
-            for other, (dot, place) in by.items():
-                evicted_other = self._evicted_by.get(other, {})
-                thirds = by.keys() & evicted_other.keys()
-                if victim in evicted_other and victim < other and not thirds:
-                    forced = self._forced & {(victim, other), (other, victim)}
-                    if forced and not (self._goes_on(victim) and self._goes_on(other)):
-                        continue
-                    text = f"{other} evicts {victim}, and {victim} has evicted it: two groups now"
-                    self._report(Problem.MEMBERSHIP, place, text, dot, peers=(victim,))
-
-    def _goes_on(self, incarnation: str) -> bool:
-        """Not so of one that has come back as another, or was told that it is evicted."""
-        member = self._members[incarnation]
-        return member.current and not member.left and incarnation not in self._gave_up
+                self._report(Problem.MEMBERSHIP, member.claim, text, peers=(first.incarnation,))

@@ -9,10 +9,7 @@ from pathlib import Path
 from crdtcast.eventfiles import GZIP, SCHEMA_VERSION, Event, Kind, parse_line
 from crdtcast.exceptions import UnusableInputError
 
-_OF_LEVELS = frozenset({Kind.RAISE, Kind.LEVEL})
-_OF_MESSAGES = _OF_LEVELS | {
-    *(Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEAVE, Kind.EVICT)
-}
+_OF_MESSAGES = frozenset({Kind.SEND, Kind.DELIVER, Kind.STABLE, Kind.JOIN, Kind.LEFT, Kind.EVICT})
 
 
 def events_of(path: Path) -> Iterator[tuple[int, Event | None]]:
@@ -45,6 +42,6 @@ def _event(path: Path, number: int, line: bytes) -> Event | None:
         )
     if event.kind in _OF_MESSAGES and (event.counter is None or event.origin is None):
         return None
-    if event.kind in _OF_LEVELS and event.level is None:
+    if event.kind == Kind.VIEW and None in (event.epoch, event.view, event.before):
         return None
     return event

@@ -179,8 +179,16 @@ def described(event: Event) -> str:
             words.append(f"again, was {event.reissues}")
     elif event.kind == Kind.JOIN:
         words.append(f"lets {event.member} in")
-    elif event.kind in (Kind.START, Kind.VIEW):
+    elif event.kind in (Kind.START, Kind.SEGMENT):
         words.append(f"with {{{_dots(Dot(*item) for item in (event.vector or {}).items())}}}")
+        if event.view is not None:
+            words.append(f"in view {event.view} of epoch {event.epoch}")
+    elif event.kind == Kind.VIEW:
+        words.append(f"{event.view} of epoch {event.epoch} after {event.before}")
+        words += [f"{cut.origin} {cut.how} with {cut.counter}" for cut in event.cuts or ()]
+        words += [f"vote for {who}" for who in event.votes or ()]
+        words += [] if event.level is None else [f"level {event.level}"]
+        words += ["by force"] if event.is_forced else []
     elif event.kind == Kind.STATE:
         words.append(f"{event.object} {event.digest}")
     elif event.kind in (Kind.STOP, Kind.GC) and event.entries is not None:

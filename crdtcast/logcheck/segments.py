@@ -99,7 +99,7 @@ def find_logs(locations: Iterable[Path]) -> Found:
                 first = firsts[paths[0]]
                 log = Log(group, first.replica, incarnation, first, paths)
                 told = next(
-                    (line.event for line in log.lines() if line.event.kind != Kind.VIEW), None
+                    (line.event for line in log.lines() if line.event.kind != Kind.SEGMENT), None
                 )
                 if told is None:  # it ended before its START was written
                     foreign += paths

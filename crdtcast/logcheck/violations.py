@@ -24,8 +24,9 @@ class Problem(enum.Enum):
     STABLE_UNDELIVERED = "stable-undelivered"
     STALL = "stall"  # not told stable, though the log says that nothing is left
     DIVERGED = "diverged"  # the same operations, another value
-    MEMBERSHIP = "membership"  # a join, a leave or an eviction that the others do not share
-    AFTER_END = "after-end"  # sent after the own leave, or delivered beyond an eviction's cut
+    VIEW = "view"  # a decision that others do not share, that does not follow, or that cannot be
+    MEMBERSHIP = "membership"  # somebody joins or ends without what brings that about, or untold
+    AFTER_END = "after-end"  # sent after the own end, or delivered beyond a cut
     REISSUE = "reissue"  # an operation counts twice, under its old dot and a new one
 
 
