@@ -145,11 +145,10 @@ class GroupLog:
             cuts = dict(change.cuts)
             self._ended &= self._engine.ended.keys() | self._engine.members.keys()
             self._cuts.update((who, cut) for who, cut in cuts.items() if who not in self._ended)
-            if (cut := cuts.get(self._engine.me)) is not None and not self._over:
-                self._over = (
-                    cut.how is not How.LEFT
-                )  # who leaves goes on until enough of the others know
-                self._end(self._engine.me, cut)
+            if self._engine.me in change.out and not self._over:
+                # Who leaves goes on until enough of the others know; everybody else does nothing of it any more.
+                self._over = not self._engine.wants.leaves
+                self._end(self._engine.me, cuts[self._engine.me])
             self._end_where_due()
 
     def is_over(self) -> None:
@@ -157,6 +156,8 @@ class GroupLog:
         engine = self._engine
         if engine.standing is Standing.EVICTED and not self._over:
             self._over = True
+            if engine.me in self._ended:
+                return
             cut = self._log.vector.get(engine.me, 0) if engine.cut is None else engine.cut
             self._log.evicted(engine.me, cut)
 
