@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crdtcast import logowner
-from crdtcast.eventfiles import COLUMNS, Event, Kind, LogReader
+from crdtcast.eventfiles import COLUMNS, Event, Kind, LoggedCut, LoggedView, LogReader
 from crdtcast.eventlog import EventLog, LogTail, Privacy, Rotation
 from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.tags import Dot, Tag
@@ -66,17 +66,16 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     log.stable(Dot(OTHER, 2))
     log.state("cart:ä", {OTHER: 3, ME: 0}, "d1g")
     log.gc(900, 100, 3)
-    log.view(["a", "b", "c"], {OTHER: 3, ME: 1})
     log.stop(unstable=2)
 
     told = events(tmp_path)
-    assert [event.seq for event in told] == list(range(1, 10))
+    assert [event.seq for event in told] == list(range(1, 9))
     assert {(e.version, e.group, e.replica, e.incarnation, e.ts) for e in told} == {
         (1, "g", "a", ME, 1_000_000)
     }
-    first, start, send, deliver, stable, state, gc, view, stop = told
+    first, start, send, deliver, stable, state, gc, stop = told
     assert (first.kind, first.vector, json.loads(first.op or "")) == (
-        Kind.VIEW,
+        Kind.SEGMENT,
         {},
         ["a", "b"],
     )
@@ -91,10 +90,9 @@ def test_every_kind_is_read_back_as_it_was_told(tmp_path: Path) -> None:
     assert (stable.kind, stable.dot) == (Kind.STABLE, Dot(OTHER, 2))
     assert (state.object, state.vector, state.digest) == ("cart:ä", {OTHER: 3}, "d1g")
     assert (gc.bytes_before, gc.bytes_after, gc.entries) == (900, 100, 3)
-    assert (view.kind, json.loads(view.op or "")) == (Kind.VIEW, ["a", "b", "c"])
     assert (stop.kind, stop.entries) == (Kind.STOP, 2)
     assert names(tmp_path) == [f"g--a--{ME}--000000000001.jsonl"]
-    assert len(COLUMNS) == 21
+    assert len(COLUMNS) == 29
 
 
 @pytest.mark.parametrize("buffer_bytes", [2**20, 700])
@@ -144,7 +142,7 @@ def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path
     log.joined(third, Dot(OTHER, 4))
     log.close()
 
-    _, start, _, join, send, leave, evict, view, again = events(tmp_path)
+    _, start, _, join, send, left, evict, segment, again = events(tmp_path)
     assert json.loads(start.op or "") == [ME, OTHER]
     assert (join.kind, join.dot, join.member, join.replaces) == (
         Kind.JOIN,
@@ -153,32 +151,38 @@ def test_members_that_come_and_go_and_what_is_sent_again_are_told(tmp_path: Path
         ("c.000000000001",),
     )
     assert (send.kind, send.dot, send.reissues) == (Kind.SEND, Dot(ME, 1), ("a.000000000000", 7))
-    assert (leave.kind, leave.dot) == (Kind.LEAVE, Dot(OTHER, 5))
+    assert (left.kind, left.dot) == (Kind.LEFT, Dot(OTHER, 5))
     assert (evict.kind, evict.dot) == (Kind.EVICT, Dot(third, 3))
-    assert json.loads(view.op or "") == [ME], "a segment begins with the members of that time"
+    assert json.loads(segment.op or "") == [ME], "a segment begins with the members of that time"
     assert (again.member, again.replaces) == (third, None)
     assert EventLog.recover(tmp_path, "a").vector == {OTHER: 4, ME: 1}
 
 
-def test_the_format_level_is_told_and_found_again(tmp_path: Path) -> None:
+def test_the_view_is_told_and_found_again(tmp_path: Path) -> None:
+    third, fourth = "c.000000000002", "d.000000000003"
+    founded = LoggedView(0, "aa", (ME, OTHER, third), 1)
+    changed = LoggedView(1, "bb", (ME, OTHER, fourth), 2)
+    cuts = [LoggedCut(third, 3, "forced"), LoggedCut("e.000000000004", 9, "left")]
     log = opened(tmp_path)
-    log.start({}, [ME, OTHER], level=1)
-    log.deliver(Dot(OTHER, 1))
-    log.asked_to_raise(2, Dot(OTHER, 1))
-    log.stable(Dot(OTHER, 1))
+    log.start({}, [ME, OTHER, third, fourth], view=founded)
+    log.send(Tag(Dot(ME, 1)))
+    log.decided(changed, "aa", cuts=cuts, out=[third], votes=[fourth], level=2, forced=True)
     log.flush()
-    pending = EventLog.recover(tmp_path, "a")
-    assert (pending.level, pending.raised) == (1, {Dot(OTHER, 1)})
+    tail = EventLog.recover(tmp_path, "a")
+    # Of those who were no members here, or are none any more, nothing is to come.
+    assert (tail.view, tail.cuts) == (changed, {third: cuts[0]})
     log.close()
-    log.level_in_force(2, Dot(OTHER, 1))
-    log.deliver(Dot(OTHER, 2))
+    log.evicted(third, 3, forced=True)
     log.close()
 
-    _, start, _, raised, _, view, level, _ = events(tmp_path)
-    assert (start.level, view.level) == (1, 1)
-    assert (raised.kind, raised.dot, raised.level) == (Kind.RAISE, Dot(OTHER, 1), 2)
-    assert (level.kind, level.dot, level.level) == (Kind.LEVEL, Dot(OTHER, 1), 2)
-    assert EventLog.recover(tmp_path, "a").level == 2
+    _, start, _, view, segment, evicted = events(tmp_path)
+    assert (start.logged_view, start.cuts) == (founded, ())
+    assert (view.epoch, view.view, view.before, view.level) == (1, "bb", "aa", 2)
+    assert (view.cuts, view.out, view.votes, view.sent) == (tuple(cuts), (third,), (fourth,), 1)
+    assert view.is_forced and evicted.is_forced
+    assert (segment.logged_view, segment.cuts) == (changed, (cuts[0],))
+    tail = EventLog.recover(tmp_path, "a")
+    assert (tail.view, tail.cuts, tail.members) == (changed, {}, (ME, OTHER, fourth))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,7 @@ def test_privacy_says_how_much_of_the_operations_is_told(
         assert (send.object, send.op, state.object) == (object_, op, "k")
 
 
-def test_segments_rotate_by_size_and_each_begins_with_a_view(tmp_path: Path) -> None:
+def test_segments_rotate_by_size_and_each_sums_up_those_before(tmp_path: Path) -> None:
     log = opened(tmp_path, rotation=Rotation(size=1000))
     log.start({}, ["a", "b"])
     for counter in range(1, 41):
@@ -223,7 +227,7 @@ def test_segments_rotate_by_size_and_each_begins_with_a_view(tmp_path: Path) -> 
     assert [event.seq for event in told] == list(range(1, len(told) + 1))
     for name in names(tmp_path)[1:]:
         first = json.loads((tmp_path / name).read_text().splitlines()[0])
-        assert first["kind"] == "VIEW" and first["seq"] == int(name.split("--")[3].split(".")[0])
+        assert first["kind"] == "SEGMENT" and first["seq"] == int(name.split("--")[3].split(".")[0])
         before = [e for e in told if e.seq < first["seq"] and e.kind == Kind.DELIVER]
         assert first["vector"] == {OTHER: before[-1].counter}
 
@@ -392,7 +396,7 @@ def test_a_log_goes_on_without_an_owner_that_cannot_be_named(
         log = opened(tmp_path)
     log.start({}, ["a"])
     log.stop()
-    assert [event.kind for event in events(tmp_path)] == ["VIEW", "START", "STOP"]
+    assert [event.kind for event in events(tmp_path)] == ["SEGMENT", "START", "STOP"]
 
 
 class Disk:
@@ -466,7 +470,7 @@ def test_a_segment_that_cannot_be_created_is_retried(
         log.stop()
     assert names(tmp_path) == []
     log.close()
-    assert [event.kind for event in events(tmp_path)] == ["VIEW", "START", "STOP"]
+    assert [event.kind for event in events(tmp_path)] == ["SEGMENT", "START", "STOP"]
 
 
 def test_unusable_directories_are_named_at_once(tmp_path: Path) -> None:

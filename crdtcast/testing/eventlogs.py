@@ -346,8 +346,8 @@ def line(event: Event) -> str:
     row: dict[str, object] = {}
     for name in COLUMNS:
         value = getattr(event, name)
-        if name == "deps" and value is not None:
-            row[name] = [dot._asdict() for dot in value]
+        if name in ("deps", "cuts") and value is not None:
+            row[name] = [each._asdict() for each in value]
         elif name == "reissues" and value is not None:
             row[name] = value._asdict()
         elif value is not None:

@@ -11,9 +11,9 @@ from crdtcast.eventlog import EventLog, Rotation
 from crdtcast.exceptions import HandshakeError, NotReadyError
 from crdtcast.grouplog import GroupLog
 from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Digest, Ended, Message, Transmit
+from crdtcast.messages import Digest, Ended, Message, Transmit, Views
 
-Content = Message | Digest | Ended
+Content = Message | Digest | Ended | Views
 
 
 class Villager:
