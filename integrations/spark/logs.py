@@ -190,11 +190,11 @@ def read_logs(events: DataFrame) -> dict[str, Group]:
             F.max(F.when(stable, at)).alias("last_stable_seq"),
             F.max(F.when(kind == Kind.STATE, at)).alias("last_state"),
             F.max(F.when(kind == Kind.GC, at)).alias("last_gc"),
-            F.count(F.when(kind.isin(Kind.JOIN, Kind.LEAVE, Kind.EVICT), 1)).alias("changes"),
+            F.count(F.when(kind.isin(Kind.JOIN, Kind.LEFT, Kind.EVICT), 1)).alias("changes"),
             F.max(F.when(F.col("entries") == 0, at)).alias("claims_stable"),
             last("entries", kind == Kind.GC),
             last("bytes_after", kind == Kind.GC),
-            last("op", kind.isin(Kind.START, Kind.VIEW)),
+            last("op", kind.isin(Kind.START, Kind.SEGMENT)),
             F.collect_list(F.when(kind == Kind.START, F.struct("seq", "vector", "deps"))).alias(
                 "starts"
             ),

@@ -76,7 +76,7 @@ def partly_judged() -> dict[str, Logs]:
         "silent": without(made_up("silent"), Kind.STATE, Kind.STABLE, Kind.GC, Kind.STOP),
         **{
             f"changing-{kind.lower()}": changing(f"changing-{kind.lower()}", kind)
-            for kind in (Kind.JOIN, Kind.LEAVE, Kind.EVICT)
+            for kind in (Kind.JOIN, Kind.LEFT, Kind.EVICT)
         },
         "whole": made_up("whole"),
         "faulty": faulty,
@@ -114,21 +114,20 @@ def hasty(seed: int) -> Logs:
 
 
 def raised(group: str) -> Logs:
-    """Clean logs in which somebody raises the format level: with its first message, as far as the audit can tell."""
+    """Clean logs in which a change of view raises the format level, and nobody comes or goes."""
     logs = make_up(Settings(group=group, replicas=3, messages=40, seed=9))
     first = next(event for event in next(iter(logs.values())) if event.kind == Kind.SEND)
     for incarnation, log in logs.items():
         told: list[Event] = []
         for event in log:
-            level = 1 if event.kind in (Kind.START, Kind.VIEW) else None
-            told.append(replace(event, level=level))
+            is_start = event.kind in (Kind.START, Kind.SEGMENT)
+            view: dict[str, Any] = {"epoch": 0, "view": "0", "voters": tuple(sorted(logs)), "level": 1}
+            told.append(replace(event, **view if is_start else {}))
             about = (event.origin, event.counter) == (first.origin, first.counter)
             if about and event.kind in (Kind.SEND, Kind.DELIVER):
-                told.append(
-                    replace(event, kind=Kind.RAISE, deps=None, object=None, op=None, level=2)
-                )
-            elif about and event.kind == Kind.STABLE:
-                told.append(replace(event, kind=Kind.LEVEL, level=2))
+                telling: dict[str, Any] = {"kind": Kind.VIEW, "epoch": 1, "view": "1", "before": "0", "level": 2}
+                nothing: dict[str, Any] = dict.fromkeys(("origin", "counter", "deps", "object", "op"))
+                told.append(replace(event, **telling, **nothing))
         logs[incarnation] = [replace(event, seq=seq) for seq, event in enumerate(told, 1)]
     return logs
 

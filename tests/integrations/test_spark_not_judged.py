@@ -32,7 +32,7 @@ def test_groups_whose_members_change_are_named_and_left_out(everything: Any) -> 
     judged = result.groups.keys() & partly_judged().keys()
     assert sorted(judged) == ["absent", "faulty", "silent", "whole"]
     (note,) = [note for note in result.notes if "come and go" in note]
-    assert "changing-evict, changing-join, changing-leave" in note and "crdtcast check" in note
+    assert "changing-evict, changing-join, changing-left" in note and "crdtcast check" in note
 
 
 def test_a_check_without_lines_is_not_judged(everything: Any) -> None:

@@ -1,15 +1,16 @@
 """What the event log of a journalled member tells of a batch that is synced at once."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from crdtcast.durablelog import DurableLog
-from crdtcast.engine import GroupEngine
+from crdtcast.engine import PROGRAM, GroupEngine, Span
+from crdtcast.engine.views import Decided
 from crdtcast.eventfiles import Kind, LogReader
 from crdtcast.incarnation import new_incarnation
 from crdtcast.journal.noting import NotingEngine
+from crdtcast.journal.saved import Batch, pack_batch, unpack_batch
 from crdtcast.messages import Message
 
 
@@ -72,8 +73,8 @@ def test_who_comes_and_goes_while_one_batch_is_collected_is_told_of(tmp_path: Pa
     log.synced()
     log.ended()
     told = [(event.kind, event.member or event.origin) for event in LogReader(tmp_path)]
-    changes = [line for line in told if line[0] in (Kind.JOIN, Kind.LEAVE, Kind.EVICT)]
-    assert changes == [(Kind.JOIN, d), (Kind.LEAVE, d), (Kind.LEAVE, c)]
+    changes = [line for line in told if line[0] in (Kind.JOIN, Kind.LEFT, Kind.EVICT)]
+    assert changes == [(Kind.JOIN, d), (Kind.LEFT, d), (Kind.LEFT, c)]
 
 
 def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None:
@@ -99,11 +100,11 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
     assert told.index((Kind.EVICT, c)) < told.index((Kind.STABLE, a))
 
 
-def test_what_an_engine_says_as_soon_as_it_is_made_is_told_behind_its_start(tmp_path: Path) -> None:
-    founders = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
-    b, victim = founders[1:]
-    state = replace(GroupEngine.found(b, founders).state(), evictions={victim: {}})
-    engine = NotingEngine(b, state)  # reports what it has of the victim
+def test_what_an_engine_says_before_its_start_is_told_is_told_behind_it(tmp_path: Path) -> None:
+    me = new_incarnation("b", 1, 0)
+    state = GroupEngine.found(me, [me]).state()
+    engine = NotingEngine(me, state, Span(PROGRAM.lowest, PROGRAM.highest + 1))
+    engine.tick()  # tells what it reads now
     member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
     log = DurableLog(member, tmp_path)
     log.begun(state.counter)
@@ -112,7 +113,47 @@ def test_what_an_engine_says_as_soon_as_it_is_made_is_told_behind_its_start(tmp_
     log.ended()
     start, sent = list(LogReader(tmp_path))[1:]
     assert (start.kind, sent.kind, sent.counter) == (Kind.START, Kind.SEND, 1)
-    assert not (start.vector or {}).get(b)
+    assert not (start.vector or {}).get(me)
+
+
+def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path) -> None:
+    """Of what its process had no time to tell, the journal has the order."""
+    a, b, c = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
+    group = {me: GroupEngine.found(me, [a, b, c]) for me in (a, b)}
+    group[b] = engine = NotingEngine(b, group[b].state())
+    member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
+    log = DurableLog(member, tmp_path)
+    log.begun(0)
+    admission = group[a].admit(new_incarnation("d", 4, 0))
+    d = admission.incarnation
+    group[d] = GroupEngine(d, admission.state)
+    talk(group, rounds=30)
+    group[a].evict(c)
+    talk(group, rounds=30)
+    assert engine.view.epoch == 2
+    happened = engine.take_happened()
+    log.taken(happened[: [isinstance(item, Decided) for item in happened].index(True)])
+    log.synced()
+    log.ended()
+
+    record = pack_batch(Batch(happened, outline=engine.outline()))
+    again = NotingEngine(b, engine.state())
+    member.engine = again
+    log = DurableLog(member, tmp_path)
+    log.resumed(unpack_batch(record, "the journal").happened)
+    log.begun(again.state().counter)
+    log.synced()
+    log.ended()
+    told = list(LogReader(tmp_path))
+    changes = (Kind.JOIN, Kind.VIEW, Kind.EVICT, Kind.START)
+    assert [(e.kind, e.epoch) for e in told if e.kind in changes] == [
+        (Kind.START, 0),
+        (Kind.JOIN, None),
+        (Kind.VIEW, 1),
+        (Kind.EVICT, None),
+        (Kind.VIEW, 2),
+        (Kind.START, 2),
+    ]
 
 
 def talk(group: dict[str, GroupEngine], rounds: int) -> None:

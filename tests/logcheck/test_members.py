@@ -85,7 +85,13 @@ class Hand:
     ) -> None:
         listed = "[" + ",".join(f'"{member}"' for member in members) + "]"
         votes = tuple(members if voters is None else voters)
-        told: dict[str, Any] = {"epoch": epoch, "view": view, "voters": votes, "level": 1, "cuts": ()}
+        told: dict[str, Any] = {
+            "epoch": epoch,
+            "view": view,
+            "voters": votes,
+            "level": 1,
+            "cuts": (),
+        }
         self.tell(at, Kind.START, vector=vector, op=listed, deps=dots(stable), **told)
         self.views[at] = view
 
