@@ -121,12 +121,25 @@ def raised(group: str) -> Logs:
         told: list[Event] = []
         for event in log:
             is_start = event.kind in (Kind.START, Kind.SEGMENT)
-            view: dict[str, Any] = {"epoch": 0, "view": "0", "voters": tuple(sorted(logs)), "level": 1}
+            view: dict[str, Any] = {
+                "epoch": 0,
+                "view": "0",
+                "voters": tuple(sorted(logs)),
+                "level": 1,
+            }
             told.append(replace(event, **view if is_start else {}))
             about = (event.origin, event.counter) == (first.origin, first.counter)
             if about and event.kind in (Kind.SEND, Kind.DELIVER):
-                telling: dict[str, Any] = {"kind": Kind.VIEW, "epoch": 1, "view": "1", "before": "0", "level": 2}
-                nothing: dict[str, Any] = dict.fromkeys(("origin", "counter", "deps", "object", "op"))
+                telling: dict[str, Any] = {
+                    "kind": Kind.VIEW,
+                    "epoch": 1,
+                    "view": "1",
+                    "before": "0",
+                    "level": 2,
+                }
+                nothing: dict[str, Any] = dict.fromkeys(
+                    ("origin", "counter", "deps", "object", "op")
+                )
                 told.append(replace(event, **telling, **nothing))
         logs[incarnation] = [replace(event, seq=seq) for seq, event in enumerate(told, 1)]
     return logs
