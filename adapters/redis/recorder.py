@@ -121,7 +121,7 @@ class Recorder:
         self._forgettable = deque([(0, [message.dot for message in late])] if late else [])
         if log is None:
             return
-        if log.seq:
+        if log.seq and (group is None or log.view is not None):
             for dot in reported:
                 if covers(log.vector, dot):
                     log.stable(dot)
