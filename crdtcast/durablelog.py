@@ -43,7 +43,9 @@ class DurableLog:
     def resumed(self, happened: Sequence[Happened]) -> None:
         """Lines for what the log lacks of this."""
         log, told = self._open()
-        if log.view is not None:  # else not even its START was written, and the next one tells all of it
+        if (
+            log.view is not None
+        ):  # else not even its START was written, and the next one tells all of it
             told.catch_up()
             self.taken(_untold(happened, log))
             log.flush()

@@ -8,7 +8,16 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from crdtcast.engine.claims import Wrong
 from crdtcast.engine.level import Span
 from crdtcast.engine.membership import Early, GroupState
-from crdtcast.engine.operations import Cut, Join, Operation, Reads, Settled, Sweep, decode, encode
+from crdtcast.engine.operations import (
+    Cut,
+    Join,
+    Operation,
+    Reads,
+    Settled,
+    Sweep,
+    decode,
+    encode,
+)
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
 from crdtcast.engine.views import Change, Decided, Record
@@ -190,12 +199,9 @@ class MembershipChanges(Reception):
             return False
         return peer is None or (not peer.met and not self.vector[member])
 
-    def replaced(self) -> Set[str]:
-        """Members whose successors have joined."""
-        membership = self._membership
-        if not membership.replaced:
-            return set()
-        return {member for member in membership.going_on() if membership.is_replaced(member)}
+    def is_replaced(self, member: str) -> bool:
+        """Whether its successor has joined."""
+        return self._membership.is_replaced(member)
 
     def linked(self) -> Collection[str]:
         """The other members to which there is a link."""
@@ -301,10 +307,26 @@ class MembershipChanges(Reception):
                 self._become_evicted(None)
 
     def untold_of_view(self) -> Set[str]:
-        """Once this member has left: the voters that do not know it yet; empty if enough of them do."""
+        """Once this member has left: the voters that do not know it yet; empty if enough of them do.
+
+        If nobody votes any more: all who have gone before, since they may wait for what only this member knows.
+        """
         view = self._consensus.view
+        if not view.voters:
+            return self._unaware()
         told = {voter for voter in view.voters if self._exchange.is_in(voter, view.epoch)}
-        return set() if 2 * len(told) > len(view.voters) or not view.voters else view.voters - told
+        return set() if 2 * len(told) > len(view.voters) else view.voters - told
+
+    def _unaware(self) -> Set[str]:
+        """Who has gone, is linked, and does not know it yet."""
+        exchange = self._exchange
+        linked = set(exchange.linked())
+        return {
+            who
+            for each in self._consensus.decided.values()
+            for who in each.change.out
+            if who in linked and not exchange.is_in(who, each.epoch + 1)
+        }
 
     # Leaving no trace
 
@@ -351,7 +373,8 @@ class MembershipChanges(Reception):
             return
         super().tick()
         self._exchange.tick(self._tick)
-        self._consensus.prune()
+        if self._consensus.decided and not self._unaware():
+            self._consensus.prune()
         self._consensus.react()
         self._look_at_views()
         if self._over or self._proposer.wants.leaves or self.me in self._membership.cuts:

@@ -338,6 +338,8 @@ class Consensus:
         """Forget what has ended those epochs that all are beyond, also whoever they had let in before that."""
         ground = self._ground
         least = self.view.epoch
+        if not self._takes_part():
+            return
         for member in ground.going_on():
             record = self.records.get(member)
             if record is None or ground.counted(member) < record.sent:

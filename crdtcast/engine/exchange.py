@@ -140,6 +140,10 @@ class Exchange:
         self._unsure.update(self._links)
         self._news = True
 
+    def linked(self) -> Iterable[str]:
+        """All processes that can be told something."""
+        return tuple(self._links)
+
     def is_in(self, peer: str, epoch: int) -> bool:
         """Whether a member is known to have come as far as that epoch."""
         record = self._consensus.records.get(peer)

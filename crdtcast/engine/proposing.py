@@ -32,8 +32,8 @@ class Standpoint(Protocol):
 
     def going_on(self) -> Collection[str]: ...
 
-    def replaced(self) -> Set[str]:
-        """Members whose successors have joined."""
+    def is_replaced(self, member: str) -> bool:
+        """Whether its successor has joined."""
         ...
 
     def is_unheard(self, member: str) -> bool:
@@ -128,6 +128,9 @@ class Proposer:
             if own.change is None and not self._still_wanted(own):
                 consensus.prepare(Proposal(own.ballot))
                 return
+            if own.needs_all and tick - self.since >= ASK_AGAIN and self._names_more(own):
+                self._begin(self._ready(self._terms() or own, tick))
+                return
         patience = PATIENCE * (1 if is_own else 2) + PACE * self._rank()
         patience *= min(1 << self._tries, MOST_PATIENCE)
         is_empty = own is not None and not own.needs_all
@@ -145,11 +148,21 @@ class Proposer:
         self._tries += 1
         consensus.prepare(Proposal(NO_BALLOT))
 
+    def _names_more(self, own: Proposal) -> bool:
+        """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
+        ground = self._ground
+        strange = self._consensus.without_promise(own).difference(ground.going_on(), self._named)
+        self._named |= {x for x in strange if ground.is_unheard(x) or ground.is_replaced(x)}
+        return bool(strange & self._named)
+
     def _still_wanted(self, own: Proposal) -> bool:
-        wanted = {*self.wants.victims, *self._ground.replaced()}
+        ground, wanted = self._ground, set(self.wants.victims)
         if self.wants.leaves:
             wanted.add(self._me)
-        return all(who in wanted or self._ground.is_unheard(who) for who in own.victims)
+        return all(
+            who in wanted or ground.is_replaced(who) or ground.is_unheard(who)
+            for who in own.victims
+        )
 
     # Terms
 
@@ -157,7 +170,7 @@ class Proposer:
         """What this member would ask for now; None: nothing."""
         ground, wants = self._ground, self.wants
         members = set(ground.going_on())
-        replaced = ground.replaced() & members - {self._me}
+        replaced = set(filter(ground.is_replaced, members | self._named)) - {self._me}
         victims = (wants.victims.keys() & members) | replaced
         leaves = wants.leaves
         if leaves:

@@ -25,8 +25,9 @@ class Campaign:
     witnesses: how many a part of the groups has. pairs: how many of the groups, of 1, are founded by two only, so that
         one that is evicted leaves no majority. calm: rounds in the middle of a run in which nothing goes wrong, so
         that the second half meets members that have just come back; and as many while a joiner fetches a copy, so that
-        what is sent meanwhile is stable before the copy is completed. hostile: whether one founder is. happens:
-        counters that each rise at least once in ten runs.
+        what is sent meanwhile is stable before the copy is completed. apart: how many of the pairs of founders, of 1,
+        have no link with each other until the group settles. exodus: whether all leave at once in the end. hostile:
+        whether one founder is. happens: counters that each rise at least once in ten runs.
     """
 
     faults: Faults
@@ -34,6 +35,8 @@ class Campaign:
     witnesses: int = 0
     pairs: float = 0
     calm: int = 0
+    apart: float = 0
+    exodus: bool = False
     hostile: bool = False
     happens: tuple[str, ...] = ()
 
@@ -51,7 +54,7 @@ NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
 """Machines' names; those beyond the founders join later."""
 
 _OFTEN = ("dropped", "doubled", "reordered", "cuts", "mutes", "repairs", "held_digests")
-_EVICTIONS = ("evictions", "evictions_refused", "reissued")
+_EVICTIONS = ("evictions", "views", "reissued")
 
 CAMPAIGNS: dict[str, Campaign] = {
     "static": Campaign(faults=Faults.named(NETWORK), happens=_OFTEN),
@@ -129,7 +132,43 @@ CAMPAIGNS: dict[str, Campaign] = {
         ),
         limits=Limits(joins=4, evictions=2),
         pairs=1,
-        happens=("cuts", "joined", "evictions_refused"),
+        happens=("cuts", "joined", "views"),
+    ),
+    "withdrawn": Campaign(
+        faults=replace(
+            Faults.named((*NETWORK, "restart", "crash", "join", "evict", "withdraw")),
+            evict=12,
+            withdraw=10,
+        ),
+        limits=Limits(joins=2, evictions=6, deaths=1),
+        happens=("evictions", "withdrawn", "joined", "restarts"),
+    ),
+    "contested": Campaign(
+        faults=replace(
+            Faults.named(("loss", "partition", "restart", "join", "leave", "evict")),
+            evict=30,
+            leave=12,
+            join=15,
+        ),
+        limits=Limits(joins=3, leaves=3, evictions=8),
+        happens=("evictions", "left", "joined", "restarts", "views"),
+    ),
+    "all-leave": Campaign(
+        faults=Faults.named((*NETWORK, "restart", "join", "crash", "evict")),
+        limits=Limits(joins=2, deaths=1, evictions=1),
+        exodus=True,
+        happens=("left", "joined", "restarts"),
+    ),
+    "founders-die": Campaign(
+        faults=replace(Faults.named((*NETWORK, "crash", "join", "evict")), crash=10, join=20),
+        limits=Limits(joins=5, deaths=3, evictions=4),
+        happens=("deaths", "joined", "evictions"),
+    ),
+    "apart": Campaign(
+        faults=Faults.named(("loss", "restart", "join", "evict", "crash", "clock")),
+        limits=Limits(joins=2, deaths=1, evictions=2),
+        apart=0.4,
+        happens=("evictions", "joined", "restarts"),
     ),
     "levels": Campaign(
         faults=replace(

@@ -36,6 +36,8 @@ class Faults:
     """A member leaves."""
     evict: int = 0
     """A member's operator evicts another one, dead or alive, which comes back if it is alive."""
+    withdraw: int = 0
+    """It takes back all that it has not evicted yet."""
     force: int = 0
     """… by force, whatever the majority. Two sides may do it to each other."""
     ghost: int = 0
@@ -82,6 +84,7 @@ STRONG = Faults(
     join=6,
     leave=4,
     evict=5,
+    withdraw=5,
     force=2,
     ghost=20,
     upgrade=8,

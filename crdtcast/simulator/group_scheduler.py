@@ -70,15 +70,25 @@ class GroupScheduler:
         self.world = world
         self.temper = GroupTemper(chance, campaign.faults, campaign.limits)
         self.calm = campaign.calm
+        self.exodus = campaign.exodus
+        names = list(world.founders)
+        pairs = [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+        self.apart = [p for p in pairs if campaign.apart and chance.random() < campaign.apart]
+        """Pairs without a link until the group settles."""
 
     def actions(self) -> Iterator[Action]:
         """A run's actions. Some turn out to be impossible."""
+        for pair in self.apart:
+            yield ("cut", *pair)
         for step in range(self.temper.steps):
             if self.calm and step == self.temper.steps // 2:
                 yield ("calm", self.calm)
             options = self._options()
             verb = self.chance.choices(list(options), list(options.values()))[0]
             yield from getattr(self, f"_{verb}", self._by_machine)(verb)
+        if self.exodus:
+            for machine in self.world.living():
+                yield ("leave", machine.name)
 
     def _options(self) -> dict[str, int]:
         world, temper, counts = self.world, self.temper, self.world.counts
@@ -107,6 +117,8 @@ class GroupScheduler:
         asked = counts["evict_asked"] + counts["forced"]
         options["evict"] = faults.evict if asked < limits.evictions else 0
         options["force"] = faults.force if asked < limits.evictions else 0
+        wanted = any(m.running.wants.victims for m in living)
+        options["withdraw"] = faults.withdraw if wanted else 0
         if any(m.former for m in world.machines.values()):
             options["ghost"] = faults.ghost
         if options["leave"] and counts["left"] >= limits.leaves:
@@ -151,6 +163,8 @@ class GroupScheduler:
             for i, a in enumerate(names)
             for b in names[i + 1 :]
             if not self.world.wires.connected(a, b)
+            and (a, b) not in self.apart
+            and (b, a) not in self.apart
         ]
         if missing:
             yield (verb, *self.chance.choice(missing))
@@ -161,6 +175,11 @@ class GroupScheduler:
             yield (verb, self.chance.choice(living).name)
 
     _crash = _leave = _one
+
+    def _withdraw(self, verb: str) -> Iterator[Action]:
+        wanted = [m.name for m in self.world.living() if m.running.wants.victims]
+        if wanted:
+            yield (verb, self.chance.choice(wanted))
 
     def _upgrade(self, verb: str) -> Iterator[Action]:
         name = self.chance.choice(sorted(self.world.machines))

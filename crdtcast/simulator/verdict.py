@@ -26,6 +26,12 @@ def drain_and_judge(world: "GroupWorld") -> None:
     living = world.living()
     _no_two_groups(living)
     if not any(m.active and not m.witness for m in living):
+        there = {m.me for m in living}
+        for machine in living:
+            if machine.running.standing is Standing.LEAVING and (
+                waits_for := there.intersection(machine.running.waits_for())
+            ):
+                raise Failure("leave-hang", f"{machine.me} waits for {waits_for}, which are there")
         if world.may_end:
             return  # nobody is left who could be asked
         raise Failure("all-ended", "no member is left that holds data")
