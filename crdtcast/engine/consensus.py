@@ -252,7 +252,9 @@ class Consensus:
         """
         if proposal.change is not None:
             current = self.current()
-            given = {r.member for r in current if r.accepted and r.accepted.ballot == proposal.ballot}
+            given = {
+                r.member for r in current if r.accepted and r.accepted.ballot == proposal.ballot
+            }
             return set(self.view.voters) - given
         if proposal.needs_all and (missing := self.without_promise(proposal)):
             return missing
