@@ -40,9 +40,6 @@ def _not_asked(link: Link, frame: InGroup) -> None:
     raise RemoteProtocolError(f"a {type(frame).__name__} in a group whose members are fixed")
 
 
-_FOR_ENGINES = frozenset({Message, Digest, Ended, Views})
-
-
 class Channel(Driving):
     """A group of one process. Made by `SharedLinks`.
 
@@ -244,7 +241,12 @@ class Channel(Driving):
 
     def received(self, link: Link, frame: InGroup) -> None:
         """(For `SharedLinks`.) The caller calls `after` when there is nothing more."""
-        if type(frame) not in _FOR_ENGINES:
+        if (
+            type(frame) is not Message
+            and type(frame) is not Digest
+            and type(frame) is not Views
+            and type(frame) is not Ended
+        ):
             try:
                 self.on_asked(link, frame)
             except CrdtcastError as error:
