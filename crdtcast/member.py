@@ -222,7 +222,8 @@ class GroupMember(Living):
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
                 "said to that has been said by others"
             )
-        if not self._closed and self.standing is Standing.EVICTED:
+        is_put_out = self.standing is Standing.LEAVING and not self._is_leaving
+        if not self._closed and (is_put_out or self.standing is Standing.EVICTED):
             raise EndedError(
                 f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
                 "it is on its way back"
