@@ -66,7 +66,9 @@ class StoredState:
     reported: tuple[Dot, ...] = ()
     """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
-    """Messages delivered or sent so far, by any incarnation: orders the entries of `store`."""
+    """Messages delivered or sent so far, by any incarnation, and notes of this one about its view. It orders the entries
+    of `store`; and a server that comes back with less has lost something.
+    """
     number: int = 0
     """Commits so far: tells whether one was applied whose answer was lost."""
     level: int
@@ -143,8 +145,13 @@ _MEMBERSHIP_FROM = 5
 
 
 def pack_membership(outline: GroupState) -> list[Any]:
-    """The part of a group's state that changes little: who is in, who has ended, which evictions are open."""
+    """The part of a group's state that changes little: who is in, who has ended, who votes, what is being decided."""
     return pack_state(outline)[_MEMBERSHIP_FROM:]
+
+
+def notes(outline: GroupState) -> int:
+    """How often this member has noted something about its view."""
+    return 0 if outline.record is None else outline.record.serial
 
 
 def store_field(dot: Dot) -> bytes:

@@ -19,10 +19,8 @@ from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReady
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.administered import Departure, departed
-from crdtcast.service.reserved import unreserved
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
-from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.belonging import Belonging
@@ -61,8 +59,7 @@ class Operated:
         belonging = self._belonging
         self._answers = self._answers or trio.Event()
         with trio.move_on_after(self.settings.leave_seconds) as scope:
-            await unreserved(belonging)
-            belonging.leave()
+            await belonging.leave()
             await belonging.left.wait()
         if not scope.cancelled_caught:
             return Departure(True)
@@ -110,11 +107,14 @@ class Operated:
     async def changed(self) -> None:
         await self._belonging.changed.park()
 
-    def evict(self, member: str, *, force: bool = False) -> Tag:
-        return self._belonging.evict(member, force=force)
+    def evict(self, *members: str, force: bool = False) -> None:
+        self._belonging.evict(*members, force=force)
 
-    def raise_level(self, level: int) -> Tag:
-        return self._belonging.raise_level(level)
+    def withdraw(self, *members: str) -> None:
+        self._belonging.withdraw(*members)
+
+    def raise_level(self, level: int) -> None:
+        self._belonging.raise_level(level)
 
     def surrender(self) -> None:
         self._belonging.surrender()
