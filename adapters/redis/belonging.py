@@ -227,9 +227,7 @@ class Belonging:
         return before
 
     def _least_order(self, state: StoredState) -> int:
-        """The least `StoredState.order` that its server has, if it has all on which something rests that has left, as far
-        as files tell.
-        """
+        """What the server has at least, if it has all on which something rests that has left; as far as files tell."""
         options = self._gateway.options
         synced = Synced.read(options.state_dir, options.node.name)
         if synced is not None and synced.incarnation == state.incarnation:

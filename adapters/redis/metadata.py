@@ -66,8 +66,8 @@ class StoredState:
     reported: tuple[Dot, ...] = ()
     """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
-    """Messages delivered or sent so far, by any incarnation, and notes of this one about its view. It orders the entries
-    of `store`; and a server that comes back with less has lost something.
+    """Messages delivered or sent so far, by any incarnation, and notes of this one about its view. It orders the
+    entries of `store`; and a server that comes back with less has lost something.
     """
     number: int = 0
     """Commits so far: tells whether one was applied whose answer was lost."""
