@@ -535,6 +535,6 @@ class Belonging:
             await self.leave()
             await self.left.wait()
         if patience.cancelled_caught:
-            departure = departed(self.engine, self._gateway.endpoint.links().up)
+            departure = departed(self.engine)
             if (warning := departure.warning(seconds)) is not None:
                 self._log.warning("%s", warning)

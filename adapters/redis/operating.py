@@ -62,8 +62,8 @@ class Operated:
             await belonging.leave()
             await belonging.left.wait()
         if not scope.cancelled_caught:
-            return Departure(True)
-        return departed(belonging.engine, self._gateway.endpoint.links().up)
+            return Departure()
+        return departed(belonging.engine)
 
     def stop(self) -> None:
         if self._answers is not None:
