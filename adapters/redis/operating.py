@@ -50,9 +50,11 @@ class Operated:
 
     @property
     def member(self) -> Operated:
-        """Raises NotReadyError until it is one."""
+        """Raises NotReadyError until it is one, ConfigurationError where the members are fixed."""
         if self._gateway.committer.engine is None:
             raise NotReadyError(not_in(self._gateway))
+        if self._gateway.belonging is None:
+            raise self._fixed()
         return self
 
     async def leave(self) -> Departure:
@@ -82,11 +84,14 @@ class Operated:
     def _belonging(self) -> Belonging:
         belonging = self._gateway.belonging
         if belonging is None:
-            raise ConfigurationError(
-                f"the members of group {self._gateway.options.node.group!r} are fixed: this is for groups "
-                "whose members come and go (--found, --join)"
-            )
+            raise self._fixed()
         return belonging
+
+    def _fixed(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"the members of group {self._gateway.options.node.group!r} are fixed: this is for groups "
+            "whose members come and go (--found, --join)"
+        )
 
     @property
     def engine(self) -> GroupEngine:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,17 @@ from tests.effort import first_seed
 pytestmark = pytest.mark.process
 
 
-def stored(port: int) -> GroupState:
-    """The group's state as a server has it."""
+def read_state(port: int) -> StoredState:
+    """What a server has."""
     with RawClient(port, PATIENCE) as client:
         _, raw = client.pipeline([("SELECT", "15"), ("GET", metadata.STATE.decode())])
-    return StoredState.decode(raw).group_state(())
+    assert isinstance(raw, bytes)
+    return StoredState.decode(raw)
+
+
+def stored(port: int) -> GroupState:
+    """The group's state as a server has it."""
+    return read_state(port).group_state(())
 
 
 def serial_of(state: GroupState) -> int:
@@ -177,6 +184,43 @@ def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again
         until(lambda: town.members("a") == ["a", "b"])
         town.wait_equal("a", "b")
         assert town.call("b", "GET", "n") == b"1"
+
+
+def test_a_level_that_was_promised_is_in_the_server_before_it_is_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No older program goes on from there any more: it may be in force elsewhere."""
+    promises = threading.Event()
+    send = Channel.send_effects
+
+    def without_promises(channel: Channel, effects: list[Transmit]) -> None:
+        if channel.name == "c" and not promises.is_set():
+            effects = [(to, _without_promise(frame)) for to, frame in effects]  # type: ignore[misc]
+        send(channel, effects)
+
+    monkeypatch.setattr(Channel, "send_effects", without_promises)
+    with Town(tmp_path) as town:
+        town.start("a", level=1)
+        for name in ("b", "c"):
+            promises.set()
+            town.start(name, "a")
+        wait_voters(town, "a", "b", "c")
+        promises.clear()
+        assert town.call("a", "CRDTCAST", "RAISE", "2") == b"OK"
+        for name in ("a", "b"):
+            until(lambda name=name: read_state(town.servers[name].port).level == 2)
+            assert stored(town.servers[name].port).view.level == 1
+            refused = town.call(name, "SET", "k", "v")
+            assert isinstance(refused, ErrorReply) and "needs format level 2" in refused.text
+        promises.set()
+        until(lambda: town.call("c", "SET", "k", "v") == b"OK")
+        town.wait_equal("a", "b", "c")
+
+
+def _without_promise(frame: object) -> object:
+    if isinstance(frame, Views):
+        return frame._replace(records=tuple(r for r in frame.records if r.promise is None))
+    return frame
 
 
 def test_of_two_the_dead_one_goes_by_force_only_and_a_wish_can_be_withdrawn(
