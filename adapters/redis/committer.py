@@ -197,6 +197,7 @@ class Committer:
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
         self._noted = 0  # by the member about its view, of what the server has
+        self._membership: object = None  # what the server has of it
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
@@ -234,7 +235,11 @@ class Committer:
         self._messages.keyspace = self._intake.keyspace = keyspace
         self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
-        self._noted = 0 if self._group is None else metadata.notes(self._group.outline())
+        if self._group is not None:
+            outline = self._group.outline()
+            self._noted = metadata.notes(outline)
+            is_stored = metadata.pack_membership(outline) == state.membership
+            self._membership = metadata.membership_of(outline) if is_stored else None
         self._epoch, self._busy = epoch, False
         self.refusals.resume(engine, keyspace)
         self._refusal = self._why_refused = None
@@ -397,7 +402,7 @@ class Committer:
             return False
         if engine.vector != state.vector:
             return True
-        return metadata.pack_membership(engine.outline()) != state.membership
+        return metadata.membership_of(engine.outline()) != self._membership
 
     # Clients and peers bring work
 
@@ -922,10 +927,12 @@ class Committer:
         state.order = order
         if self._group is not None:
             outline = self._group.outline()
-            before, self._noted = self._noted, metadata.notes(outline)
-            state.order += self._noted - before
             state.level = self._formats.agreed(engine)
-            state.membership = metadata.pack_membership(outline)
+            if (membership := metadata.membership_of(outline)) != self._membership:
+                self._membership = membership
+                state.membership = metadata.pack_membership(outline)
+                before, self._noted = self._noted, metadata.notes(outline)
+                state.order += self._noted - before
         plan.metadata(SAYS_OK, b"SET", metadata.STATE, state.encode())
         if self._group is not None:
             self._observer.prepared(commit, self.commits + 1)
