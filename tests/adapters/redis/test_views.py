@@ -157,7 +157,7 @@ def test_a_promise_that_a_server_loses_before_it_is_synced_was_told_to_nobody(
 
 @pytest.mark.parametrize("lost", ["server", "server and files"])
 def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again(
-    tmp_path: Path, lost: str
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of its messages the server has all: only what it had promised is missing."""
     with Town(tmp_path, own_servers="everysec") as town:
@@ -181,6 +181,9 @@ def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again
         town.servers["b"].restart()
         town.start("b", "a")
         until(lambda: town.status("b").get("incarnation", before) > before)
+        # Its own file tells, before it has a link; otherwise others do, before it can vote.
+        why = "has lost a part of what" if lost == "server" else "records of"
+        assert any(why in record.message for record in caplog.records)
         until(lambda: town.members("a") == ["a", "b"])
         town.wait_equal("a", "b")
         assert town.call("b", "GET", "n") == b"1"
