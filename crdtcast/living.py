@@ -160,7 +160,7 @@ class Living(Broadcasting):
         it, and a majority of those who vote from then on knows that.
 
         Nothing can be sent from the call on; what it still has to send again after an eviction goes
-        out first. Those it waits for may be gone for good, so give it a
+        out first, and the last member lets those in again whom it has put out, if they are there. Those it waits for may be gone for good, so give it a
         `trio.move_on_after`. If that ends it, `has_left` says whether it was decided. If not, the others take this
         member for dead; what only it had is in its journal, from which the next start sends it again under a new id,
         or lost.
@@ -169,7 +169,7 @@ class Living(Broadcasting):
             raise self._is_over()
         self._is_leaving = True
         try:
-            while self._sends_again and not self._closed:
+            while (self._sends_again or self._is_awaited) and not self._closed:
                 await self._looked.park()
             if self.standing.can_send and not self._closed:
                 self.engine.leave()
@@ -188,6 +188,19 @@ class Living(Broadcasting):
         """Whether the group has decided that this member has left; others may not know it yet."""
         engine = self.engine
         return self._left.is_set() or (engine.wants.leaves and engine.me not in engine.going_on())
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether those whom it has put out are there and on their way back, and nobody else could let them in."""
+        engine = self.engine
+        if not self.standing.can_send:
+            return False
+        gone = {*engine.wants.victims, *engine.tombs}
+        for who in engine.going_on():
+            if who not in gone and who != engine.me and not engine.members[who].witness:
+                return False
+        up = self.channel.shared.links().up
+        return any(name_of(who) in up for who in gone)
 
     @property
     def _sends_again(self) -> bool:

@@ -54,6 +54,9 @@ async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
 async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -> None:
     async with world("a", "b", "c") as present:
         a, b, c = present.hosts.values()
+        await (
+            c.up.wait_established()
+        )  # or it would be put out with its former life, as never heard of
         c.die()
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         a.up.evict("c")
