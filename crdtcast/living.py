@@ -159,11 +159,12 @@ class Living(Broadcasting):
         """Leave the group, in order: return when enough others have all that this member has, the group has decided
         it, and a majority of those who vote from then on knows that.
 
-        Nothing can be sent from the call on; what it still has to send again after an eviction goes
-        out first, and the last member lets those in again whom it has put out, if they are there. Those it waits for may be gone for good, so give it a
-        `trio.move_on_after`. If that ends it, `has_left` says whether it was decided. If not, the others take this
-        member for dead; what only it had is in its journal, from which the next start sends it again under a new id,
-        or lost.
+        Nothing can be sent from the call on. What it still has to send again after an eviction goes out first, and the
+        last member lets those in again whom it has put out, if they are there.
+
+        Those it waits for may be gone for good, so give it a `trio.move_on_after`. If that ends it, `has_left` says
+        whether it was decided. If not, the others take this member for dead; what only it had is in its journal, from
+        which the next start sends it again under a new id, or lost.
         """
         if (self._closed and not self._left.is_set()) or not self._started:
             raise self._is_over()

@@ -20,6 +20,7 @@ from crdtcast import (
     open_replica,
 )
 from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter, SharedText
+from crdtcast.engine import Standing
 from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Disk, DiskJournal, Network, eventually, simulated
 
