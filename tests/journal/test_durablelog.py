@@ -99,22 +99,6 @@ def test_an_eviction_is_told_before_what_it_makes_stable(tmp_path: Path) -> None
     assert told.index((Kind.EVICT, c)) < told.index((Kind.STABLE, a))
 
 
-def test_what_an_engine_says_as_soon_as_it_is_made_is_told_behind_its_start(tmp_path: Path) -> None:
-    founders = [new_incarnation(name, number, 0) for number, name in enumerate("abc", 1)]
-    b, victim = founders[1:]
-    state = replace(GroupEngine.found(b, founders).state(), evictions={victim: {}})
-    engine = NotingEngine(b, state)  # reports what it has of the victim
-    member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
-    log = DurableLog(member, tmp_path)
-    log.begun(state.counter)
-    log.taken(engine.take_happened())
-    log.synced()
-    log.ended()
-    start, sent = list(LogReader(tmp_path))[1:]
-    assert (start.kind, sent.kind, sent.counter) == (Kind.START, Kind.SEND, 1)
-    assert not (start.vector or {}).get(b)
-
-
 def talk(group: dict[str, GroupEngine], rounds: int) -> None:
     """Everybody hears everybody, and time goes on."""
     for me, engine in group.items():

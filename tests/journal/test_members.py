@@ -179,7 +179,7 @@ async def test_nothing_leaves_before_it_is_durable() -> None:
         await c.join()
         await eventually(lambda: all(h.up.engine.quiet for h in (a, b, c)))
         assert not journal.is_late
-        assert kinds == {Message, Digest, Part}
+        assert kinds == {Message, Digest, Views, Part}
         assert a.ledger.payloads == b.ledger.payloads == c.ledger.payloads
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from crdtcast.engine.operations import Cut, How, Settled, Sweep, encode
+from crdtcast.engine.operations import Cut, How, Sweep, encode
 from crdtcast.engine.views import Ballot
 from crdtcast.messages import Digest, DigestKind, Message, Views
 from crdtcast.status import as_json, status
@@ -80,7 +80,7 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
     async with world("a", "b", "c") as group:
         await talking(group)
         a, b, c = (group.hosts[name].up for name in "abc")
-        kind, payload = encode(Settled(b.incarnation, 10**9))
+        kind, payload = encode(Sweep(((b.incarnation, Cut(10**9, How.EVICTED)),)))
         me = c.incarnation
         dot = Dot(me, a.engine.vector[me] + 1)
         waits = Dot(b.incarnation, a.engine.vector[b.incarnation] + 1)

@@ -57,6 +57,9 @@ async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -
         await (
             c.up.wait_established()
         )  # or it would be put out with its former life, as never heard of
+        await (
+            c.up.wait_established()
+        )  # or it would be put out with its former life, as never heard of
         c.die()
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         a.up.evict("c")
@@ -93,6 +96,7 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
         c = await present.start("c", "a")
         await c.join(journal=old)
         await members_are(a.up, "a", "b", "c")
+        await eventually(lambda: "c" in a.node.links().up and "c" in b.node.links().up)
         c.die()
         await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
         c = await present.start("c", "a")
@@ -102,6 +106,9 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
             await eventually(
                 lambda host=host: new in host.up.engine.members and len(host.up.members) == 3
             )
+        await (
+            c.up.wait_established()
+        )  # or it would be put out with its former life, as never heard of
         c.die()
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         c = await present.start("c", "a")
