@@ -1,6 +1,5 @@
 """What the event log of a journalled member tells of a batch that is synced at once."""
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

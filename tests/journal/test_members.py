@@ -15,7 +15,7 @@ from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInput
 from crdtcast.group_state import unpack_entry
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
-from crdtcast.messages import Digest, Message, Transmit
+from crdtcast.messages import Digest, Message, Transmit, Views
 from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire_groups import InGroup
