@@ -89,7 +89,9 @@ class Proposer:
             return
         terms = self._terms()
         if terms is None:
+            waits_for = self.waits_for if self.wants.leaves else ()
             self._rest()
+            self.waits_for = waits_for
         elif not terms.needs_all or not self.wants:
             self._begin_in_turn(terms, tick)
         else:
