@@ -71,7 +71,9 @@ def test_a_long_frame_of_empty_lists_costs_little_whatever_kind_it_says(kind: in
     for inner in inside:
         body = b"\xdc\x00\x20" + bytes([kind]) + (b"\x01" + inner if inner else b"")
         body += b"".join(lists(131_000) for _ in range(2))
-        assert taken_by(fed, body) < 3 * len(body) + MEGABYTE
+        # Records of views are many small lists, as an admission is.
+        most = 12 if inner == bytes([FrameKind.VIEWS]) else 3
+        assert taken_by(fed, body) < most * len(body) + MEGABYTE
 
 
 def test_sixteen_megabytes_of_empty_lists_are_refused_at_the_first() -> None:
