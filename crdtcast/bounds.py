@@ -2,6 +2,7 @@
 
 import enum
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crdtcast.engine import Standing
@@ -16,7 +17,7 @@ _AGAIN_BELOW = 0.4
 
 class WhenFull(enum.Enum):
     """REFUSE: nothing more is sent until somebody acknowledges, or the operator evicts. EVICT: those
-    who hold stability back and are out of reach are evicted first (a majority is needed, as always).
+    who hold stability back and are out of reach are evicted first (by a majority, as always).
     """
 
     REFUSE = "refuse"
@@ -92,17 +93,18 @@ class Bound:
             if name_of(holder) not in linked and holder in engine.members.keys() - engine.victims
         ]
 
-    def evicts(self, engine: SpillingEngine, holder: str) -> None:
-        """Evict it, if that can be."""
+    def evicts(self, engine: SpillingEngine, holders: Sequence[str]) -> None:
+        """Ask the group to put them out, if that can be."""
+        names = ", ".join(holders)
         try:
-            engine.evict(holder)
+            engine.evict(*holders)
         except CrdtcastError as error:
-            self._logger.warning("cannot evict %s: %s", holder, error)
+            self._logger.warning("cannot evict %s: %s", names, error)
         else:
             self._logger.warning(
-                "%s evicts %s, which is out of reach: what is not stable fills the store",
+                "%s asks to evict %s, out of reach: what is not stable fills the store",
                 engine.me,
-                holder,
+                names,
             )
 
     def _holders(self, engine: SpillingEngine) -> str:

@@ -23,7 +23,7 @@ from crdtcast.exceptions import (
 from crdtcast.handshake import Reason
 from crdtcast.incarnation import name_of
 from crdtcast.link import Link
-from crdtcast.messages import Digest, Ended, Message, Transmit
+from crdtcast.messages import Digest, Ended, Message, Transmit, Views
 from crdtcast.options import Address, NodeOptions
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import Spilled
@@ -241,7 +241,12 @@ class Channel(Driving):
 
     def received(self, link: Link, frame: InGroup) -> None:
         """(For `SharedLinks`.) The caller calls `after` when there is nothing more."""
-        if type(frame) is not Message and type(frame) is not Digest and type(frame) is not Ended:
+        if (
+            type(frame) is not Message
+            and type(frame) is not Digest
+            and type(frame) is not Views
+            and type(frame) is not Ended
+        ):
             try:
                 self.on_asked(link, frame)
             except CrdtcastError as error:
@@ -258,8 +263,9 @@ class Channel(Driving):
         try:
             if isinstance(engine, GroupEngine):
                 engine.receive(sender, frame)
-            elif isinstance(frame, Ended):
-                raise RemoteProtocolError(f"{sender} sent {frame!r} in a group of fixed members")
+            elif isinstance(frame, (Ended, Views)):
+                what = f"a frame of kind {type(frame).__name__}"
+                raise RemoteProtocolError(f"{sender} sent {what} in a group of fixed members")
             else:
                 engine.receive(sender, frame)
         except RolledBackError as error:

@@ -66,7 +66,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         extra="all",
         summary="Three servers that take writes everywhere, converge, and are audited.",
     ),
-    "evict": _operators("evict", "Cut off a member that is dead or out of reach."),
+    "evict": _operators("evict", "Put members out that are dead or out of reach."),
     "gateway": Subcommand(
         module="crdtcast.adapters.redis.cli",
         attribute="gateway",
@@ -75,7 +75,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
     ),
     "leave": _operators("leave", "Let a running node or gateway leave its group, and stop."),
     "members": _operators(
-        "members", "Who is in the group of a running node or gateway, and who is silent."
+        "members", "Who is in the group of a running node or gateway, votes, or is silent."
     ),
     "node": Subcommand(
         module="crdtcast.service.cli",

@@ -7,7 +7,7 @@ receiver no more than a small multiple of its bytes, whatever it is made of.
 from typing import Any, NamedTuple
 
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.msgpack_limits import unpacked_within
+from crdtcast.msgpack_limits import unpacked, unpacked_within
 from crdtcast.sections import SECTION_BYTES
 from crdtcast.wire_groups import MAX_REPLACED
 from crdtcast.wire_offers import MAX_QUESTION, PART_BYTES
@@ -20,10 +20,12 @@ _MARGIN = 256
 
 
 class Shape(NamedTuple):
-    """The most that a kind of frame may be: bytes of its body (None: what a frame may have), lists and maps."""
+    """The most that a kind of frame may be: bytes of its body (None: what a frame may have), lists and maps (None: as
+    many as its length allows).
+    """
 
     bytes: int | None = SHORT
-    containers: int = 4
+    containers: int | None = 4
 
 
 _SHAPES: dict[int, Shape] = {
@@ -40,6 +42,7 @@ _INSIDE: dict[int, Shape] = {
     FrameKind.DIGEST: _SHAPES[FrameKind.DIGEST],
     FrameKind.ASK: _SHAPES[FrameKind.ASK],
     FrameKind.PART: _SHAPES[FrameKind.PART],
+    FrameKind.VIEWS: Shape(None, None),
     FrameKind.ADMIT: Shape(MAX_REPLACED * (MAX_IDENTIFIER + 3) + _MARGIN, 3),
 }
 """Of what is inside a grouped frame."""
@@ -53,6 +56,8 @@ def unpacked_frame(body: bytes, **options: Any) -> Any:
         raise RemoteProtocolError(
             f"a frame of kind {kind} of {len(body):,} bytes, where {shape.bytes:,} are allowed"
         )
+    if shape.containers is None:
+        return unpacked(body, **options)
     return unpacked_within(body, shape.containers, **options)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgpack
 
-from crdtcast.engine import Cut, GroupState, How, Member
+from crdtcast.engine import Cut, GroupState, Member
 from crdtcast.engine.checks import check_state
 from crdtcast.engine.membership import Early
 from crdtcast.engine.operations import read_level, read_span
@@ -25,6 +25,8 @@ from crdtcast.wire_views import (
     pack_view,
     pack_wants,
     read_decided,
+    read_flag,
+    read_how,
     read_record,
     read_view,
     read_wants,
@@ -128,7 +130,7 @@ def _incarnation(text: Any) -> str:
 
 def _cuts(packed: Any) -> dict[str, Cut]:
     return {
-        _incarnation(x): Cut(read_number(counter, "a cut"), How(how))
+        _incarnation(x): Cut(read_number(counter, "a cut"), read_how(how))
         for x, (counter, how) in packed.items()
     }
 
@@ -140,7 +142,7 @@ def _pack_early(early: Early) -> list[Any]:
 def _early(packed: Any) -> Early:
     counter, swept, settled = packed
     dot = None if swept is None else read_dot(*swept)
-    return Early(read_number(counter, "a counter"), dot, settled is True)
+    return Early(read_number(counter, "a counter"), dot, read_flag(settled))
 
 
 def _message(fields: Any) -> Message:
@@ -178,7 +180,7 @@ def _state(packed: Any) -> GroupState:
         members=tuple(
             Member(
                 _incarnation(x),
-                witness is True,
+                read_flag(witness),
                 read_span(lowest, highest),
                 read_number(said_at, "a counter"),
             )

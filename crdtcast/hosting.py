@@ -34,7 +34,7 @@ _FRAME_ROOM = 1024
 
 def check_crowd(engine: GroupEngine, base: str) -> None:
     """Raises NotReadyError if one more joiner has to wait: others were let in by this member, and nothing has come of
-    them. If they are dead, each of them takes some of the living members' majority.
+    them. If they are dead, nothing becomes stable until they are evicted.
     """
     own = base_of(engine.me)
     unheard = [

@@ -156,18 +156,21 @@ class Living(Broadcasting):
         return self._process is not None and not self.witness
 
     async def leave(self) -> None:
-        """Leave the group, in order: return when the others have all that this member has.
+        """Leave the group, in order: return when enough others have all that this member has, the group has decided
+        it, and a majority of those who vote from then on knows that.
 
-        Nothing can be sent from the call on; what it still has to send again after an eviction goes
-        out first. Those it waits for may be gone for good, so give it a
-        `trio.move_on_after`. If that ends it, it has not left: what only this member had is in its
-        journal, from which the next start sends it again, or lost.
+        Nothing can be sent from the call on. What it still has to send again after an eviction goes out first, and the
+        last member lets those in again whom it has put out, if they are there.
+
+        Those it waits for may be gone for good, so give it a `trio.move_on_after`. If that ends it, `has_left` says
+        whether it was decided. If not, the others take this member for dead; what only it had is in its journal, from
+        which the next start sends it again under a new id, or lost.
         """
         if (self._closed and not self._left.is_set()) or not self._started:
             raise self._is_over()
         self._is_leaving = True
         try:
-            while self._sends_again and not self._closed:
+            while (self._sends_again or self._is_awaited) and not self._closed:
                 await self._looked.park()
             if self.standing.can_send and not self._closed:
                 self.engine.leave()
@@ -180,6 +183,25 @@ class Living(Broadcasting):
             self._end()
             if self._recording is not None and self._left.is_set():
                 await self._recording.closed.wait()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the group has decided that this member has left; others may not know it yet."""
+        engine = self.engine
+        return self._left.is_set() or (engine.wants.leaves and engine.me not in engine.going_on())
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether those whom it has put out are there and on their way back, and nobody else could let them in."""
+        engine = self.engine
+        if not self.standing.can_send:
+            return False
+        gone = {*engine.wants.victims, *engine.tombs}
+        for who in engine.going_on():
+            if who not in gone and who != engine.me and not engine.members[who].witness:
+                return False
+        up = self.channel.shared.links().up
+        return any(name_of(who) in up for who in gone)
 
     @property
     def _sends_again(self) -> bool:
@@ -358,8 +380,8 @@ class Living(Broadcasting):
             if name not in self.channel.here:
                 self.channel.shared.want(name)
         self._returning.look()
-        for holder in self._bound.look(engine, set(self.channel.here)):
-            self._bound.evicts(engine, holder)
+        if holders := self._bound.look(engine, set(self.channel.here)):
+            self._bound.evicts(engine, holders)
             self.channel.flush()
         self._looked.unpark_all()
         if (standing := engine.standing) is not self._standing:

@@ -21,7 +21,6 @@ from crdtcast.exceptions import (
     EndedError,
     LocalProtocolError,
     NotReadyError,
-    OutdatedError,
     StoreFullError,
 )
 from crdtcast.group_state import Happened
@@ -120,10 +119,10 @@ class GroupMember(Living):
         await self._changed.park()
 
     async def wait_established(self) -> None:
-        """Return when every member's join is stable here: all know each other. Only those who do are
-        counted where a majority goes on without somebody.
-        """
-        await self.wait_until(lambda: self.engine.established == self.engine.members.keys())
+        """Return when every member's join is stable here, so that all know each other, and each has a vote."""
+        await self.wait_until(
+            lambda: self.engine.established == self.engine.members.keys() == self.engine.view.voters
+        )
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Return when that holds, which is looked at whenever this member has got on.
@@ -153,13 +152,15 @@ class GroupMember(Living):
         return None
 
     def evict(self, *members: str, force: bool = False) -> None:
-        """Start to cut off a member that is dead or out of reach, by its name or incarnation id.
+        """Ask the group to put out members that are dead or out of reach, in one change, by their names or
+        incarnation ids.
 
-        It happens when all others have said what they have of it, if those are a majority. force:
-        without a majority, by the operator's word. If the member is alive on the other side of a cut
-        and does the same, the group is split, and one side has to be given up (`surrender`).
+        It is decided when all others have said what they have of them, and a majority of those who have a vote, those
+        who go included, agrees. It stays wanted until then, also over restarts, or until `withdraw`. force: without a
+        majority, by the operator's word. If they are alive on the other side of a cut and do the same, the group is
+        split, and one side has to be given up (`surrender`).
 
-        LocalProtocolError: there is no such member, or it is this one.
+        LocalProtocolError: there is no such member, it is this one, or nobody would be left who holds data.
         """
         victims = [member_named(each, self.engine.members, self.group) for each in members]
         self.engine.evict(*victims, force=force)
@@ -167,14 +168,17 @@ class GroupMember(Living):
         self._look()
 
     def withdraw(self, *members: str) -> None:
-        """Evict these no more, or none of those that this member was to evict."""
+        """Take back what `evict` has asked for; all of it, if nobody is named.
+
+        LocalProtocolError: that was not asked for here.
+        """
         victims = [member_named(each, self.engine.members, self.group) for each in members]
         self.engine.withdraw(*victims)
         self._tell()
         self._look()
 
     def raise_level(self, level: int) -> None:
-        """Raise the group's format level: from then on all must run programs that read it.
+        """Ask for a higher format level of the group: once it is in force all must run programs that read it.
 
         LocalProtocolError: not all members read it, or there is nothing to raise.
         """
@@ -208,7 +212,7 @@ class GroupMember(Living):
         """See `Broadcasting.tcbroadcast`, and the errors above."""
         try:
             return self._broadcast(payload, after)
-        except (NotReadyError, EndedError, StoreFullError, OutdatedError):
+        except (NotReadyError, EndedError, StoreFullError):
             self.refused_writes += 1
             raise
 
@@ -218,7 +222,8 @@ class GroupMember(Living):
                 f"{self.engine.me} is being given the past of group {self.group!r}: what was to be "
                 "said to that has been said by others"
             )
-        if not self._closed and self.standing is Standing.EVICTED:
+        is_put_out = self.standing is Standing.LEAVING and not self._is_leaving
+        if not self._closed and (is_put_out or self.standing is Standing.EVICTED):
             raise EndedError(
                 f"{self.engine.me} was evicted from group {self.group!r}: send when `ready` returns, "
                 "it is on its way back"

@@ -22,11 +22,8 @@ class Readiness:
         self, engine: Core, suspects: Mapping[str, object], links: Mapping[str, LinkStatus]
     ) -> str | None:
         """Why clients should not be sent here; None: they should. suspects, links: by name."""
-        if isinstance(engine, GroupEngine):
-            if not engine.standing.can_send:
-                return f"{engine.me} is {engine.standing.value}"
-            if engine.outdated is not None:
-                return engine.outdated_text()
+        if isinstance(engine, GroupEngine) and not engine.standing.can_send:
+            return f"{engine.me} is {engine.standing.value}"
         if self._caught_up != engine.me:
             if not is_caught_up(engine, suspects):
                 return _not_caught_up(engine, suspects)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
-from crdtcast.exceptions import NotReadyError, OutdatedError
+from crdtcast.exceptions import NotReadyError
 from crdtcast.incarnation import name_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Returning:
                             await trio.lowlevel.checkpoint()
                             if engine.standing is not Standing.MEMBER:
                                 return
-                except (NotReadyError, OutdatedError):
+                except NotReadyError:
                     await self._progress.park()
                     continue
                 self._settle(engine)

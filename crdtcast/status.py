@@ -3,7 +3,7 @@
 Durations are seconds, sizes bytes, everything as of now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from crdtcast.incarnation import name_of
 from crdtcast.options import format_address
 from crdtcast.peers import LinkStatus
 from crdtcast.spilling import SpillingEngine
-from crdtcast.watching import member_names
+from crdtcast.turnover import in_words
+from crdtcast.watching import Since, member_names
 
 if TYPE_CHECKING:
     from crdtcast.channel import Channel
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """One member, this one included. incarnation: None while none of that name is known. established:
-    its join is stable here. unheard: it was let in, and nothing has come of it. evicting: it is being evicted.
-    reads: the lowest and the highest format level that its program reads, as it said last; None where the members are
-    fixed.
+    """One member, this one included. incarnation: None while none of that name is known. votes: it has a vote; one that
+    has joined gets it a moment later. established: its join is stable here. unheard: it was let in, and nothing has
+    come of it. evicting: it is to go, or has gone and some of what counts of it is not here yet. reads: the lowest and
+    the highest format level that its program reads, as it said last; None where the members are fixed.
     """
 
     name: str
     incarnation: str | None
     witness: bool
+    votes: bool
     established: bool
     unheard: bool
     evicting: bool
@@ -94,14 +96,53 @@ class RepairStatus:
 
 @dataclass(frozen=True, slots=True)
 class FormatStatus:
-    """level: that may be used. agreed: that this member has agreed to read. outdated: one that was asked for and that
-    this program does not read: it takes no writes until it is upgraded. Of gateways with fixed members level and
-    agreed are the operator's.
+    """level: that may be used. agreed: the most that this member has promised to read. Of gateways with fixed members
+    both are the operator's.
     """
 
     level: int
     agreed: int
-    outdated: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStatus:
+    """What the group is about to decide. by: the name of the member that asks for it. text: what, in words. since:
+    seconds for which this view has had an open change. waits_for: names of those who have not answered.
+    """
+
+    by: str
+    text: str
+    since: float
+    waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WantStatus:
+    """What this member is to bring about, by its operator's word or a policy. evict: names; forced: those of them that
+    may go without a majority. leave: itself. level: of the format. since: seconds for which it has wanted just that.
+    waits_for: names.
+    """
+
+    evict: tuple[str, ...]
+    forced: tuple[str, ...]
+    leave: bool
+    level: int | None
+    since: float
+    waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewStatus:
+    """Who decides on members. epoch, name: of the view; members in the same view have the same name for it. voters,
+    learners: names of those with and without a vote.
+    """
+
+    epoch: int
+    name: str
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+    change: ChangeStatus | None
+    wanted: WantStatus | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +174,7 @@ class Status:
     held, None without a limit. waiting: what waits for something that is missing, by origin. blamed: who has sent what
     no member may send.
     links: with all members of all groups here, whoever is linked, and whoever is being dialled; not with
-    those who are gone.
+    those who are gone. view: None where the members are fixed.
     stability_lag: age of the oldest message that is not stable here. vector: what is
     delivered, by incarnation. refused_writes: since the start, for any reason that is not the operation's own.
     clock_drift_refused: time stamps of others that were too far ahead.
@@ -147,6 +188,7 @@ class Status:
     address: str
     caught_up: bool
     format: FormatStatus | None
+    view: ViewStatus | None
     members: tuple[MemberStatus, ...]
     suspects: tuple[SuspectStatus, ...]
     held_back_by: tuple[HolderStatus, ...]
@@ -202,6 +244,7 @@ def status(
         address=format_address(endpoint.address) if endpoint.listening else "",
         caught_up=is_caught_up(engine, suspects),
         format=_format(engine, level),
+        view=_view(engine, watching.since(group)),
         members=members,
         suspects=tuple(
             SuspectStatus(name, suspect.level, suspect.since, suspect.silence)
@@ -312,8 +355,48 @@ def _standing(engine: Core) -> Standing:
 
 def _format(engine: Core, level: int | None) -> FormatStatus | None:
     if isinstance(engine, GroupEngine):
-        return FormatStatus(engine.level, engine.agreed, engine.outdated)
-    return None if level is None else FormatStatus(level, level, None)
+        return FormatStatus(engine.level, engine.agreed)
+    return None if level is None else FormatStatus(level, level)
+
+
+def _view(engine: Core, since: Since) -> ViewStatus | None:
+    if not isinstance(engine, GroupEngine):
+        return None
+    view, members = engine.view, engine.members.keys()
+    return ViewStatus(
+        view.epoch,
+        view.name,
+        _names(view.voters),
+        _names(members - view.voters),
+        _change(engine, since.change),
+        _want(engine, since.want),
+    )
+
+
+def _change(engine: GroupEngine, since: float) -> ChangeStatus | None:
+    proposal = engine.open_change
+    if proposal is None:
+        return None
+    by, waits_for = name_of(proposal.ballot.proposer), _names(engine.change_waits_for())
+    return ChangeStatus(by, in_words(proposal), since, waits_for)
+
+
+def _want(engine: GroupEngine, since: float) -> WantStatus | None:
+    wants = engine.wants
+    if not wants:
+        return None
+    return WantStatus(
+        _names(wants.victims),
+        _names(who for who, force in wants.victims.items() if force),
+        wants.leaves,
+        wants.level,
+        since,
+        _names(engine.waits_for()),
+    )
+
+
+def _names(incarnations: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(map(name_of, incarnations)))
 
 
 def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatus, ...]:
@@ -328,6 +411,7 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
                 name_of(me),
                 me,
                 member.witness,
+                me in engine.view.voters,
                 me in established,
                 me in unheard,
                 me in victims,
@@ -340,7 +424,7 @@ def _members(engine: Core, links: Mapping[str, LinkStatus]) -> tuple[MemberStatu
     current = engine.members
     return tuple(
         MemberStatus(
-            name, current.get(name), False, name in current, False, False, linked(f"{name}.")
+            name, current.get(name), False, True, name in current, False, False, linked(f"{name}.")
         )
         for name in engine.names
     )

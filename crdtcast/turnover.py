@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from crdtcast.engine import GroupEngine, How
+from crdtcast.engine.views import Proposal
 from crdtcast.incarnation import name_of
 
 _ENDED = {
@@ -26,20 +27,25 @@ def turnover(engine: GroupEngine, before: Collection[str], group: str) -> Iterat
 
 
 def change_wanted(engine: GroupEngine) -> str:
-    """What the group is about to decide, as far as this member has promised it; empty: nothing."""
+    """What somebody asks the group to decide, if this member has promised it, and more is at stake than votes."""
     proposal = engine.open_change
-    if proposal is None:
+    if proposal is None or not proposal.needs_all:
         return ""
-    what = [
-        f"the eviction of {victim}"
-        for victim in proposal.victims
-        if victim != proposal.ballot.proposer
-    ]
+    return f"{proposal.ballot.proposer} asks to {in_words(proposal)}"
+
+
+def in_words(proposal: Proposal) -> str:
+    """What it would change, as one asks to do it."""
+    others = set(proposal.victims) - ({proposal.ballot.proposer} if proposal.leaves else set())
+    replaced = sorted(map(name_of, others & set(proposal.word.replaced)))
+    evicted = sorted(map(name_of, others - set(proposal.word.replaced)))
+    what = []
+    if evicted:
+        what.append(f"evict {', '.join(evicted)}{' by force' if proposal.word.forced else ''}")
+    if replaced:
+        what.append(f"put out {', '.join(replaced)}, whose place another member takes")
     if proposal.leaves:
-        what.append("to leave")
+        what.append("leave")
     if proposal.level is not None:
-        what.append(f"format level {proposal.level}")
-    if not what:
-        return ""
-    force = " by force" if proposal.word.forced else ""
-    return f"{proposal.ballot.proposer} asks for {', '.join(what)}{force}"
+        what.append(f"raise the format level to {proposal.level}")
+    return " and to ".join(what) or "give votes to those who have joined, or to call off a change"

@@ -4,6 +4,8 @@ silent, and who holds stability back. It informs, and changes nothing.
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from crdtcast.engine import Engine, GroupEngine
 from crdtcast.engine.core import Core
@@ -16,6 +18,26 @@ LOOKS = 4
 """In a keep-alive interval."""
 
 
+class Since(NamedTuple):
+    """For how many seconds a member has known of an open change in its view; and wanted what it wants now."""
+
+    change: float = 0.0
+    want: float = 0.0
+
+
+@dataclass(slots=True)
+class _Begun:
+    """What lasts, and since when."""
+
+    what: object = None
+    at: float = 0.0
+
+    def look(self, what: object, now: float) -> float:
+        if what != self.what:
+            self.what, self.at = what, now
+        return now - self.at
+
+
 class Watching:
     """Of one endpoint, for all of its groups. interval: of keep-alives, in seconds."""
 
@@ -24,6 +46,8 @@ class Watching:
         self._detector = FailureDetector(interval)
         self._holding: dict[str, Holding] = {}
         self._held: dict[str, Held] = {}
+        self._begun: dict[str, tuple[_Begun, _Begun]] = {}
+        self._since: dict[str, Since] = {}
         self._logger = logger
         self._now = 0.0
 
@@ -56,7 +80,18 @@ class Watching:
                 )
         self._holding = {group: self._holding.get(group) or Holding() for group in engines}
         self._held = {group: self._holding[group].look(e, now) for group, e in engines.items()}
+        self._look_at_views(now, engines)
         self._now = now
+
+    def _look_at_views(self, now: float, engines: Mapping[str, Core]) -> None:
+        self._since = {}
+        for group, engine in engines.items():
+            if isinstance(engine, GroupEngine):
+                change, want = self._begun.setdefault(group, (_Begun(), _Begun()))
+                open_view = None if engine.open_change is None else engine.view.name
+                wants = engine.wants or None
+                self._since[group] = Since(change.look(open_view, now), want.look(wants, now))
+        self._begun = {group: begun for group, begun in self._begun.items() if group in engines}
 
     @property
     def suspects(self) -> dict[str, Suspect]:
@@ -66,6 +101,10 @@ class Watching:
     def held(self, group: str) -> Held:
         """What is held back in a group, and by whom, as of the last look."""
         return self._held.get(group, Held(0.0, {}))
+
+    def since(self, group: str) -> Since:
+        """How long what is open has been open, as of the last look."""
+        return self._since.get(group, Since())
 
 
 def member_names(engine: Core) -> set[str]:

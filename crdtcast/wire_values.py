@@ -273,13 +273,3 @@ def read_named(fields: list[Any]) -> Named:
     if oldest > first or "" in ids:
         raise RemoteProtocolError("a named frame with old numbers, or for nobody")
     return Named(oldest, first, ids)
-
-
-def _read_cuts(cuts: object) -> Mapping[str, int | None]:
-    if type(cuts) is not dict:
-        raise RemoteProtocolError("a digest frame whose ended incarnations are no table")
-    for incarnation, counter in cuts.items():
-        read_text(incarnation, "an incarnation")
-        if counter is not None:
-            read_number(counter, "a cut")
-    return cuts

@@ -27,6 +27,8 @@ from crdtcast.wire_values import FrameKind, read_number, read_vector
 
 T = TypeVar("T")
 
+_HEX = frozenset("0123456789abcdef")
+_HOWS = {int(how): how for how in How}
 MOST_IDS = 65_536
 """Incarnations in one list."""
 MOST_RECORDS = 4096
@@ -84,8 +86,10 @@ def pack_wants(wants: Wants) -> list[object]:
 def read_wants(packed: Any) -> Wants:
     """The inverse of `pack_wants`."""
     victims, leaves, level = packed
-    asked = {_id(victim): force is True for victim, force in victims.items()}
-    return Wants(asked, leaves is True, _optional(level, read_level))
+    if type(victims) is not dict or len(victims) > MOST_IDS:
+        raise RemoteProtocolError(f"not a table of victims: {victims!r:.80}")
+    asked = {_id(victim): read_flag(force) for victim, force in victims.items()}
+    return Wants(asked, read_flag(leaves), _optional(level, read_level))
 
 
 def pack_record(record: Record) -> list[object]:
@@ -133,7 +137,7 @@ def pack_decided(decided: Decided) -> list[object]:
 def read_decided(packed: Any) -> Decided:
     """The inverse of `pack_decided`."""
     epoch, name, change, forced = packed
-    return Decided(_number(epoch), _name(name), _change(change), forced is True)
+    return Decided(_number(epoch), _name(name), _change(change), read_flag(forced))
 
 
 def _pack_proposal(proposal: Proposal) -> list[object]:
@@ -157,7 +161,7 @@ def _proposal(packed: Any) -> Proposal:
         _ballot(ballot),
         _ids(victims),
         _optional(level, read_level),
-        leaves is True,
+        read_flag(leaves),
         _word(word),
         _optional(change, _change),
     )
@@ -177,7 +181,7 @@ def _change(packed: Any) -> Change:
     cuts, out, votes, level = packed
     return Change(
         tuple(
-            (_id(who), Cut(_number(counter), How(how)))
+            (_id(who), Cut(_number(counter), read_how(how)))
             for who, counter, how in _listed(cuts, MOST_IDS)
         ),
         _ids(out),
@@ -188,7 +192,7 @@ def _change(packed: Any) -> Change:
 
 def _ballot(packed: Any) -> Ballot:
     number, proposer = packed
-    return Ballot(_number(number), _id(proposer) if proposer else "")
+    return Ballot(_number(number), "" if proposer == "" else _id(proposer))
 
 
 def _optional(packed: Any, read: Callable[[Any], T]) -> T | None:
@@ -212,9 +216,24 @@ def _id(text: Any) -> str:
 
 
 def _name(text: Any) -> str:
-    if type(text) is str and len(text) <= 64:
+    if type(text) is str and len(text) <= 64 and _HEX.issuperset(text):
         return text
     raise RemoteProtocolError(f"not a view's name: {text!r:.80}")
+
+
+def read_how(how: Any) -> How:
+    """How a member ended. Raises RemoteProtocolError."""
+    known = _HOWS.get(how) if type(how) is int else None
+    if known is None:
+        raise RemoteProtocolError(f"not an end of a member: {how!r:.80}")
+    return known
+
+
+def read_flag(flag: Any) -> bool:
+    """Yes or no. Raises RemoteProtocolError."""
+    if type(flag) is bool:
+        return flag
+    raise RemoteProtocolError(f"neither yes nor no: {flag!r:.80}")
 
 
 def _number(number: Any) -> int:

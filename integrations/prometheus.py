@@ -105,6 +105,7 @@ class StatusCollector:
         yield from self._of_journals()
         yield from self._of_members()
         yield from self._of_formats()
+        yield from self._of_views()
         yield from self._of_comparison()
         yield from self._of_peers()
         refused = CounterMetricFamily(
@@ -156,14 +157,33 @@ class StatusCollector:
         level = GaugeMetricFamily(
             "crdtcast_format_level", "The format level that may be used", labels=labels
         )
-        outdated = GaugeMetricFamily(
-            "crdtcast_outdated", "Whether its program is too old for its group", labels=labels
-        )
         for each in self._statuses:
             if each.format is not None:
                 level.add_metric([each.node, each.group], each.format.level)
-                outdated.add_metric([each.node, each.group], each.format.outdated is not None)
-        yield from (level, outdated)
+        yield level
+
+    def _of_views(self) -> Iterator[Metric]:
+        labels = ["node", "group"]
+        epoch = GaugeMetricFamily("crdtcast_view_epoch", "Of its view", labels=labels)
+        voters = GaugeMetricFamily("crdtcast_voters", "Members with a vote", labels=labels)
+        change = GaugeMetricFamily(
+            "crdtcast_open_change_seconds",
+            "Since when a change of members has been open",
+            labels=labels,
+        )
+        wanted = GaugeMetricFamily(
+            "crdtcast_wanted_change_seconds",
+            "Since when it has wanted a change of members",
+            labels=labels,
+        )
+        for each in self._statuses:
+            if (view := each.view) is not None:
+                key = [each.node, each.group]
+                epoch.add_metric(key, view.epoch)
+                voters.add_metric(key, len(view.voters))
+                change.add_metric(key, 0.0 if view.change is None else view.change.since)
+                wanted.add_metric(key, 0.0 if view.wanted is None else view.wanted.since)
+        yield from (epoch, voters, change, wanted)
 
     def _of_comparison(self) -> Iterator[Metric]:
         labels = ["node", "group"]

@@ -37,6 +37,8 @@ from crdtcast.wire_groups import (
 )
 from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
 from crdtcast.wire_values import Named, Section
+from crdtcast.wire_views import read_views, views_fields
+from tests.view_values import FRAME, JUNK, at, frames_of_views, places, put
 
 identifiers = st.text(min_size=1, max_size=64)
 names = st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True)
@@ -66,14 +68,9 @@ asking = st.one_of(
 in_group = st.one_of(
     messages,
     digests,
-    st.builds(
-        Digest,
-        st.sampled_from(DigestKind),
-        vectors,
-        st.dictionaries(identifiers, st.none() | numbers, max_size=3),
-        numbers,
-    ),
+    st.builds(Digest, st.sampled_from(DigestKind), vectors, numbers),
     st.builds(Ended, joined, st.none() | numbers),
+    frames_of_views,
     st.builds(Copy, numbers, spans),
     st.builds(
         Admit,
@@ -356,3 +353,24 @@ def test_tiny_sections_hold_no_more_than_their_bytes() -> None:
     finally:
         tracemalloc.stop()
     assert held < 4 * size
+
+
+FIELDS_OF_VIEWS = msgpack.unpackb(msgpack.packb(views_fields(FRAME)), strict_map_key=False)
+
+
+@pytest.mark.parametrize(
+    "place", [each for each in places(FIELDS_OF_VIEWS) if each not in ((), (0,))]
+)
+def test_junk_in_any_field_of_a_frame_of_views_is_a_protocol_error(
+    place: tuple[object, ...],
+) -> None:
+    before = at(FIELDS_OF_VIEWS, place)
+    for junk in JUNK:
+        if type(junk) is type(before) is bool:
+            continue
+        with pytest.raises(RemoteProtocolError):
+            read_views(put(FIELDS_OF_VIEWS, place, junk))
+    if isinstance(before, list):
+        for fields in ([*before, []], [*before[:-1], b"\xff"]):
+            with pytest.raises(RemoteProtocolError):
+                read_views(put(FIELDS_OF_VIEWS, place, fields))

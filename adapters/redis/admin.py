@@ -1,13 +1,12 @@
 """What can be asked of a running gateway at its port for clients: CRDTCAST STATUS, VERIFY, MEMBERS, and with
-`admin_commands` REPAIR, EVICT, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and
-SKEW.
+`admin_commands` REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, CUT, HEAL, ADVANCE and SKEW.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from crdtcast.adapters.redis.verify import digest_everything
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError
 from crdtcast.service.policy import level_to_raise
-from crdtcast.service.reserved import unreserved
 from crdtcast.status import as_json
 
 if TYPE_CHECKING:
@@ -31,9 +29,12 @@ if TYPE_CHECKING:
 _LAST_MS = 130 * 365 * 86_400_000
 _FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE", b"SKEW"})
 """Words of clients that the program `crdtcast` has no command for."""
+_COMMANDS = {b"WITHDRAW": "evict --withdraw"}
+"""What that program calls the others, where it is another word."""
+_MOST_NAMES = 1000
 _HELP = (
-    "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [FORCE], LEAVE, SURRENDER, "
-    "RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
+    "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
+    "LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
 )
 
 
@@ -50,7 +51,8 @@ class Admin:
         }
         self._of_the_group: dict[bytes, tuple[range, Callable[..., object]]] = {
             b"MEMBERS": (range(1), self._members),
-            b"EVICT": (range(1, 3), self._evict),
+            b"EVICT": (range(1, _MOST_NAMES), self._evict),
+            b"WITHDRAW": (range(_MOST_NAMES), self._withdraw),
             b"LEAVE": (range(1), self._leave),
             b"SURRENDER": (range(1), self._surrender),
             b"RAISE": (range(2), self._raise),
@@ -67,7 +69,7 @@ class Admin:
         elif verb == b"REPAIR" and (wanted := _repair_of(rest)) is not None:
             self._repair(request, *wanted)
         elif verb in self._of_the_group and len(rest) in self._of_the_group[verb][0]:
-            self._run_when_unreserved(request, verb, rest)
+            request.answer(self._run_for_group(verb, rest))
         elif verb in self._guarded and len(rest) == 1:
             reply = self._run_guarded(verb, rest[0])
             if verb == b"ADVANCE" and reply is OK:
@@ -85,19 +87,6 @@ class Admin:
         except (ValueError, CrdtcastError) as error:
             return ReplyError(f"ERR crdtcast: {error}")
         return OK
-
-    def _run_when_unreserved(self, request: Request, verb: bytes, rest: list[bytes]) -> None:
-        belonging, engine = self._gateway.belonging, self._gateway.committer.engine
-        if belonging is None or engine is None or engine.reserved is None:
-            request.answer(self._run_for_group(verb, rest))
-            return
-
-        async def run() -> None:
-            await unreserved(belonging)
-            request.answer(self._run_for_group(verb, rest))
-            self._gateway.front.flush()
-
-        self._gateway.spawn(run)
 
     def _run_for_group(self, verb: bytes, arguments: list[bytes]) -> object:
         belonging = self._gateway.belonging
@@ -118,15 +107,18 @@ class Admin:
         return json.dumps(belonging.members()).encode()
 
     @staticmethod
-    def _evict(belonging: Belonging, name: bytes, force: bytes | None = None) -> object:
-        if force is not None and force.upper() != b"FORCE":
-            raise LocalProtocolError("write CRDTCAST EVICT name, or CRDTCAST EVICT name FORCE")
-        belonging.evict(name.decode(errors="replace"), force=force is not None)
+    def _evict(belonging: Belonging, *words: bytes) -> object:
+        force = len(words) > 1 and words[-1].upper() == b"FORCE"
+        belonging.evict(*_names(words[:-1] if force else words), force=force)
         return OK
 
     @staticmethod
-    def _leave(belonging: Belonging) -> object:
-        belonging.leave()
+    def _withdraw(belonging: Belonging, *words: bytes) -> object:
+        belonging.withdraw(*_names(words))
+        return OK
+
+    def _leave(self, belonging: Belonging) -> object:
+        self._gateway.spawn(belonging.leave)
         return OK
 
     @staticmethod
@@ -267,14 +259,19 @@ def _repair_of(words: list[bytes]) -> tuple[bytes | None, str | None] | None:
     return None
 
 
+def _names(words: Sequence[bytes]) -> list[str]:
+    return [word.decode(errors="replace") for word in words]
+
+
 def _not_for_clients(verb: bytes) -> ReplyError:
     word = verb.decode()
+    command = _COMMANDS.get(verb, word.lower())
     if verb in _FOR_TESTS:
         return ReplyError(
             f"ERR crdtcast: CRDTCAST {word} is for tests: start the gateway with --admin-commands, so that all "
             "clients may say it"
         )
     return ReplyError(
-        f"ERR crdtcast: CRDTCAST {word} is for operators: say `crdtcast {word.lower()}` beside the gateway, "
+        f"ERR crdtcast: CRDTCAST {word} is for operators: say `crdtcast {command}` beside the gateway, "
         "or start it with --admin-commands, so that all clients may"
     )

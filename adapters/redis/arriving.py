@@ -265,7 +265,7 @@ def stored_state(group: str, name: str, entry: Entry, clock: int) -> StoredState
         stable=dict(state.stable),
         clock=clock,
         order=len(state.unstable),
-        level=max((state.level, *(raised.level for raised in state.raised))),
+        level=max(state.view.level, state.agreed),
         founding=entry.founding,
         membership=metadata.pack_membership(state),
     )

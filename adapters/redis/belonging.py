@@ -7,6 +7,7 @@ one that was left. See docs/redis-groups.md.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from crdtcast.adapters.redis.returning import Returning
 from crdtcast.adapters.redis.server import ServerConnection
 from crdtcast.adapters.redis.syncedfile import Synced
 from crdtcast.engine import GroupEngine, Standing
-from crdtcast.engine.operations import Evict
+from crdtcast.engine.views import View
 from crdtcast.entering import Entering
 from crdtcast.exceptions import EndedError, LocalProtocolError, RolledBackError, ServerError
 from crdtcast.fresh import fresh_incarnation
@@ -40,8 +41,8 @@ from crdtcast.link import Link
 from crdtcast.options import Address, format_address, parse_address
 from crdtcast.service.administered import departed
 from crdtcast.service.reserved import unreserved
-from crdtcast.tags import Dot, Tag
-from crdtcast.turnover import evictions_asked, turnover
+from crdtcast.tags import Dot
+from crdtcast.turnover import change_wanted, turnover
 from crdtcast.wire_groups import Admit, Copy, InGroup
 from crdtcast.wire_offers import Asking, Fetch
 
@@ -59,7 +60,7 @@ class GroupOptions:
     founds: be its first member, if this is none yet; otherwise it joins through `NodeOptions.peers`, of which one that
         lives is enough.
     level: the format level that a group begins with which this gateway founds; None: the highest that it reads.
-    replaces: names or incarnations that the operator declares lost: they are evicted with this gateway's first join.
+    replaces: names or incarnations that the operator declares lost: they go with this gateway's first join.
     advertise: where the others reach this gateway, if it listens on a wildcard.
     leave_out: types of keys that the copy of its first join need not have.
     leave_within: on a signal to stop, leave the group first, and stop anyway after so many seconds; None only stops.
@@ -102,14 +103,13 @@ class Belonging:
         self._is_whole = True
         """Whether its server has all that the evicted incarnation had."""
         self.stored = 0
-        """Messages that the server had stored at the last answer."""
+        """`Committer.order` at the last answer."""
         self._resumed_at = 0
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
         self._members: tuple[str, ...] = ()
-        self._evictions_told: set[Evict] = set()
+        self._change_told = ""
         self._noted_level = 0
-        self._outdated: int | None = None
         self._told_at = 0.0
         self.changed = trio.lowlevel.ParkingLot()
         """Unparked when the members, or the standing of this one, may be others."""
@@ -227,7 +227,7 @@ class Belonging:
         return before
 
     def _least_order(self, state: StoredState) -> int:
-        """So many messages its server had stored when something left that rests on them, as far as files tell."""
+        """What the server has at least, if it has all on which something rests that has left; as far as files tell."""
         options = self._gateway.options
         synced = Synced.read(options.state_dir, options.node.name)
         if synced is not None and synced.incarnation == state.incarnation:
@@ -242,7 +242,8 @@ class Belonging:
         level = effects.READS.highest if self._options.level is None else self._options.level
         if former is not None:
             level = max(level, former.level)
-        outline = replace(GroupEngine.found(me, [], reads=effects.READS).outline(), level=level)
+        outline = GroupEngine.found(me, [], reads=effects.READS).outline()
+        outline = replace(outline, view=View.first([me], level), agreed=level)
         return StoredState(
             group=node.group,
             name=node.name,
@@ -254,7 +255,7 @@ class Belonging:
             stable={},
             clock=0 if former is None else former.clock,
             order=0,
-            level=outline.level,
+            level=level,
             founding=me,
             membership=metadata.pack_membership(outline),
         )
@@ -377,17 +378,15 @@ class Belonging:
         engine = self.peers.engine
         if engine is None:
             return
-        for line in evictions_asked(engine, self._evictions_told):
-            self._log.info("%s", line)
+        if (wanted := change_wanted(engine)) != self._change_told:
+            self._change_told = wanted
+            if wanted:
+                self._log.info("%s", wanted)
         if (members := tuple(engine.members)) != self._members:
             if self._members:
                 for line in turnover(engine, self._members, self._gateway.options.node.group):
                     self._log.info("%s", line)
             self._members = members
-        if (outdated := engine.outdated) != self._outdated:
-            self._outdated = outdated
-            if outdated is not None:
-                self._log.error("%s", engine.outdated_text())
         stored = self._gateway.committer.state
         if stored is not None and stored.level != self._noted_level:
             self._noted_level = stored.level
@@ -403,6 +402,12 @@ class Belonging:
             self.left.set()
         elif self._standing is Standing.EVICTED:
             self._was_evicted(engine)
+        elif self._standing is Standing.DISPUTED:
+            self._log.warning(
+                "another side of group %s and this one have cut each other off by force: decide which one goes on, "
+                "and let the members of the other one surrender",
+                self._gateway.options.node.group,
+            )
 
     def _rolled_back(self, error: RolledBackError) -> None:
         """Another member has more of this incarnation than the server here, which no file has told."""
@@ -448,8 +453,9 @@ class Belonging:
     # What operators ask for
 
     def members(self) -> list[dict[str, object]]:
-        """The members as JSON values: name, incarnation, whether it is this one, how it is linked."""
+        """The members as JSON values: name, incarnation, whether it is this one, whether it votes, how it is linked."""
         engine = self.engine
+        voters = engine.view.voters
         stable, victims = engine.established, engine.victims
         links = self.peers.status()
         here = self.peers.channel.here
@@ -463,6 +469,7 @@ class Belonging:
                     "incarnation": incarnation,
                     "me": incarnation == engine.me,
                     "witness": member.witness,
+                    "voter": incarnation in voters,
                     "known_to_all": incarnation in stable,
                     "to_be_evicted": incarnation in victims,
                     "linked": incarnation == engine.me or here.get(name) == incarnation,
@@ -482,19 +489,27 @@ class Belonging:
             raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")
         return name
 
-    def evict(self, member: str, *, force: bool) -> Tag:
-        """Start to cut a member off, by its name or incarnation. Raises LocalProtocolError if there is no such one."""
-        engine = self.engine
-        victim = member_named(member, engine.members, self._gateway.options.node.group)
-        tag = engine.evict(victim, force=force)
-        self._gateway.committer.kick()
-        return tag
+    def _named(self, members: Iterable[str]) -> list[str]:
+        known, group = self.engine.members, self._gateway.options.node.group
+        return [member_named(member, known, group) for member in members]
 
-    def raise_level(self, level: int) -> Tag:
-        """Ask for a higher format level. Raises LocalProtocolError if not all members read it."""
-        tag = self.engine.raise_level(level)
+    def evict(self, *members: str, force: bool = False) -> None:
+        """Ask the group to put members out in one change, by their names or incarnations; see `GroupEngine.evict`.
+
+        Raises LocalProtocolError if there is no such one.
+        """
+        self.engine.evict(*self._named(members), force=force)
         self._gateway.committer.kick()
-        return tag
+
+    def withdraw(self, *members: str) -> None:
+        """Evict these no more, or none of those that this member was to evict; see `GroupEngine.withdraw`."""
+        self.engine.withdraw(*self._named(members))
+        self._gateway.committer.kick()
+
+    def raise_level(self, level: int) -> None:
+        """Ask for a higher format level. Raises LocalProtocolError if not all members read it."""
+        self.engine.raise_level(level)
+        self._gateway.committer.kick()
 
     def surrender(self) -> None:
         """After a mutual forced eviction: the other side goes on. Raises LocalProtocolError if there was none."""
@@ -502,8 +517,9 @@ class Belonging:
         self._gateway.committer.kick()
         self.look()
 
-    def leave(self) -> None:
-        """Leave the group; `left` is set when the others have everything. Writes are refused from here on."""
+    async def leave(self) -> None:
+        """Begin to leave the group; `left` is set when that is done. Writes are refused from then on."""
+        await unreserved(self)
         engine = self.engine
         if engine.standing.can_send:
             engine.leave()
@@ -516,10 +532,9 @@ class Belonging:
         if seconds is None or self.peers.engine is None:
             return
         with trio.move_on_after(seconds) as patience:
-            await unreserved(self)
-            self.leave()
+            await self.leave()
             await self.left.wait()
         if patience.cancelled_caught:
-            departure = departed(self.engine, self._gateway.endpoint.links().up)
+            departure = departed(self.engine)
             if (warning := departure.warning(seconds)) is not None:
                 self._log.warning("%s", warning)

@@ -196,6 +196,8 @@ class Committer:
         self._ticked = False  # since the last commit
         self._rests = False  # and not for the first time
         self._left_stable = 0  # commits and stretches since what is stable was taken
+        self._noted = 0  # by the member about its view, of what the server has
+        self._membership: object = None  # what the server has of it
         self.engine: Engine | GroupEngine | None = None
         self._group: GroupEngine | None = None
         """The engine, where members come and go."""
@@ -233,6 +235,11 @@ class Committer:
         self._messages.keyspace = self._intake.keyspace = keyspace
         self.state = replace(state, incarnation=engine.me, level=self._formats.agreed(engine))
         self._group = engine if isinstance(engine, GroupEngine) else None
+        if self._group is not None:
+            outline = self._group.outline()
+            self._noted = metadata.notes(outline)
+            is_stored = metadata.pack_membership(outline) == state.membership
+            self._membership = metadata.membership_of(outline) if is_stored else None
         self._epoch, self._busy = epoch, False
         self.refusals.resume(engine, keyspace)
         self._refusal = self._why_refused = None
@@ -371,7 +378,7 @@ class Committer:
 
     @property
     def order(self) -> int:
-        """Messages that the server has been given, one that is recorded included."""
+        """`StoredState.order`, with what is recorded only."""
         assert self.state is not None
         return self.state.order + self.recorded.count
 
@@ -387,14 +394,15 @@ class Committer:
     def behind(self) -> bool:
         """Whether the engine has got on by itself since the last commit: only where members come and go.
 
-        It issues membership operations at ticks, and draws conclusions. Nothing of that may leave before it is stored.
+        It issues membership operations, and notes what it promises and accepts. Nothing of that may leave before it is
+        stored.
         """
         engine, state = self._group, self.state
         if engine is None or state is None:
             return False
         if engine.vector != state.vector:
             return True
-        return metadata.pack_membership(engine.outline()) != state.membership
+        return metadata.membership_of(engine.outline()) != self._membership
 
     # Clients and peers bring work
 
@@ -688,10 +696,10 @@ class Committer:
             keyspace.apply(applied, delivery.tag, timestamp, plan, sees_all=delivery.sees_all)
             if commit.may_hold_many:
                 self._reads.note_large_sets(applied)
-        if keyspace.dates.touched and not self.refusals.is_silent:
+        if keyspace.dates.touched and not self.refusals.is_ending:
             self._expire_behind(batch, commit)
         self.engine.silent = False
-        if held and not self.refusals.is_silent:
+        if held and not self.refusals.is_ending:
             ((delivery, event),) = commit.deliveries
             for key, before in held.items():
                 reassert(batch, key, before, delivery, event)
@@ -728,7 +736,7 @@ class Committer:
         for each in commit.due:
             self.keyspace.learn_due(each)
         refused = self.keyspace.refused
-        if not self.refusals.is_silent:
+        if not self.refusals.is_ending:
             batch.expire([each.key for each in commit.due if each.key not in refused])
         batch.close()
         commit.has_more_due = self.keyspace.dates.looks_on != BEGINNING
@@ -825,7 +833,7 @@ class Committer:
     def _prepare_own(self, batch: LocalBatch) -> None:
         """What is `inside`. It rests on what the last commit left, so nothing was delivered for this one."""
         inside, self._inside = self._inside, []
-        if not self.refusals.is_silent:
+        if not self.refusals.is_ending:
             for _, _, add in inside:
                 add(batch)
                 batch.increments.show(())  # the next one may put the key right
@@ -918,8 +926,13 @@ class Committer:
         state.clock = self._clock.latest
         state.order = order
         if self._group is not None:
+            outline = self._group.outline()
             state.level = self._formats.agreed(engine)
-            state.membership = metadata.pack_membership(self._group.outline())
+            if (membership := metadata.membership_of(outline)) != self._membership:
+                self._membership = membership
+                state.membership = metadata.pack_membership(outline)
+                before, self._noted = self._noted, metadata.notes(outline)
+                state.order += self._noted - before
         plan.metadata(SAYS_OK, b"SET", metadata.STATE, state.encode())
         if self._group is not None:
             self._observer.prepared(commit, self.commits + 1)

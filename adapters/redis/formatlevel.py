@@ -65,22 +65,8 @@ class FormatLevel:
         if lacking := self._who(engine, engine.lacking_level(level)):
             return ReplyError(f"{text}upgrade {lacking}, then say `crdtcast raise`")
         if engine.agreed >= level:
-            return ReplyError(
-                f"{text}it is raised when all members have acknowledged that; try again"
-            )
+            return ReplyError(f"{text}all members are about to agree on a higher one; try again")
         return ReplyError(f"{text}all members read it: say `crdtcast raise`")
-
-    @staticmethod
-    def outdated(engine: Engine | GroupEngine) -> ReplyError | None:
-        """Why this gateway takes no writes at all, if its group has moved on without it."""
-        level = engine.outdated if isinstance(engine, GroupEngine) else None
-        if level is None:
-            return None
-        return ReplyError(
-            f"ERR crdtcast: this gateway takes no writes: its group is about to use format level {level}, and its "
-            f"program reads level {effects.READS}: start a gateway that reads level {level} here, or use another "
-            "region's"
-        )
 
     @staticmethod
     def _who(engine: GroupEngine, members: list[str]) -> str:
@@ -122,7 +108,6 @@ class FormatLevel:
         }
         if isinstance(engine, GroupEngine):
             told["raisable"] = engine.raisable
-            told["outdated"] = engine.outdated
             told["lacking"] = {
                 name_of(x): list(engine.span_of(x))
                 for x in engine.lacking_level(effects.READS.highest)

@@ -43,6 +43,10 @@ class Gate:
             self._risen.set()
             self._risen = trio.Event()
 
+    def is_synced(self, number: int) -> bool:
+        """Whether nothing can take back that commit."""
+        return number <= self._synced
+
     def release(self) -> None:
         """Let go what may leave."""
         waiting = self._waiting
@@ -51,5 +55,5 @@ class Gate:
 
     async def wait_synced(self, number: int) -> None:
         """Return when commit `number` is synced."""
-        while self._synced < number:
+        while not self.is_synced(number):
             await self._risen.wait()

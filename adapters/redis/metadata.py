@@ -20,14 +20,14 @@ A quiet group holds `state`, `fence` and `durable` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, ClassVar
 
 import msgpack
 
 from crdtcast.adapters.redis.formatlevel import check_stored
-from crdtcast.engine import GroupState
+from crdtcast.engine import EngineState, GroupState
 from crdtcast.exceptions import ConfigurationError
 from crdtcast.formats import check_format
 from crdtcast.group_state import pack_state, unpack_state
@@ -66,7 +66,9 @@ class StoredState:
     reported: tuple[Dot, ...] = ()
     """What the last commit reported stable, and forgot: a restart writes it to the event log if that has not it."""
     order: int
-    """Messages delivered or sent so far, by any incarnation: orders the entries of `store`."""
+    """Messages delivered or sent so far, by any incarnation, and notes of this one about its view. It orders the
+    entries of `store`; and a server that comes back with less has lost something.
+    """
     number: int = 0
     """Commits so far: tells whether one was applied whose answer was lost."""
     level: int
@@ -78,10 +80,10 @@ class StoredState:
 
     def encode(self) -> bytes:
         """The value, with the number of its format."""
-        fields: dict[str, object] = dict(zip(_FIELDS, _VALUES(self), strict=True))
+        told: dict[str, object] = dict(zip(_FIELDS, _VALUES(self), strict=True))
         if self.founding:
-            fields |= {"founding": self.founding, "membership": self.membership}
-        return _pack(fields)
+            told |= {"founding": self.founding, "membership": self.membership}
+        return _pack(told)
 
     def group_state(self, unstable: Iterable[Message]) -> GroupState:
         """What a `GroupEngine` goes on from, with the messages of `store`. Raises RemoteProtocolError if it is none."""
@@ -100,19 +102,19 @@ class StoredState:
     def decode(cls, raw: bytes) -> StoredState:
         """Raises ConfigurationError when the value is not ours, OutdatedError when this program does not read it."""
         try:
-            fields = msgpack.unpackb(raw)
-            version = fields.pop("format")
+            told = msgpack.unpackb(raw)
+            version = told.pop("format")
             check_format("the server's metadata", version, FORMAT)
             if version != FORMAT:
                 raise ConfigurationError(
                     f"the server's metadata has format {version}, and this gateway reads {FORMAT}: "
                     "point it at another server"
                 )
-            check_stored("the server", int(fields["level"]))
+            check_stored("the server", int(told["level"]))
             for name in ("context", "reported"):
-                fields[name] = tuple(Dot(origin, counter) for origin, counter in fields[name])
-            fields["members"] = tuple(fields["members"])
-            return cls(**fields)
+                told[name] = tuple(Dot(origin, counter) for origin, counter in told[name])
+            told["members"] = tuple(told["members"])
+            return cls(**told)
         except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
             raise ConfigurationError(
                 "the metadata database holds a key 'state' that crdtcast did not write: choose "
@@ -142,9 +144,22 @@ _MEMBERSHIP_FROM = 5
 """Where in `pack_state`'s list what is no matter of messages begins."""
 
 
+membership_of: Callable[[GroupState], tuple[object, ...]] = attrgetter(
+    *sorted(
+        {field.name for field in fields(GroupState)} - {field.name for field in fields(EngineState)}
+    )
+)
+"""The part of a group's state that changes little: who is in, who has ended, who votes, what is being decided."""
+
+
 def pack_membership(outline: GroupState) -> list[Any]:
-    """The part of a group's state that changes little: who is in, who has ended, which evictions are open."""
+    """The same, as it is stored."""
     return pack_state(outline)[_MEMBERSHIP_FROM:]
+
+
+def notes(outline: GroupState) -> int:
+    """How often this member has noted something about its view."""
+    return 0 if outline.record is None else outline.record.serial
 
 
 def store_field(dot: Dot) -> bytes:

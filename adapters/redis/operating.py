@@ -19,10 +19,8 @@ from crdtcast.exceptions import ConfigurationError, LocalProtocolError, NotReady
 from crdtcast.service import sockets
 from crdtcast.service.admin import Admin, Asked, text
 from crdtcast.service.administered import Departure, departed
-from crdtcast.service.reserved import unreserved
 from crdtcast.service.settings import MemberSettings, is_path
 from crdtcast.status import Status
-from crdtcast.tags import Tag
 
 if TYPE_CHECKING:
     from crdtcast.adapters.redis.belonging import Belonging
@@ -52,21 +50,22 @@ class Operated:
 
     @property
     def member(self) -> Operated:
-        """Raises NotReadyError until it is one."""
+        """Raises NotReadyError until it is one, ConfigurationError where the members are fixed."""
         if self._gateway.committer.engine is None:
             raise NotReadyError(not_in(self._gateway))
+        if self._gateway.belonging is None:
+            raise self._fixed()
         return self
 
     async def leave(self) -> Departure:
         belonging = self._belonging
         self._answers = self._answers or trio.Event()
         with trio.move_on_after(self.settings.leave_seconds) as scope:
-            await unreserved(belonging)
-            belonging.leave()
+            await belonging.leave()
             await belonging.left.wait()
         if not scope.cancelled_caught:
-            return Departure(True)
-        return departed(belonging.engine, self._gateway.endpoint.links().up)
+            return Departure()
+        return departed(belonging.engine)
 
     def stop(self) -> None:
         if self._answers is not None:
@@ -85,11 +84,14 @@ class Operated:
     def _belonging(self) -> Belonging:
         belonging = self._gateway.belonging
         if belonging is None:
-            raise ConfigurationError(
-                f"the members of group {self._gateway.options.node.group!r} are fixed: this is for groups "
-                "whose members come and go (--found, --join)"
-            )
+            raise self._fixed()
         return belonging
+
+    def _fixed(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"the members of group {self._gateway.options.node.group!r} are fixed: this is for groups "
+            "whose members come and go (--found, --join)"
+        )
 
     @property
     def engine(self) -> GroupEngine:
@@ -110,11 +112,14 @@ class Operated:
     async def changed(self) -> None:
         await self._belonging.changed.park()
 
-    def evict(self, member: str, *, force: bool = False) -> Tag:
-        return self._belonging.evict(member, force=force)
+    def evict(self, *members: str, force: bool = False) -> None:
+        self._belonging.evict(*members, force=force)
 
-    def raise_level(self, level: int) -> Tag:
-        return self._belonging.raise_level(level)
+    def withdraw(self, *members: str) -> None:
+        self._belonging.withdraw(*members)
+
+    def raise_level(self, level: int) -> None:
+        self._belonging.raise_level(level)
 
     def surrender(self) -> None:
         self._belonging.surrender()

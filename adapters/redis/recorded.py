@@ -104,7 +104,9 @@ class RecordedWork:
     ) -> None:
         """Go on from what the server holds. A former process may have sent the message of its record already."""
         self.pending = self.parked = None
-        if record is not None:
+        if record is not None and _sends_nothing(engine):
+            self.parked = ParkedRecord.of(record)
+        elif record is not None:
             engine.reserve(record.context)
             self.answered(engine, keyspace, record)
         applied: list[Effect] = [] if self.pending is None else self.pending.event.effects
@@ -126,7 +128,7 @@ class RecordedWork:
             self.pending = Derived(record, None, b"", event)
             return
         payload = effects.encode(*event)
-        if isinstance(engine, GroupEngine) and not engine.standing.can_send:
+        if _sends_nothing(engine):
             engine.give_back()
             self.parked = ParkedRecord.of(record)
             return
@@ -156,6 +158,11 @@ class RecordedWork:
         """The next commit begins: it is to store what is pending."""
         pending, self.pending = self.pending, None
         return pending
+
+
+def _sends_nothing(engine: Engine | GroupEngine) -> bool:
+    """Whether its incarnation has ended, or is out as soon as others know that."""
+    return isinstance(engine, GroupEngine) and not engine.standing.can_send
 
 
 def store(pending: Derived, keyspace: Keyspace, plan: Plan) -> None:

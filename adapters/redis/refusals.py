@@ -57,12 +57,6 @@ class Refusals:
         group = self._group
         return group is not None and not group.standing.can_send
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether the engine sends nothing of the application's: it ends, or its program is too old for its group."""
-        group = self._group
-        return group is not None and (self.is_ending or group.outdated is not None)
-
     def count(self, request: Request) -> None:
         """It was refused."""
         self.writes += request.writes
@@ -80,7 +74,7 @@ class Refusals:
         """Whether some write of this commit may be refused, whatever its key holds."""
         if self.growth is not None or commit.size > MAX_COMMAND_BYTES:
             return True
-        return not self._takes_all and (self.is_silent or self._exceeds_level(commit))
+        return not self._takes_all and (self.is_ending or self._exceeds_level(commit))
 
     def answer(self, plan: Plan, request: Request, *, hindered: bool) -> bool:
         """Whether it is answered with an error. hindered: whether it may be refused, whatever its key holds."""
@@ -132,11 +126,7 @@ class Refusals:
         return _too_large(size) if size > MAX_COMMAND_BYTES else None
 
     def _of_member(self) -> ReplyError | None:
-        if self.is_ending:
-            return _ENDING
-        if self.is_silent and self._engine is not None:
-            return self._formats.outdated(self._engine)
-        return None
+        return _ENDING if self.is_ending else None
 
     def _of_level(self, request: Request) -> ReplyError | None:
         command, engine = request.command, self._engine

@@ -270,7 +270,7 @@ class Returning:
 
     def add_work(self, engine: GroupEngine) -> None:
         """Something for the next commit, if there is something to be said. Call it when none is under way."""
-        if engine.standing is not Standing.MEMBER or engine.outdated is not None:
+        if engine.standing is not Standing.MEMBER:
             return
         parked = self.parked
         if parked is None:

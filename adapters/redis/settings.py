@@ -96,7 +96,7 @@ class GatewaySettings(MemberSettings):
     )
     admin_commands: bool = option(
         Kind.FLAG,
-        "Let clients say what operators may: CRDTCAST REPAIR, EVICT, LEAVE, SURRENDER, RAISE, "
+        "Let clients say what operators may: CRDTCAST REPAIR, EVICT, WITHDRAW, LEAVE, SURRENDER, RAISE, "
         "CUT, HEAL, ADVANCE, SKEW.",
         False,
     )

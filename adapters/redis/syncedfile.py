@@ -14,7 +14,7 @@ from crdtcast.exceptions import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Contents of `<state-dir>/<name>.synced`. order: messages that it had stored (`StoredState.order`)."""
+    """Contents of `<state-dir>/<name>.synced`. order: see `StoredState`."""
 
     incarnation: str
     order: int

@@ -2,7 +2,7 @@
 name (`crdtcast.simulator.mutation`).
 
 It leaves out what the group would believe, and what no vote could undo: that somebody has ended, or has sent more than
-its journal says, and joiners that it lets in (docs/security.md).
+its journal says, what others have promised or decided, and joiners that it lets in (docs/security.md).
 """
 
 import random
@@ -11,7 +11,7 @@ import trio
 
 from crdtcast.exceptions import NotReadyError
 from crdtcast.member import GroupMember
-from crdtcast.messages import Digest, Ended
+from crdtcast.messages import Digest, Ended, Views
 from crdtcast.service.run import NodeProcess
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.wire import FrameKind, framed
@@ -48,6 +48,8 @@ def _lie_to_all(member: GroupMember, chance: random.Random) -> None:
 
 def _is_believed(frame: InGroup, receiver: str, lore: Lore) -> bool:
     if isinstance(frame, Digest):
-        remembers_more = frame.vector.get(receiver, 0) > lore.vector.get(receiver, 0)
-        return remembers_more or bool(frame.ended.keys() - lore.ended.keys())
+        return frame.vector.get(receiver, 0) > lore.vector.get(receiver, 0)
+    if isinstance(frame, Views):
+        of_others = any(record.member != lore.me for record in frame.records)
+        return of_others or bool(frame.decided) or receiver in frame.has
     return isinstance(frame, Ended | Admit)

@@ -2,7 +2,7 @@
 who has joined, or who has been cut off.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -15,8 +15,8 @@ PATIENCE = 120.0
 
 _PAUSE = 0.2
 
-View = Sequence[Mapping[str, Any]]
-"""What a node answers when it is asked for the members."""
+View = Mapping[str, Any]
+"""What a node answers when it is asked for the members: its `view`, and the `members`, one by one."""
 
 
 class Machine(Protocol):
@@ -38,8 +38,9 @@ class Membership:
         self._ask = ask
 
     async def whole(self) -> None:
-        """Until all members see the same members, those who are meant to be, each of them known everywhere. A liar
-        that has been killed is cut off first. LateError: it does not come to that.
+        """Until all members are in the same view and see the same members, those who are meant to be, each of them
+        known everywhere and with a vote. A liar that has been killed is put out first. LateError: it does not come to
+        that.
 
         Somebody who is about to come back counts for nobody: if one of two others died meanwhile, nobody could put it
         out without force.
@@ -52,8 +53,8 @@ class Membership:
                 for host in meant.values():
                     with suppress(MisbehavedError):
                         views[host.name] = view = await self._ask(host, "members")
-                        for name in sorted(liars & {member["name"] for member in view}):
-                            await self._ask(host, "evict", member=name, seconds=10)
+                        if dead := sorted(liars & _names(view)):
+                            await self._ask(host, "evict", members=dead, seconds=10)
                 if not amiss(meant, views):
                     return
                 await trio.sleep(_PAUSE)
@@ -61,8 +62,8 @@ class Membership:
         raise LateError(f"not all see the members who should be there, after {PATIENCE:g} s: {why}")
 
     async def evict(self, victim: Machine) -> None:
-        """Until one of the others has cut it off that took it for a member. They are asked one after the other: some
-        may be in trouble, too, but a majority will be up. LateError: none has.
+        """Until one of the others has evicted it that took it for a member. They are asked one after the other: some
+        may be in trouble, too, but will be up. LateError: none has.
         """
         others = [host for host in self._hosts.values() if host is not victim and host.present]
         knew = set[str]()
@@ -72,9 +73,9 @@ class Membership:
                 for host in others:
                     try:
                         view: View = await self._ask(host, "members")
-                        if any(member["name"] == victim.name for member in view):
+                        if victim.name in _names(view):
                             knew.add(host.name)
-                            await self._ask(host, "evict", member=victim.name, seconds=10)
+                            await self._ask(host, "evict", members=[victim.name], seconds=10)
                             return
                         if host.name in knew:
                             return
@@ -87,31 +88,45 @@ class Membership:
 
 def amiss(meant: Collection[str], views: Mapping[str, View]) -> list[str]:
     """What is wrong, by what each of those who are meant to be members has answered last; nothing if all of them see
-    the same: each other, under the same incarnations, and that each is known everywhere.
+    the same: the same view, each other, under the same incarnations, and that each is known everywhere and votes.
     """
     found: dict[str, list[str]] = {}
     lives: dict[str, set[str]] = {}
     for viewer in sorted(meant):
         for complaint in _complaints(meant, views.get(viewer)):
             found.setdefault(complaint, []).append(viewer)
-        for member in views.get(viewer, ()):
+        for member in views[viewer]["members"] if viewer in views else ():
             lives.setdefault(member["name"], set()).add(member["incarnation"])
     lines = [f"{complaint} {', '.join(viewers)}" for complaint, viewers in sorted(found.items())]
     several = sorted(name for name, ids in lives.items() if len(ids) > 1)
+    names = {viewer: view["view"]["name"] for viewer, view in views.items() if viewer in meant}
+    if len(set(names.values())) > 1:
+        lines.append(
+            f"several views: {', '.join(f'{v} {name}' for v, name in sorted(names.items()))}"
+        )
     return lines + [f"{name} is seen in {len(lives[name])} lives" for name in several]
+
+
+def _names(view: View) -> set[str]:
+    return {member["name"] for member in view["members"]}
 
 
 def _complaints(meant: Collection[str], view: View | None) -> list[str]:
     """Of one member, without its name at the end."""
     if view is None:
         return ["no answer from"]
-    seen = {member["name"] for member in view}
+    seen = _names(view)
     return [
         *(f"{name} is a member still, at" for name in seen.difference(meant)),
         *(f"{name} is no member, at" for name in set(meant) - seen),
         *(
             f"{member['name']} may not be known everywhere yet, at"
-            for member in view
+            for member in view["members"]
             if not member["established"] and member["name"] in meant
+        ),
+        *(
+            f"{member['name']} has no vote yet, at"
+            for member in view["members"]
+            if not member["votes"] and member["name"] in meant
         ),
     ]

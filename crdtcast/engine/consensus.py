@@ -246,6 +246,20 @@ class Consensus:
         """Those who go on, as far as is known, and have not promised."""
         return self._going_on(proposal, self.promises(proposal))[1]
 
+    def without_answer(self, proposal: Proposal) -> set[str]:
+        """Whom this waits for, as far as is known here: those who have not promised it, or, once a change is asked for,
+        voters who have not accepted that.
+        """
+        if proposal.change is not None:
+            current = self.current()
+            given = {
+                r.member for r in current if r.accepted and r.accepted.ballot == proposal.ballot
+            }
+            return set(self.view.voters) - given
+        if proposal.needs_all and (missing := self.without_promise(proposal)):
+            return missing
+        return set(self.view.voters) - self.promises(proposal).keys()
+
     def _going_on(
         self, proposal: Proposal, promises: Mapping[str, Record]
     ) -> tuple[set[str], set[str]]:

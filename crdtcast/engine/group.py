@@ -97,6 +97,13 @@ class GroupEngine(MembershipChanges):
         """What the group is about to decide, if this member has promised something and knows what."""
         return self._consensus.open_proposal()
 
+    def change_waits_for(self) -> list[str]:
+        """Whom the open change waits for, as far as is known here: those who have not promised, or voters who have not
+        accepted.
+        """
+        proposal = self.open_change
+        return [] if proposal is None else sorted(self._consensus.without_answer(proposal))
+
     @property
     def open_since(self) -> int:
         """For how many ticks the epoch, or its newest ballot, has been open."""

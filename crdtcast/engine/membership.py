@@ -20,7 +20,7 @@ class Standing(enum.Enum):
     """What an engine's own incarnation is, as far as it knows itself.
 
     LEAVING: by its own will, until the others have all that it has; or put out, until they know that.
-    DISPUTED: a member, but one that was forcibly evicted by those whom this side has forcibly evicted. It goes on; the
+    DISPUTED: a member, but one that was forcibly evicted by those whom this side has evicted, too. It goes on; the
     operator names the side that ends (`GroupEngine.surrender`), and may come back.
     """
 

@@ -89,7 +89,9 @@ class Proposer:
             return
         terms = self._terms()
         if terms is None:
+            waits_for = self.waits_for if self.wants.leaves else ()
             self._rest()
+            self.waits_for = waits_for
         elif not terms.needs_all or not self.wants:
             self._begin_in_turn(terms, tick)
         else:
@@ -203,8 +205,9 @@ class Proposer:
         ground, view = self._ground, self._consensus.view
         if self._asked_at is None:
             self._asked_at = tick
+            self._ask(tick)  # who has answered an earlier question may be gone by now
         waited = tick - self._asked_at
-        answered = {*self._exchange.answered, self._me}
+        answered = {*self._exchange.answered, self._me}.difference(terms.word.replaced)
         going_on = {*ground.going_on(), *self._named} - set(terms.victims)
         missing = going_on - answered
         if terms.level is not None:
@@ -222,10 +225,13 @@ class Proposer:
             missing = set(view.voters) - answered
         self.waits_for = tuple(sorted(missing))
         if tick >= self._ask_at:
-            self._exchange.ask()
-            self._ask_at = tick + self._ask_delay
-            self._ask_delay = min(2 * self._ask_delay, 8 * ASK_AGAIN)
+            self._ask(tick)
         return None
+
+    def _ask(self, tick: int) -> None:
+        self._exchange.ask()
+        self._ask_at = tick + self._ask_delay
+        self._ask_delay = min(2 * self._ask_delay, 8 * ASK_AGAIN)
 
     def _begin(self, terms: Proposal | None) -> None:
         if terms is not None:

@@ -276,7 +276,9 @@ class Reception(Core):
     def _receive_ended(self, sender: str, cut: int | None) -> None:
         """Somebody has told that this incarnation has ended."""
         if self._is_cut_off(sender):
-            self._stale += 1  # it knows nothing of what the group has decided
+            # It has put this member out by force, while the group has put it out: the operator has to know.
+            self._stale += 1
+            self._disputed.add(sender)
             return
         self._check_ended(sender, cut)
         tomb = self._membership.tombs.get(sender)

@@ -5,7 +5,7 @@ from crdtcast.journal.saved import Saved
 
 
 def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
-    """Whether the same incarnation may go on: it has not ended, and nothing of its journal is missing.
+    """Whether the same incarnation may go on: it has not ended, does not leave, and nothing of its journal is missing.
     Otherwise it has to join again, as a new one that replaces it.
 
     damage: see `crdtcast.journal.Recovered`. has_process: of this start.
@@ -21,10 +21,16 @@ def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
             f"{where} is that of a member with {kind}: open it like that, or give this one a journal "
             "of its own"
         )
-    state = saved.state
-    if not (saved.life.over or damage or saved.incarnation in state.ended):
+    state, me = saved.state, saved.incarnation
+    # One that was leaving is out, or is to be: whether the others know it yet does not matter to a new one.
+    is_out = me in state.ended or me in state.cuts or state.wants.leaves
+    if not (saved.life.over or damage or is_out):
         return True
-    if all(member.incarnation == saved.incarnation for member in state.members):
+    if all(member.incarnation == me for member in state.members):
+        if is_out and not damage:
+            raise UnusableInputError(
+                f"{where} is that of the last member, which has left: to begin a new group, remove it"
+            )
         raise UnusableInputError(
             f"{where} is not all there ({damage or 'its incarnation has ended'}), and no other member "
             "is left to give the rest: to go on with what is there, open it with "

@@ -40,9 +40,7 @@ class NotingEngine(SpillingEngine):
 
     def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
         super().__init__(me, state, reads)
-        # What was restored is in the journal; what was issued since (a report, perhaps) is not.
-        restored = len(state.unstable)
-        del self._store.happened[:restored]
+        self._store.happened.clear()  # what was restored is in the journal
 
     def decided(self, change: Change) -> None:
         """See `MembershipChanges`: noted in the order of what happens."""

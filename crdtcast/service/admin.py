@@ -1,30 +1,31 @@
 """The admin socket of a node or gateway: one JSON object a line asks, one a line answers.
 
 `{"do": "status"}` is answered by `{"ok": true, "result": …}`, or `{"ok": false, "error": "…"}` with one
-line that says what to do.
+line that says what to do. What takes its time is preceded by lines that say what it waits for: `{"waits": "…"}`.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trio
 
-from crdtcast.engine import acknowledged
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RemoteProtocolError
 from crdtcast.incarnation import name_of
 from crdtcast.link import STREAM_ERRORS
 from crdtcast.service import views
-from crdtcast.service.administered import Administered
+from crdtcast.service.administered import Administered, Departure, Membership
 from crdtcast.service.lines import Lines, greet
 from crdtcast.service.policy import level_to_raise, why_not_evicted
-from crdtcast.service.reserved import unreserved
 from crdtcast.status import as_json
 
 _GREETING_SECONDS = 5.0
 _FAREWELL_SECONDS = 1.0
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.05
+_TELL_SECONDS = 0.5
+_TELL_AGAIN_SECONDS = 30.0
 _SECONDS = 30.0
 """How long evictions, comparisons and waits take at most, unless the request says it."""
 _MOST_SECONDS = 365 * 86_400.0
@@ -36,6 +37,8 @@ _OF_OBJECTS = frozenset({"verify", "objects", "get", "perform", "delete"})
 """Requests that only processes with objects answer."""
 
 Asked = dict[str, Any]
+Tell = Callable[[str], Awaitable[None]]
+"""Says something to who has asked, before the answer."""
 
 
 class Admin:
@@ -54,13 +57,16 @@ class Admin:
         self._requests: dict[str, Callable[[Asked], Awaitable[Any]]] = {
             "status": self._status,
             "members": self._members,
-            "evict": self._evict,
+            "withdraw": self._withdraw,
             "surrender": self._surrender,
-            "raise": self._raise,
-            "leave": self._leave,
             "stop": self._stop,
             "cut": self._cut,
             "heal": self._heal,
+        }
+        self._lasting: dict[str, Callable[[Asked, Tell], Awaitable[Any]]] = {
+            "evict": self._evict,
+            "raise": self._raise,
+            "leave": self._leave,
         }
 
     async def serve(self, stream: trio.abc.Stream) -> None:
@@ -70,7 +76,7 @@ class Admin:
             with trio.fail_after(_GREETING_SECONDS):
                 trusted = await greet(lines, self._process.settings.name, self._secrets)
             while trusted and (asked := await lines.receive()) is not None:
-                answer = await self._answer(asked)
+                answer = await self._answer(asked, partial(_tell, lines))
                 try:
                     await lines.send(answer)
                 finally:
@@ -88,18 +94,25 @@ class Admin:
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
-    async def _answer(self, asked: Asked) -> dict[str, Any]:
+    async def _answer(self, asked: Asked, tell: Tell) -> dict[str, Any]:
         do = asked.get("do")
         request = self._requests.get(str(do))
+        if (lasting := self._lasting.get(str(do))) is not None:
+
+            async def request(asked: Asked) -> Any:
+                return await lasting(asked, tell)
+
         if request is None and self._elsewhere and str(do) in _OF_OBJECTS:
             return _refused(self._elsewhere)
         if request is None:
-            known = ", ".join(self._requests)
+            known = ", ".join([*self._requests, *self._lasting])
             return _refused(f"there is no request {do!r} here; there are {known}")
         try:
             return {"ok": True, "result": await request(asked)}
         except CrdtcastError as error:
             return _refused(str(error))
+        except STREAM_ERRORS:
+            raise  # nobody listens any more
         except Exception as error:
             if do not in _LOOKS:
                 raise  # it may be half done: the node ends, as with any error of its application
@@ -122,7 +135,7 @@ class Admin:
         found = await self._status(asked)
         suspects = {suspect["name"]: suspect for suspect in found["suspects"]}
         holders = {holder["name"]: holder["since"] for holder in found["held_back_by"]}
-        return [
+        members = [
             {
                 **member,
                 "suspect": suspects.get(member["name"]),
@@ -130,54 +143,74 @@ class Admin:
             }
             for member in found["members"]
         ]
+        return {"standing": found["standing"], "view": found["view"], "members": members}
 
     # Members
 
-    async def _evict(self, asked: Asked) -> Any:
-        member, victim = self._process.member, text(asked, "member")
-        force = asked.get("force") is True
-        before = {i for i in member.engine.members if victim in (i, name_of(i))}
-        await unreserved(member)
-        member.evict(victim, force=force)
-        with trio.move_on_after(seconds_of(asked)):
-            while before & member.engine.members.keys():
-                await member.changed()
-        left = sorted(map(name_of, member.engine.members))
-        if not before & member.engine.members.keys():
-            return {"evicted": sorted(before), "members": left}
-        suspects = {suspect.name for suspect in self._process.status().suspects}
-        raise LocalProtocolError(why_not_evicted(member.engine, victim, before, suspects))
+    async def _evict(self, asked: Asked, tell: Tell) -> Any:
+        member, names = self._process.member, texts(asked, "members")
+        if not names:
+            raise LocalProtocolError("members is empty: name whom to evict")
+        wanted = {who for who in member.engine.members if name_of(who) in names or who in names}
+        member.evict(*names, force=asked.get("force") is True)
 
-    async def _raise(self, asked: Asked) -> Any:
+        def left() -> set[str]:
+            left = wanted.intersection(member.engine.going_on())
+            if left and left.isdisjoint(member.engine.wants.victims):
+                raise LocalProtocolError(
+                    f"{_names(left)} not evicted: it was withdrawn meanwhile, or this node was evicted itself"
+                )
+            return left
+
+        if await self._until(lambda: not left(), seconds_of(asked), tell):
+            on = sorted(map(name_of, member.engine.going_on()))
+            return {"evicted": sorted(wanted), "members": on}
+        suspects = {suspect.name for suspect in self._process.status().suspects}
+        raise LocalProtocolError(why_not_evicted(member.engine, left(), suspects, self._described))
+
+    async def _withdraw(self, asked: Asked) -> Any:
+        member = self._process.member
+        before = member.engine.wants.victims.keys()
+        member.withdraw(*texts(asked, "members"))
+        left = member.engine.wants.victims.keys()
+        return {"withdrawn": sorted(before - left), "wanted": sorted(left)}
+
+    async def _raise(self, asked: Asked, tell: Tell) -> Any:
         member, wanted = self._process.member, asked.get("level")
         if wanted is not None and (type(wanted) is not int or wanted < 1):
             raise LocalProtocolError(f"level is {wanted!r}: give a number")
         level = level_to_raise(member.engine, wanted)
-        await unreserved(member)
-        tag = member.raise_level(level)
-        with trio.move_on_after(seconds_of(asked)):
-            while member.engine.level < level:
-                with trio.move_on_after(_LOOK_SECONDS):
-                    await member.changed()
-        if member.engine.level >= level:
+        member.raise_level(level)
+        if await self._until(lambda: member.engine.level >= level, seconds_of(asked), tell):
             return {"level": level}
-        waits = self._described(acknowledged.unsettled(member.engine, tag.dot)) or "this member"
+        waits = self._described(member.engine.waits_for()) or "the others"
         raise LocalProtocolError(
-            f"format level {level} is asked for, and not in force yet: it lacks an acknowledgement of {waits}. That "
-            "comes by itself when all are back and read it; `crdtcast status` says when"
+            f"format level {level} is asked for, and not in force yet: it waits for {waits}. That comes by itself when "
+            "all are back and read it; `crdtcast status` says when"
         )
 
+    async def _until(self, done: Callable[[], bool], most: float, tell: Tell) -> bool:
+        """Whether that has come to be within so many seconds; what it waits for is told meanwhile."""
+        waiting = _Waiting(self._process.member, self._described, tell)
+        with trio.move_on_after(most):
+            while not done():
+                await waiting.look()
+                await trio.sleep(_LOOK_SECONDS)
+        return done()
+
     def _described(self, incarnations: Sequence[str]) -> str:
-        """Names of members, and what keeps them from acknowledging anything."""
-        victims = self._process.member.engine.victims
+        """Names of members, and what keeps them from answering."""
+        engine = self._process.member.engine
         silences = {each.name: each.silence for each in self._process.status().suspects}
         words = []
         for who in incarnations:
             name = name_of(who)
-            if who in victims:
+            if who in engine.victims:
                 words.append(f"{name} (being evicted)")
             elif name in silences:
                 words.append(f"{name} (silent for {views.seconds(silences[name])})")
+            elif who in engine.unheard:
+                words.append(f"{name} (let in, never heard of)")
             else:
                 words.append(name)
         return ", ".join(words)
@@ -185,18 +218,29 @@ class Admin:
     async def _surrender(self, asked: Asked) -> Any:
         self._process.member.surrender()
 
-    async def _leave(self, asked: Asked) -> Any:
+    async def _leave(self, asked: Asked, tell: Tell) -> Any:
         member = self._process.member
-        departure = await self._process.leave()
+        refused: CrdtcastError | None = None
+        departure = Departure()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_Waiting(member, self._described, tell).keep_telling)
+            try:
+                departure = await self._process.leave()
+            except CrdtcastError as error:
+                refused = error
+            nursery.cancel_scope.cancel()
+        if refused is not None:
+            raise refused
         self._ends = True  # not before: it may be refused, and others may ask meanwhile
         if (warning := departure.warning(self._process.settings.leave_seconds)) is not None:
             self._logger.warning("%s", warning)  # who has asked may be gone by now
-        if not departure.done:
-            raise LocalProtocolError(
-                f"not left within {self._process.settings.leave_seconds:g} s; the node stops now, and "
-                "the others take it for dead: evict it there"
-            )
-        return {"left": member.incarnation, "silent": list(departure.silent)}
+        if not departure.left:
+            raise LocalProtocolError(f"{warning}. The node stops now")
+        return {
+            "left": member.incarnation,
+            "confirmed": departure.confirmed,
+            "waits_for": list(departure.waits_for),
+        }
 
     async def _stop(self, asked: Asked) -> Any:
         self._ends = True
@@ -206,6 +250,44 @@ class Admin:
 
     async def _heal(self, asked: Asked) -> Any:
         self._process.member.heal(text(asked, "member"))
+
+
+class _Waiting:
+    """Tells whom a member waits for, whenever that changes; and now and then, to notice that nobody listens."""
+
+    def __init__(
+        self, member: Membership, described: Callable[[Sequence[str]], str], tell: Tell
+    ) -> None:
+        self._member = member
+        self._described = described
+        self._tell = tell
+        self._told: list[str] = []
+        self._due = trio.current_time() + _TELL_SECONDS
+
+    async def look(self) -> None:
+        """Raises what the connection raises."""
+        now, waits_for = trio.current_time(), self._member.engine.waits_for()
+        if not waits_for or now < self._due:
+            return
+        if waits_for != self._told or now >= self._due + _TELL_AGAIN_SECONDS:
+            self._told, self._due = waits_for, now + _TELL_SECONDS
+            await self._tell(f"waits for {self._described(waits_for)}")
+
+    async def keep_telling(self) -> None:
+        """As long as somebody listens."""
+        with suppress(*STREAM_ERRORS):
+            while True:
+                await self.look()
+                await trio.sleep(_LOOK_SECONDS)
+
+
+async def _tell(lines: Lines, what: str) -> None:
+    await lines.send({"waits": " ".join(what.split())})
+
+
+def _names(incarnations: Iterable[str]) -> str:
+    names = sorted(map(name_of, incarnations))
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _refused(why: str) -> dict[str, Any]:
@@ -220,9 +302,19 @@ def text(asked: Asked, key: str, default: str | None = None) -> str:
     raise LocalProtocolError(f"{key} is {value!r}: give a text")
 
 
+def texts(asked: Asked, key: str) -> list[str]:
+    """A list of texts of the request, empty without it. LocalProtocolError if it is none."""
+    value = asked.get(key, [])
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return value
+    raise LocalProtocolError(f"{key} is {value!r}: give a list of texts")
+
+
 def seconds_of(asked: Asked) -> float:
-    """How long it may take. LocalProtocolError if that is no number."""
+    """How long it may take; None is for ever. LocalProtocolError if that is no number."""
     value = asked.get("seconds", _SECONDS)
+    if value is None:
+        return _MOST_SECONDS
     if isinstance(value, (int, float)) and value >= 0:
         return min(value, _MOST_SECONDS)
     raise LocalProtocolError(f"seconds is {value!r}: give a number")

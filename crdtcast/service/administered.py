@@ -1,12 +1,10 @@
 """What the admin socket has to know of the process behind it: of a node, and of a gateway."""
 
-from collections.abc import Container
 from typing import NamedTuple, Protocol
 
 from crdtcast.engine import GroupEngine
 from crdtcast.incarnation import name_of
 from crdtcast.status import Status
-from crdtcast.tags import Tag
 
 
 class Named(Protocol):
@@ -26,39 +24,43 @@ class Membership(Protocol):
     @property
     def incarnation(self) -> str: ...
     async def changed(self) -> None: ...
-    def evict(self, member: str, *, force: bool = False) -> object: ...
-    def raise_level(self, level: int) -> Tag: ...
+    def evict(self, *members: str, force: bool = False) -> None: ...
+    def withdraw(self, *members: str) -> None: ...
+    def raise_level(self, level: int) -> None: ...
     def surrender(self) -> None: ...
     def cut(self, name: str) -> None: ...
     def heal(self, name: str) -> None: ...
 
 
 class Departure(NamedTuple):
-    """How a leave has ended. done: some member that goes on has all that the leaver had. silent: members out of reach
-    that have not acknowledged it; they get it from the others when they are back.
+    """How a leave has ended. left: the group has decided it. confirmed: a majority of those who vote from then on is
+    known to know it. waits_for: names of those who are missing for what it is not.
     """
 
-    done: bool
-    silent: tuple[str, ...] = ()
+    left: bool = True
+    confirmed: bool = True
+    waits_for: tuple[str, ...] = ()
 
     def warning(self, seconds: float) -> str | None:
-        """What a log should say of a leave that had so many seconds; None if all is well."""
-        if self.silent:
-            return f"left; {', '.join(self.silent)} did not acknowledge it, being out of reach"
-        if not self.done:
+        """What is to be said of a leave that had so many seconds; None if all is well."""
+        waited = f"waited {seconds:g} s for {', '.join(self.waits_for) or 'the others'}"
+        if not self.left:
             return (
-                f"not left within {seconds:g} s: the others take this node for dead, evict it there"
+                f"not left, {waited}: the others take this node for dead now: evict it there. Its journal has what "
+                "only it had: started again, it joins under a new id and sends that"
+            )
+        if not self.confirmed:
+            return (
+                f"left, not confirmed, {waited}: it is decided, and those hear of it from the others. Its journal "
+                "is kept"
             )
         return None
 
 
-def departed(engine: GroupEngine, linked: Container[str]) -> Departure:
-    """How a leave has ended that has waited for long enough. linked: names of those that can be reached."""
-    silent = {name_of(who) for who in engine.leave_waits_for()}
-    others = set(map(name_of, engine.members)) - silent
-    if not others or any(name in linked for name in silent):
-        return Departure(False)
-    return Departure(True, tuple(sorted(silent)))
+def departed(engine: GroupEngine) -> Departure:
+    """How a leave stands that has not ended in time."""
+    waits_for = tuple(sorted(map(name_of, engine.waits_for())))
+    return Departure(engine.me not in engine.going_on(), False, waits_for)
 
 
 class Administered(Protocol):

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,16 @@ class Operator:
         self._lines = lines
         self._place = place
 
-    async def ask(self, do: str, **more: Any) -> Any:
+    async def ask(
+        self, do: str, *, tell: Callable[[str], None] = lambda _: None, **more: Any
+    ) -> Any:
         """The node's answer. Raises LocalProtocolError with its words if it refuses, UnusableInputError
-        if it is gone.
+        if it is gone. tell: called with what it waits for meanwhile.
         """
         try:
             await self._lines.send({"do": do, **more})
-            answer = await self._lines.receive()
+            while (answer := await self._lines.receive()) is not None and "waits" in answer:
+                tell(str(answer["waits"]))
         except STREAM_ERRORS as error:
             raise UnusableInputError(f"node {self.node!r} at {self._place} is gone") from error
         if answer is None:

@@ -6,7 +6,6 @@ from typing import Protocol
 import trio
 
 from crdtcast.engine import GroupEngine, Standing
-from crdtcast.service.reserved import unreserved
 
 _LONGEST_LOOK = 60.0
 
@@ -30,7 +29,8 @@ class RaisePolicy:
     def look(self, engine: GroupEngine, now: float) -> int | None:
         """The level that this member should ask for now. One of them asks, the least that holds state."""
         level = engine.raisable
-        if level <= engine.agreed or engine.standing is not Standing.MEMBER:
+        wanted = max(engine.level, engine.wants.level or 0)
+        if level <= wanted or engine.standing is not Standing.MEMBER:
             self._level = 0
             return None
         if level != self._level:
@@ -48,6 +48,5 @@ async def raise_when_all_read_more(member: Raising, after: float) -> None:
         level = policy.look(member.engine, trio.current_time())
         if level is not None:
             logger.warning("all members read format level %d: it is raised by policy", level)
-            await unreserved(member)
             member.raise_level(level)
         await trio.sleep(min(after / 10, _LONGEST_LOOK))

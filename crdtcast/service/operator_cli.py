@@ -17,11 +17,12 @@ from crdtcast.service.asking import find, operator
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SPLIT = (
-    "{member} will be cut off without a majority. If it is alive, or others beyond a cut are, and they do "
+    "{members} will be evicted even without a majority. If it is alive, or others beyond a cut are, and they do "
     "the same, the group is SPLIT: both sides take writes, and never meet again until one side is given "
-    "up with `crdtcast surrender`. What nobody here has of it comes back only with {member} itself. "
+    "up with `crdtcast surrender`. What nobody here has of it comes back only with {members} itself. "
     "Do this only if you know that it is dead."
 )
+_WANTED = "it stays wanted; `crdtcast evict --withdraw` takes it back"
 
 
 def asks(command: F) -> F:
@@ -61,11 +62,11 @@ class Where:
         self.secrets = read_secrets(secret_file)
 
     def ask(self, do: str, **more: Any) -> Any:
-        """One request. See `Operator.ask`."""
+        """One request. See `Operator.ask`. What it waits for is told on stderr."""
 
         async def once() -> Any:
             async with operator(self.place, self.secrets) as node:
-                return await node.ask(do, **more)
+                return await node.ask(do, tell=lambda said: click.echo(said, err=True), **more)
 
         return trio.run(once)
 
@@ -93,7 +94,7 @@ def status(as_json: bool, **where: Any) -> None:
 @asks
 @as_json
 def members(as_json: bool, **where: Any) -> None:
-    """Who is in the group, who is silent, and who holds stability back."""
+    """Who is in the group and has a vote, what is about to be decided, who is silent or holds stability back."""
     _print(Where(**where).ask("members"), as_json, views.members)
 
 
@@ -138,27 +139,59 @@ def repair(
         raise SystemExit(1)
 
 
+def _timeout(command: F) -> F:
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="Do not wait for longer; it stays wanted.  [default: wait until it is decided]",
+    )(command)
+
+
 @click.command()
-@click.argument("member")
+@click.argument("names", metavar="NAME...", nargs=-1)
+@click.option("--withdraw", is_flag=True, help="Take it back: all that this node wants, or NAME.")
 @click.option("--force", is_flag=True, help="Without a majority: may split the group for good.")
 @click.option("--yes", is_flag=True, help="Do not ask before --force.")
-@click.option("--seconds", default=30.0, show_default=True, help="How long to wait for it.")
+@_timeout
 @asks
 @as_json
-def evict(member: str, force: bool, yes: bool, seconds: float, as_json: bool, **where: Any) -> None:
-    """Cut off a member that is dead or out of reach, by its name or incarnation.
+def evict(
+    names: tuple[str, ...],
+    withdraw: bool,
+    force: bool,
+    yes: bool,
+    timeout: float | None,
+    as_json: bool,
+    **where: Any,
+) -> None:
+    """Put members out that are dead or out of reach, in one change, by their names or incarnations.
 
-    It happens when the others have said what they have of it, if they are a majority. Whoever comes
-    back after that joins again by itself, and sends again what the group does not have.
+    It is decided when all others have said what they have of them and a majority agrees; name all that are gone, since
+    it waits for everybody else. Nothing is stopped while it only waits. Whoever comes back after that joins again by
+    itself, and sends again what the group does not have.
     """
+    at = Where(**where)
+    if withdraw:
+        if force:
+            raise click.UsageError("--withdraw does not go with --force")
+        _print(at.ask("withdraw", members=names), as_json, views.withdrawn)
+        return
+    if not names:
+        raise click.UsageError("name whom to evict")
     if force and not yes:
-        click.echo(_SPLIT.format(member=member), err=True)
-        _confirm(f"Cut off {member} by force?", "--yes with --force")
-    found = Where(**where).ask("evict", member=member, force=force, seconds=seconds)
+        members = ", ".join(names)
+        click.echo(_SPLIT.format(members=members), err=True)
+        _confirm(f"Evict {members} by force?", "--yes with --force")
+    try:
+        found = at.ask("evict", members=names, force=force, seconds=timeout)
+    except KeyboardInterrupt:
+        click.echo(_WANTED, err=True)
+        raise SystemExit(130) from None
     _print(
         found,
         as_json,
-        lambda f: f"{', '.join(f['evicted'])} is cut off; members: {', '.join(f['members'])}",
+        lambda f: f"evicted: {', '.join(f['evicted'])}; members: {', '.join(f['members'])}",
     )
 
 
@@ -166,7 +199,11 @@ def evict(member: str, force: bool, yes: bool, seconds: float, as_json: bool, **
 @asks
 @as_json
 def leave(as_json: bool, **where: Any) -> None:
-    """Let a node leave its group, in order, and stop: the others have all that it had."""
+    """Let a node leave its group, in order, and stop: the others have all that it had.
+
+    It says "left", "left, not confirmed" (it is decided, and too few of the others are known to know it), or whom it
+    has waited for in vain.
+    """
     _print(Where(**where).ask("leave"), as_json, views.departure)
 
 
@@ -186,16 +223,16 @@ def surrender(yes: bool, as_json: bool, **where: Any) -> None:
 
 @click.command(name="raise")
 @click.argument("level", type=click.IntRange(1), required=False)
-@click.option("--seconds", default=30.0, show_default=True, help="How long to wait for all.")
+@_timeout
 @asks
 @as_json
-def raise_(level: int | None, seconds: float, as_json: bool, **where: Any) -> None:
+def raise_(level: int | None, timeout: float | None, as_json: bool, **where: Any) -> None:
     """Raise the group's format level, to LEVEL or as far as all members read.
 
     From then on the group may use what later programs have brought in, and none of its members can go back to a
     program that does not read that. Refused as long as a member does not read it, one that is away included.
     """
-    found = Where(**where).ask("raise", level=level, seconds=seconds)
+    found = Where(**where).ask("raise", level=level, seconds=timeout)
     _print(found, as_json, lambda f: f"the group uses format level {f['level']}")
 
 

@@ -2,7 +2,7 @@
 raise to. Pure.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from crdtcast.engine import GroupEngine
 from crdtcast.exceptions import LocalProtocolError
@@ -11,15 +11,14 @@ from crdtcast.suspicion import Suspect
 
 
 def to_evict(engine: GroupEngine, suspects: Mapping[str, Suspect], after: float) -> list[str]:
-    """Incarnations that this member should ask the others to cut off. suspects: by name. after: seconds
-    of silence.
+    """Incarnations that this member should ask to evict, in one change. suspects: by name. after: seconds of silence.
 
-    Only where those who are heard are a majority: what a minority asks for would be done when it is
+    Only where those who are heard are a majority of the voters: what a minority asks for would be done when it is
     back, to members that live. One of them asks for all, the least that holds state.
     """
     members = engine.members
     heard = {me for me in members if name_of(me) not in suspects and me not in engine.victims}
-    if len(heard & engine.established) <= len(members) - len(heard):
+    if not engine.view.is_quorum(heard):
         return []
     askers = sorted(me for me in heard if not members[me].witness)
     if not askers or askers[0] != engine.me:
@@ -34,23 +33,37 @@ def to_evict(engine: GroupEngine, suspects: Mapping[str, Suspect], after: float)
 
 
 def why_not_evicted(
-    engine: GroupEngine, victim: str, before: Collection[str], suspects: Collection[str]
+    engine: GroupEngine,
+    wanted: Collection[str],
+    suspects: Collection[str],
+    described: Callable[[Sequence[str]], str],
 ) -> str:
-    """What an eviction waits for, and what an operator can do. before: the victim's incarnations. suspects: names."""
-    members = set(map(name_of, engine.members))
-    unheard = sorted(map(name_of, engine.unheard))
-    gone = {me for me in engine.members if name_of(me) in suspects or me in engine.unheard}
-    others = ", ".join(sorted(members - set(map(name_of, before))))
-    wait = f"of {len(members)} members {len(members - members.intersection(suspects))} are live"
-    if unheard:
-        wait += f"; {', '.join(unheard)} were let in and never heard of"
-    todo = "when more of them are back"
-    if (too := gone - engine.victims) and engine.is_majority_without(gone):
-        todo += f", or when {', '.join(sorted(map(name_of, too)))}, which are gone, too, are evicted as well"
-    return (
-        f"{victim} is not cut off yet: the others ({others}) have to say what they have of it, and be a majority "
-        f"({wait}). It goes on {todo}; --force, once for each that is gone, does without a majority"
-    )
+    """What an eviction waits for, and what an operator can do. wanted: incarnations. suspects: names. described: words
+    for incarnations.
+    """
+    names = sorted(map(name_of, wanted))
+    waits_for = engine.waits_for()
+    said = f"{', '.join(names)} {_is(names)} not evicted yet, and {'stays' if len(names) == 1 else 'stay'} wanted"
+    if others := [who for who in waits_for if who not in engine.victims]:
+        said += f": {described(others)} {'has' if len(others) == 1 else 'have'} to answer first"
+        if gone := sorted({name_of(who) for who in others} & set(suspects)):
+            said += (
+                f". If {', '.join(gone)} {_is(gone)} gone, too, put all out in one change: "
+                f"`crdtcast evict {' '.join(names + gone)}`"
+            )
+    elif waits_for:
+        voters = ", ".join(sorted(map(name_of, engine.view.voters)))
+        said += (
+            f": that takes a majority of those who have a vote ({voters}), and {described(waits_for)} "
+            f"{'does' if len(waits_for) == 1 else 'do'} not answer. `--force` does without, and may split the group"
+        )
+    else:
+        said += ": the others are about to decide"
+    return f"{said}. `crdtcast evict --withdraw {' '.join(names)}` takes it back"
+
+
+def _is(names: Collection[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:
@@ -60,13 +73,13 @@ def level_to_raise(engine: GroupEngine, level: int | None = None) -> int:
     """
     if level is not None:
         return level
-    if engine.raisable > engine.agreed:
+    if engine.raisable > engine.level:
         return engine.raisable
-    if engine.reads.highest <= engine.agreed:
+    if engine.reads.highest <= engine.level:
         raise LocalProtocolError(
-            f"nothing to raise: the group's format level is {engine.agreed}, the highest that this program reads"
+            f"nothing to raise: the group's format level is {engine.level}, the highest that this program reads"
         )
-    lacking = ", ".join(map(name_of, engine.lacking_level(engine.agreed + 1)))
+    lacking = ", ".join(map(name_of, engine.lacking_level(engine.level + 1)))
     raise LocalProtocolError(
-        f"the group's format level stays {engine.agreed}: upgrade {lacking} first, or evict those that are gone"
+        f"the group's format level stays {engine.level}: upgrade {lacking} first, or evict those that are gone"
     )

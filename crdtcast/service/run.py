@@ -14,6 +14,7 @@ from crdtcast.exceptions import ConfigurationError, EndedError, NotReadyError
 from crdtcast.fresh import wall_clock_ms
 from crdtcast.group_replica import GroupReplica
 from crdtcast.groups import open_group
+from crdtcast.incarnation import name_of
 from crdtcast.journal import FileJournal
 from crdtcast.journal.directory import Directory, RealDirectory
 from crdtcast.listening import listen
@@ -25,7 +26,6 @@ from crdtcast.service.administered import Departure, departed
 from crdtcast.service.objects_admin import NodeAdmin
 from crdtcast.service.policy import to_evict
 from crdtcast.service.probes import Gauges, Probes
-from crdtcast.service.reserved import unreserved
 from crdtcast.service.settings import NodeSettings, is_path
 from crdtcast.service.supervisor import Supervisor
 from crdtcast.status import Status, status
@@ -190,9 +190,7 @@ class NodeProcess:
         member = self.member
         with trio.move_on_after(self.settings.leave_seconds) as scope:
             await member.leave()
-        if not scope.cancelled_caught:
-            return Departure(True)
-        return departed(member.engine, member.channel.shared.links().up)
+        return departed(member.engine) if scope.cancelled_caught else Departure()
 
     def _group_options(self) -> dict[str, Any]:
         settings = self.settings
@@ -262,17 +260,28 @@ class Evicting(Protocol):
     def standing(self) -> Standing: ...
     @property
     def channel(self) -> Channel: ...
-    def evict(self, member: str) -> object: ...
+    def evict(self, *members: str) -> None: ...
+    def withdraw(self, *members: str) -> None: ...
 
 
 async def evict_the_silent(member: Evicting, after: float) -> None:
-    """Evict whoever is silent for so many seconds, for ever. See `crdtcast.service.policy`."""
+    """Ask to evict whoever is silent for so many seconds, for ever; and no more, once they speak again before it is
+    decided. See `crdtcast.service.policy`.
+    """
     logger = logging.getLogger("crdtcast.node")
+    asked: set[str] = set()
     while True:
         watching = member.channel.shared.watching()
+        suspects, engine = watching.suspects, member.engine
         if member.standing.can_send:
-            for victim in to_evict(member.engine, watching.suspects, after):
-                logger.warning("%s is silent for %g s: evicted by policy", victim, after)
-                await unreserved(member)
-                member.evict(victim)
+            asked &= engine.wants.victims.keys()
+            if back := sorted(who for who in asked if name_of(who) not in suspects):
+                logger.info("%s speaks again: evicted no more", ", ".join(back))
+                member.withdraw(*back)
+            if victims := to_evict(engine, suspects, after):
+                logger.warning(
+                    "silent for %g s, and to be evicted by policy: %s", after, ", ".join(victims)
+                )
+                member.evict(*victims)
+                asked.update(victims)
         await trio.sleep(watching.period)

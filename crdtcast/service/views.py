@@ -10,6 +10,11 @@ _DIGEST = re.compile("[0-9a-f]{16,}")
 
 _SIZES = {"bytes", "grown"}
 
+DISPUTED = (
+    "DISPUTED: this side and another one have evicted each other by force: decide which one goes on, and type "
+    "`crdtcast surrender` at the nodes of the other one"
+)
+
 
 def seconds(value: float | None) -> str:
     """A duration, in one or two of its units."""
@@ -51,6 +56,7 @@ def status(found: Answer) -> str:
         f"{found['node']} in group {found['group']}: {found['standing']}, {ready}",
         f"incarnation {found['incarnation']}, listens on {found['address']}",
         f"members {', '.join(member['name'] for member in found['members'])}",
+        *view(found["view"]),
         f"sent {found['sent']:,}, delivered {found['delivered']:,}, pending {found['pending']:,}, "
         f"unstable {found['unstable']:,}: {size(found['store_bytes'])} in memory, "
         f"{size(found['spilled_bytes'])} on disk{_of_most(found)}",
@@ -71,10 +77,7 @@ def status(found: Answer) -> str:
             "journal " + ", ".join(f"{k} {size(v) if k in _SIZES else v}" for k, v in said)
         )
     if found["standing"] == "disputed":
-        lines.append(
-            "DISPUTED: this side and another one have cut each other off by force: decide which one goes "
-            "on, and type `crdtcast surrender` at a node of the other one"
-        )
+        lines.append(DISPUTED)
     for suspect in found["suspects"]:
         lines.append(
             f"SUSPECT {suspect['name']}: silent for {seconds(suspect['silence'])}, "
@@ -120,13 +123,11 @@ def _by_type(kinds: dict[str, int]) -> str:
 
 def format_level(found: Answer) -> str:
     """The format level of the group, and who has to be upgraded for a higher one."""
-    level, agreed, outdated = (found["format"][key] for key in ("level", "agreed", "outdated"))
+    level, agreed = found["format"]["level"], found["format"]["agreed"]
     reads = {m["name"]: m["reads"][1] for m in found["members"] if m["reads"] is not None}
     line = f"format level {level}"
-    if outdated is not None:
-        return f"{line}; OUTDATED: start a program that reads level {outdated} here, until then no writes are taken"
     if agreed > level:
-        return f"{line}, {agreed} comes when all members have acknowledged it"
+        return f"{line}, {agreed} comes when all members have agreed to it"
     highest = max(reads.values(), default=level)
     if highest <= level:
         return line
@@ -163,7 +164,7 @@ def links(found: dict[str, Answer]) -> str:
     )
 
 
-def members(found: list[Answer]) -> str:
+def members(found: Answer) -> str:
     """What `crdtcast members` prints."""
 
     def remarks(member: Answer) -> str:
@@ -174,6 +175,8 @@ def members(found: list[Answer]) -> str:
             said.append("let in, never heard of")
         elif not member["established"]:
             said.append("not known to all yet")
+        if not member["votes"]:
+            said.append("learner: no vote yet")
         if member["evicting"]:
             said.append("being evicted")
         if member["suspect"]:
@@ -182,19 +185,58 @@ def members(found: list[Answer]) -> str:
             said.append(f"holds stability back since {seconds(member['holds_back_since'])}")
         return ", ".join(said)
 
-    rows = ((m["name"], m["incarnation"] or "-", remarks(m)) for m in found)
-    return table(("member", "incarnation", ""), rows)
+    rows = ((m["name"], m["incarnation"] or "-", remarks(m)) for m in found["members"])
+    lines = view(found["view"])
+    if found["standing"] == "disputed":
+        lines.append(DISPUTED)
+    return "\n".join([*lines, "", table(("member", "incarnation", ""), rows)])
+
+
+def view(found: Answer | None) -> list[str]:
+    """Who decides on members, what is open, and what this node wants."""
+    if found is None:
+        return []
+    line = f"view {found['epoch']:,} ({found['name']}): voters {', '.join(found['voters'])}"
+    if found["learners"]:
+        line += f"; learners {', '.join(found['learners'])}"
+    lines = [line]
+    if (change := found["change"]) is not None:
+        waits = ", ".join(change["waits_for"]) or "nobody"
+        lines.append(
+            f"OPEN: {change['by']} asks to {change['text']}, since {seconds(change['since'])}; waits for {waits}"
+        )
+    if (wanted := found["wanted"]) is not None:
+        what = []
+        if gently := sorted(set(wanted["evict"]) - set(wanted["forced"])):
+            what.append(f"evict {', '.join(gently)}")
+        if wanted["forced"]:
+            what.append(f"evict {', '.join(wanted['forced'])} by force")
+        if wanted["leave"]:
+            what.append("leave")
+        if wanted["level"] is not None:
+            what.append(f"raise the format level to {wanted['level']}")
+        waits = ", ".join(wanted["waits_for"]) or "the decision"
+        lines.append(
+            f"WANTED by this node: {', '.join(what)}, since {seconds(wanted['since'])}; waits for {waits}"
+        )
+    return lines
 
 
 def departure(found: Answer) -> str:
     """What `crdtcast leave` prints."""
-    said = f"{found['left']} has left, and stops"
-    if found["silent"]:
-        said += (
-            f"; {', '.join(found['silent'])} did not acknowledge it, being out of reach: what is lacking there comes "
-            "from the others"
-        )
-    return said
+    if found["confirmed"]:
+        return f"left: {found['left']} is no member any more, and the node stops"
+    waits = ", ".join(found["waits_for"]) or "a majority"
+    return (
+        f"left, not confirmed: it is decided that {found['left']} is no member any more, and {waits} may not know it "
+        "yet, but hear of it from the others. The node stops, and keeps its journal"
+    )
+
+
+def withdrawn(found: Answer) -> str:
+    """What `crdtcast evict --withdraw` prints."""
+    said = f"withdrawn: {', '.join(found['withdrawn']) or 'nothing'}"
+    return f"{said}; still wanted: {', '.join(found['wanted'])}" if found["wanted"] else said
 
 
 def verification(found: Answer) -> str:

@@ -23,7 +23,7 @@ PATIENCE = 60
 """Rounds after which an eviction that is still open, or a dispute, is the operator's matter."""
 MAX_SPARES = 4
 """New machines that may take the place of dead ones."""
-STANDSTILL = 200
+STANDSTILL = 300
 """Rounds without any change after which a run is judged as it is."""
 RAISE_EVERY = 10
 """Rounds between two attempts to raise the format level, where programs were upgraded."""

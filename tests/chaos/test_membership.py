@@ -19,6 +19,20 @@ class Machine:
     lies: int = 0
 
 
+def answer(known: dict[str, bool], name: str = "v1", learners: str = "") -> dict[str, Any]:
+    """What a node says of these lives: whether each is known everywhere."""
+    members = [
+        {
+            "name": (short := life.partition(".")[0]),
+            "incarnation": life,
+            "established": established,
+            "votes": short not in learners,
+        }
+        for life, established in known.items()
+    ]
+    return {"standing": "member", "view": {"name": name}, "members": members}
+
+
 class Group:
     """views: by member that answers, the lives that it takes for members, and whether each is known everywhere.
     evicts: whether an eviction is done at once; it is refused otherwise. late: what a member delivers when it has said
@@ -46,20 +60,18 @@ class Group:
         if view is None:
             raise MisbehavedError(f"{host.name} is gone")
         if do == "members":
-            known = [
-                {"name": i.partition(".")[0], "incarnation": i, "established": view[i]}
-                for i in view
-            ]
+            known = answer({i: view[i] for i in view})
             if (host.name, do) in self.asked:
                 self.late.pop(host.name, lambda: None)()
             self.asked.append((host.name, do))
             return known
-        self.asked.append((host.name, f"{do} {more['member']}"))
-        if f"{more['member']}.1" not in view:
+        (victim,) = more["members"]
+        self.asked.append((host.name, f"{do} {victim}"))
+        if f"{victim}.1" not in view:
             raise MisbehavedError("no member")
         if not self.evicts:
-            raise MisbehavedError(f"{more['member']} is not cut off yet")
-        self.cut_off(more["member"])
+            raise MisbehavedError(f"{victim} is not evicted yet")
+        self.cut_off(victim)
         return {}
 
     def until_whole(self) -> None:
@@ -109,7 +121,7 @@ def test_an_eviction_that_is_never_done_says_what_was_answered_last() -> None:
     group = Group("a", "b", "victim", gone="victim")
     group.evicts = False
     with pytest.raises(
-        LateError, match=r"victim is not evicted after 120 s: victim is not cut off"
+        LateError, match=r"victim is not evicted after 120 s: victim is not evicted"
     ):
         group.evict("victim")
 
@@ -154,9 +166,17 @@ def test_one_that_sees_something_else_is_named(viewer: str, wrong: str) -> None:
 
 
 def test_what_several_see_is_said_once() -> None:
-    view = [{"name": n, "incarnation": n, "established": True} for n in "abd"]
+    view = answer(dict.fromkeys("abd", True))
     assert amiss("abc", {"a": view, "b": view}) == [
         "c is no member, at a, b",
         "d is a member still, at a, b",
         "no answer from c",
+    ]
+
+
+def test_members_of_several_views_and_without_a_vote_are_no_whole_group() -> None:
+    known = dict.fromkeys("ab", True)
+    assert amiss("ab", {"a": answer(known), "b": answer(known, "v2", learners="a")}) == [
+        "a has no vote yet, at b",
+        "several views: a v1, b v2",
     ]

@@ -6,7 +6,7 @@ Names are for ever. Everything here is fixed: no clock, no random number.
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -17,11 +17,7 @@ from crdtcast.datatypes import Site
 from crdtcast.engine import Cut, GroupEngine, How
 from crdtcast.engine.level import Span
 from crdtcast.engine.operations import (
-    Evict,
-    Frozen,
     Join,
-    Leave,
-    Raise,
     Reads,
     Settled,
     Sweep,
@@ -47,11 +43,12 @@ from crdtcast.wire_groups import (
 )
 from crdtcast.wire_offers import Ask, Fetch, Offer, Part, Unable
 from crdtcast.wire_values import Named, Section
+from tests import view_values
 from tests.datatypes.test_catalogue import CASES
 
 A, B, C = "a.0123456789abcdef0", "b.0123456789abcdef0", "c.0123456789abcdef0+a.0123456789abcdef0+1"
 MESSAGE = Message(Dot(A, 3), (Dot(A, 2), Dot(B, 7)), b"payload")
-DIGEST = Digest(DigestKind.NEWS, {A: 3, B: 7}, ended={C: 5}, dropped=9, acknowledging=False)
+DIGEST = Digest(DigestKind.NEWS, {A: 3, B: 7}, dropped=9, acknowledging=False)
 
 FRAMES: Mapping[str, Frame] = {
     "keepalive": KeepAlive(),
@@ -94,6 +91,7 @@ FRAMES: Mapping[str, Frame] = {
     "grouped message": Grouped(1, MESSAGE),
     "grouped digest": Grouped(1, DIGEST),
     "grouped ended": Grouped(1, Ended(B, 7)),
+    "grouped views": Grouped(1, view_values.FRAME),
     "grouped ask": Grouped(1, Ask(1, b"question")),
     "grouped copy": Grouped(1, Copy(1, Span(1, 2))),
     "grouped admit": Grouped(1, Admit(1, B, ("c",), False, Span(1, 2))),
@@ -106,12 +104,8 @@ FRAMES: Mapping[str, Frame] = {
 CUT = Cut(5, How.LEFT)
 OPERATIONS = {
     "join": Join("c.0123456789abcdef0", (B,), False, {A: 3, B: 7}),
-    "leave": Leave(((B, CUT),)),
-    "evict": Evict(B, True),
-    "frozen": Frozen(B, 7),
     "sweep": Sweep(((B, CUT),)),
     "settled": Settled(B, 7),
-    "raise": Raise(2),
     "reads": Reads(Span(1, 2)),
 }
 
@@ -160,7 +154,9 @@ LOCAL_FILE = LocalFile(
 
 NONCE = bytes(range(16))
 HEADER = journal_format.Header(NONCE, 3, (1, 2), 0, "it is a copy")
-STATE = GroupEngine.found(A, [B]).state()
+STATE = replace(
+    GroupEngine.found(A, [B]).state(), record=view_values.RECORD, wants=view_values.WANTS
+)
 BATCH = Batch(
     happened=(MESSAGE, (Dot(A, 2), Dot(B, 7))),
     context=(Dot(A, 3),),

@@ -16,7 +16,8 @@ from crdtcast.journal.saved import Saved, pack_saved
 def test_older_program_refuses_a_journal_and_leaves_it_whole(tmp_path: Path) -> None:
     me = "a.00640a3bcc5a0f001"
     state = GroupEngine.found(me, [], reads=Span(1, 2)).state()
-    saved = Saved("g", "a", founding=me, incarnation=me, state=replace(state, level=2))
+    state = replace(state, view=replace(state.view, level=2))
+    saved = Saved("g", "a", founding=me, incarnation=me, state=state)
     journal = FileJournal(tmp_path / "journal")
     journal.load()
     journal.compact(pack_saved(saved))

@@ -15,7 +15,7 @@ from crdtcast.exceptions import JournalError, RemoteProtocolError, UnusableInput
 from crdtcast.group_state import unpack_entry
 from crdtcast.journal import MemoryJournal
 from crdtcast.journal.saved import Folding, unpack_batch, unpack_saved
-from crdtcast.messages import Digest, Message, Transmit
+from crdtcast.messages import Digest, Message, Transmit, Views
 from crdtcast.running import running
 from crdtcast.testing import Disk, DiskJournal
 from crdtcast.wire_groups import InGroup
@@ -179,7 +179,7 @@ async def test_nothing_leaves_before_it_is_durable() -> None:
         await c.join()
         await eventually(lambda: all(h.up.engine.quiet for h in (a, b, c)))
         assert not journal.is_late
-        assert kinds == {Message, Digest, Part}
+        assert kinds == {Message, Digest, Views, Part}
         assert a.ledger.payloads == b.ledger.payloads == c.ledger.payloads
 
 

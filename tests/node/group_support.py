@@ -167,7 +167,7 @@ class World:
 
 @asynccontextmanager
 async def world(*names: str, **options: Any) -> AsyncIterator[World]:
-    """A group of these members, founded by the first."""
+    """A group of these members, founded by the first. All of them have a vote."""
     async with trio.open_nursery() as nursery:
         present = World(Network(nursery), nursery, **options)
         for number, name in enumerate(names):
@@ -175,6 +175,7 @@ async def world(*names: str, **options: Any) -> AsyncIterator[World]:
             await (host.join() if number else host.found())
         for host in present.hosts.values():
             await members_are(host.up, *names)
+            await host.up.wait_established()
         with trio.fail_after(3600):
             yield present
         nursery.cancel_scope.cancel()

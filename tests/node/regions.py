@@ -96,6 +96,11 @@ class Regions:
         self.up[others[0]].member.evict(name)
         await self.members_are(*others)
 
+    async def voting(self) -> None:
+        """Return when all have a vote."""
+        for replica in self.up.values():
+            await replica.member.wait_established()
+
     async def agree(self) -> Any:
         """All are quiet, and worth the same: what that is."""
 
@@ -113,13 +118,14 @@ class Regions:
 
 @asynccontextmanager
 async def regions(*names: str, seed: int = 0, **options: Any) -> AsyncIterator[Regions]:
-    """Such replicas, all members of one group."""
+    """Such replicas, all members of one group, and with a vote."""
     with Network() as network:
         async with trio.open_nursery() as nursery:
             present = Regions(network, nursery, seed, **options)
             for name in names:
                 await present.start(name)
             await present.members_are(*names)
+            await present.voting()
             with trio.fail_after(3600):
                 yield present
             nursery.cancel_scope.cancel()

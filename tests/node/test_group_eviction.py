@@ -298,6 +298,24 @@ async def test_after_a_mutual_forced_eviction_the_operator_names_the_side_that_g
 
 
 @simulated
+async def test_both_sides_say_that_they_are_in_dispute_also_where_only_one_has_used_force() -> None:
+    async with world("a", "b", "c") as group:
+        a, b, c = group.hosts.values()
+        group.cut("c")
+        a.up.evict("c")
+        c.up.evict("a", "b", force=True)
+        await members_are(a.up, "a", "b")
+        await members_are(c.up, "c")
+        group.heal()
+        for host in (a, b, c):
+            await eventually(lambda host=host: host.up.standing is Standing.DISPUTED)
+        c.up.surrender()
+        for host in (a, b, c):
+            await members_are(host.up, "a", "b", "c")
+            await eventually(lambda host=host: host.up.standing is Standing.MEMBER)
+
+
+@simulated
 async def test_without_a_process_an_evicted_member_tells_what_has_become_of_it() -> None:
     async with world("a", "b") as group:
         a, b = group.hosts.values()

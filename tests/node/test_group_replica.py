@@ -20,6 +20,7 @@ from crdtcast import (
     open_replica,
 )
 from crdtcast.datatypes import AWSet, BoundedCounter, LWWRegister, PNCounter, SharedText
+from crdtcast.engine import Standing
 from crdtcast.journal import MemoryJournal
 from crdtcast.testing import Disk, DiskJournal, Network, eventually, simulated
 
@@ -325,6 +326,7 @@ async def test_types_of_ones_own_are_kept_unknown_where_they_are_and_understood_
         c = await present.start("c", types=[NewBoard])
         c.require(Likes)
         await present.members_are("a", "b", "c")
+        await present.voting()
         present.cut("b")
         await b.object("likes", Likes).increment(2)
         await present.evict("b")
@@ -564,7 +566,11 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], why: str) 
 
 
 @simulated
-async def test_middle_that_evicts_both_sides_and_leaves_splits_nothing() -> None:
+@pytest.mark.parametrize("have_votes", [True, False])
+@pytest.mark.parametrize("rests", [0.0, 5.0])
+async def test_middle_that_evicts_both_sides_and_leaves_splits_nothing(
+    have_votes: bool, rests: float
+) -> None:
     """a and b hear nothing of each other; c, between them, evicts a, then b, and leaves. Nobody forces anything."""
     with Network() as net:
         async with (
@@ -572,21 +578,27 @@ async def test_middle_that_evicts_both_sides_and_leaves_splits_nothing() -> None
             open_replica("a", join=c.address, journal=MemoryJournal()) as a,
             open_replica("b", join=c.address, journal=MemoryJournal()) as b,
         ):
-            await eventually(lambda: all(len(r.member.members) == 3 for r in (a, b, c)))
-            await trio.sleep(20)  # their joins are stable
+            if have_votes:
+                for replica in (a, b, c):
+                    await replica.member.wait_established()
             net.silence("a", "b")
             net.silence("b", "a")
             c.member.evict("a")
             c.member.evict("b")
-            await trio.sleep(5)
-            await c.member.leave()
-            await trio.sleep(20)
+            await trio.sleep(rests)
+            with trio.move_on_after(100) as scope:
+                await c.member.leave()
+            assert not scope.cancelled_caught, "it has left as soon as the others can take over"
             written = set()
             for replica in (a, b):
+                with trio.fail_after(3600):
+                    await replica.member.ready()
                 for n in range(5):
                     text = f"{replica.member.name}{n}"
                     await replica.object("s", AWSet).add(text)
                     written.add(text)
+                await replica.wait_durable()
+            await trio.sleep(30)
             net.heal()
             await eventually(
                 lambda: all(
@@ -594,3 +606,5 @@ async def test_middle_that_evicts_both_sides_and_leaves_splits_nothing() -> None
                     for r in (a, b)
                 )
             )
+            assert a.member.engine.view == b.member.engine.view
+            assert a.member.standing is b.member.standing is Standing.MEMBER

@@ -70,9 +70,7 @@ class Storm:
                     await self.evict(name)
 
     async def evict(self, victim: str) -> None:
-        """If it is out of reach, and the others know each other. One after the other: two that evict each other wait
-        for the operator.
-        """
+        """If it is out of reach, and the others, two of three with a vote, know each other."""
         present = self.present
         is_gone = victim not in present.up
         if present.parted != (victim,) and not (is_gone and not present.parted):
@@ -83,8 +81,9 @@ class Storm:
         if len(others) == 2 and all(
             member.standing.can_send
             and member.members.keys() == set(NAMES)
-            and len(member.engine.established) == len(member.engine.members) == 3
-            and not member.engine.state().evictions
+            and member.engine.view.voters == member.engine.members.keys()
+            and len(member.engine.members) == 3
+            and not member.engine.victims
             for member in others
         ):
             others[0].evict(victim)

@@ -9,12 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crdtcast.engine import Cut, GroupEngine, GroupState, How, Member
+from crdtcast.engine.membership import Early
+from crdtcast.engine.views import NO_WANTS, Decided, Record, View, Wants
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
 from crdtcast.group_state import Entry, Happened, pack_entry, pack_state, unpack_entry, unpack_state
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot, Tag
+from tests.view_values import (
+    DECIDED,
+    JUNK,
+    RECORD,
+    VIEW,
+    WANTS,
+    A,
+    B,
+    C,
+    at,
+    decisions,
+    places,
+    put,
+    records,
+    views,
+    wants,
+)
 
-A, B, C = "a.0001", "b.0002+a.0001+1", "c.0003+b.0002+7"
 FULL = GroupState(
     counter=3,
     vector={A: 3, B: 9, C: 4},
@@ -24,16 +42,22 @@ FULL = GroupState(
     members=(Member(A), Member(B, witness=True, said_at=5)),
     replaced={"c.0003": B},
     ended={C: Cut(4, How.LEFT)},
-    evictions={B: {A: 9}},
-    forced=frozenset({B}),
     swept={C: Dot(A, 2)},
+    early={B: (Early(9, Dot(A, 3), True), Early(8))},
     tombs={"d.0004": Cut(0, How.FORCED)},
     dropped=17,
+    view=VIEW,
+    record=replace(RECORD, member=B),
+    decided=(DECIDED,),
+    frozen={A: 3},
+    cuts={B: Cut(12, How.EVICTED)},
+    agreed=1,
+    wants=WANTS,
 )
 TAG = Tag(Dot(A, 3), (Dot(B, 8),), {A: 2, B: 8})
 
 
-@pytest.mark.parametrize("state", [GroupState(), FULL])
+@pytest.mark.parametrize("state", [GroupState(), FULL, replace(FULL, agreed=7)])
 def test_a_state_comes_back_as_it_was(state: GroupState) -> None:
     assert unpack_state(msgpack.unpackb(msgpack.packb(pack_state(state)))) == state
 
@@ -53,7 +77,30 @@ anything = st.recursive(
 )
 
 
-@given(st.integers(0, 12), anything)
+PACKED = msgpack.unpackb(msgpack.packb(pack_state(FULL)), strict_map_key=False)
+OF_VIEWS = range(12, len(PACKED))
+
+
+@given(views, records | st.none(), st.lists(decisions, max_size=2).map(tuple), wants)
+def test_what_is_noted_of_views_comes_back(
+    view: View, record: Record | None, decided: tuple[Decided, ...], wanted: Wants
+) -> None:
+    state = replace(FULL, view=view, record=record, decided=decided, wants=wanted)
+    assert unpack_state(msgpack.unpackb(msgpack.packb(pack_state(state)))) == state
+
+
+@pytest.mark.parametrize(
+    "place", [place for place in places(PACKED) if place and place[0] in OF_VIEWS]
+)
+def test_junk_in_any_field_of_views_is_refused(place: tuple[Any, ...]) -> None:
+    before = at(PACKED, place)
+    for junk in JUNK:
+        if type(junk) is not bool or type(before) is not bool:
+            with pytest.raises(RemoteProtocolError):
+                unpack_state(put(PACKED, place, junk))
+
+
+@given(st.integers(0, len(PACKED) - 1), anything)
 def test_a_state_with_something_else_in_it_is_refused_or_harmless(at: int, value: object) -> None:
     packed = pack_state(FULL)
     packed[at] = value
@@ -68,14 +115,13 @@ WRONG = {
     "a member of whom nothing is known": {"members": (Member(A), Member(B), Member("e.1"))},
     "a member that has ended": {"ended": {A: Cut(3, How.EVICTED), C: Cut(4, How.LEFT)}},
     "the end of nobody": {"ended": {C: Cut(4, How.LEFT), "e.1": Cut(4, How.LEFT)}},
-    "a victim that is no member": {"evictions": {C: {A: 4}}},
-    "force against nobody": {"forced": frozenset({C})},
+    "more of one that went than counts": {"cuts": {A: Cut(2, How.EVICTED)}},
     "a sweep of a member": {"swept": {A: Dot(A, 2)}},
     "more stable than delivered": {"stable": {A: 4, B: 8, C: 4}},
     "a context beyond": {"context": (Dot(A, 7),)},
     "a message that is not delivered": {"unstable": (Message(Dot(A, 4), (), b""),)},
     "a gap": {"stable": {A: 0, B: 8, C: 4}},
-    "nothing of the joiner": {"members": (Member(A),), "evictions": {}, "forced": frozenset()},
+    "nothing of the joiner": {"members": (Member(A),)},
 }
 
 
@@ -95,7 +141,8 @@ def test_a_state_that_no_member_can_have_is_refused_before_an_engine_is_made(
         GroupEngine(B, state)
 
 
-parts = st.sampled_from([f.name for f in fields(GroupState) if f.name not in ("level", "raised")])
+not_made_up = ("agreed",)
+parts = st.sampled_from([f.name for f in fields(GroupState) if f.name not in not_made_up])
 ids = st.sampled_from([A, B, C, "e.1", f"e.1+{A}+9"])
 few = st.integers(0, 12)
 made_up: dict[str, st.SearchStrategy[Any]] = {
@@ -109,8 +156,13 @@ made_up: dict[str, st.SearchStrategy[Any]] = {
     "members": st.lists(st.builds(Member, ids, said_at=few)).map(tuple),
     "replaced": st.dictionaries(ids, ids),
     "ended": st.dictionaries(ids, st.builds(Cut, few, st.sampled_from(How))),
-    "evictions": st.dictionaries(ids, st.dictionaries(ids, few)),
-    "forced": st.frozensets(ids),
+    "early": st.dictionaries(ids, st.lists(st.builds(Early, few), max_size=2).map(tuple)),
+    "view": st.builds(replace, views, level=st.just(1)),
+    "record": st.none(),
+    "decided": st.lists(decisions, max_size=2).map(tuple),
+    "frozen": st.dictionaries(ids, few),
+    "cuts": st.dictionaries(ids, st.builds(Cut, few, st.sampled_from(How))),
+    "wants": st.just(NO_WANTS),
     "swept": st.dictionaries(ids, st.builds(Dot, ids, few)),
     "tombs": st.dictionaries(ids, st.builds(Cut, few, st.sampled_from(How))),
     "dropped": few,

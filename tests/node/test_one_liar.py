@@ -1,12 +1,14 @@
 """A member that sends what no member may send: its link ends, the others say who it was, and go on."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 import trio
 
-from crdtcast.engine.operations import Cut, Frozen, How, Sweep, encode
-from crdtcast.messages import Digest, DigestKind, Message
+from crdtcast.engine.operations import Cut, How, Sweep, encode
+from crdtcast.engine.views import Ballot
+from crdtcast.messages import Digest, DigestKind, Message, Views
 from crdtcast.status import as_json, status
 from crdtcast.tags import Dot
 from crdtcast.wire import FrameKind, framed
@@ -74,11 +76,11 @@ async def test_bytes_that_are_no_frame_name_their_sender_in_the_status_too(body:
 
 @simulated
 async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixture) -> None:
-    """A report on a that is false, and that waits for a message of b."""
+    """A sweep with a cut that cannot be, and that waits for a message of b."""
     async with world("a", "b", "c") as group:
         await talking(group)
         a, b, c = (group.hosts[name].up for name in "abc")
-        kind, payload = encode(Frozen(b.incarnation, 10**9))
+        kind, payload = encode(Sweep(((b.incarnation, Cut(10**9, How.EVICTED)),)))
         me = c.incarnation
         dot = Dot(me, a.engine.vector[me] + 1)
         waits = Dot(b.incarnation, a.engine.vector[b.incarnation] + 1)
@@ -88,8 +90,26 @@ async def test_what_turns_out_later_ends_it_then(caplog: pytest.LogCaptureFixtur
         link = a.channel.shared.links().up["c"]
         b.tcbroadcast(b"what it waits for")
         await eventually(lambda: link.closed is not None)
-        assert "reports 1,000,000,000 messages" in str(link.closed)
+        assert "1,000,000,000" in str(link.closed)
         assert a.engine.blamed.keys() == {me}
+
+
+@simulated
+async def test_ballot_that_cannot_be_ends_the_link_of_who_passes_it_on() -> None:
+    async with world("a", "b", "c") as group:
+        await talking(group)
+        a, c = (group.hosts[name].up for name in "ac")
+        record = a.engine.state().record
+        assert record is not None
+        view = a.engine.view
+        huge = replace(
+            record, member=c.incarnation, serial=10**6, promised=Ballot(10**9, c.incarnation)
+        )
+        link = a.channel.shared.links().up["c"]
+        c.channel.send_to(["a"], Views(view.epoch, view.name, {}, (huge,), (), ()))
+        await eventually(lambda: link.closed is not None)
+        await assert_only_its_link_ends(group)
+        assert a.engine.blamed.keys() == {c.incarnation}
 
 
 @simulated

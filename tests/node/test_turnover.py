@@ -37,14 +37,17 @@ async def test_each_member_says_who_has_joined_left_and_been_evicted(
     ):
         assert line in said, f"{line} is not among {said}"
     asked = [
-        (name_of(words[0]), " ".join(words[1:-1]), name_of(words[-1]))
+        (name_of(words[0]), " ".join(words[1:-1]), words[-1])
         for words in map(str.split, caplog.messages)
         if "asks" in words
     ]
     assert asked == [
-        ("a", "asks for the eviction of", "c"),  # a says so
-        ("a", "asks for the eviction of", "c"),  # and b
-        ("a", "asks for the eviction by force of", "b"),
+        ("d", "asks to", "leave"),  # d says so
+        ("d", "asks to", "leave"),  # and a, b, c
+        ("d", "asks to", "leave"),
+        ("d", "asks to", "leave"),
+        ("a", "asks to evict", "c"),
+        ("a", "asks to evict", "c"),
     ]
     assert said.count(("b", "has joined group g, whose members are a, b")) == 1, (
         "b told it of itself"

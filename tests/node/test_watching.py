@@ -54,6 +54,12 @@ async def test_whoever_comes_back_is_trusted_and_both_are_logged() -> None:
 async def test_of_a_group_whose_members_come_and_go_only_members_are_watched() -> None:
     async with world("a", "b", "c") as present:
         a, b, c = present.hosts.values()
+        await (
+            c.up.wait_established()
+        )  # or it would be put out with its former life, as never heard of
+        await (
+            c.up.wait_established()
+        )  # or it would be put out with its former life, as never heard of
         c.die()
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         a.up.evict("c")
@@ -90,6 +96,7 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
         c = await present.start("c", "a")
         await c.join(journal=old)
         await members_are(a.up, "a", "b", "c")
+        await eventually(lambda: "c" in a.node.links().up and "c" in b.node.links().up)
         c.die()
         await eventually(lambda: "c" not in a.up.links() and "c" not in b.up.links())
         c = await present.start("c", "a")
@@ -99,6 +106,9 @@ async def test_an_old_life_of_a_member_does_not_speak_for_it(
             await eventually(
                 lambda host=host: new in host.up.engine.members and len(host.up.members) == 3
             )
+        await (
+            c.up.wait_established()
+        )  # or it would be put out with its former life, as never heard of
         c.die()
         await eventually(lambda: set(a.node.watching().suspects) == {"c"})
         c = await present.start("c", "a")

@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_operators_see_change_and_compare_a_group(group: dict[str, Running]) -> 
     found = answer("status", at=eu)
     assert (found["node"], found["group"], found["standing"]) == ("eu", "shop", "member")
     assert found["ready"] and found["objects"] == 2
-    assert [(m["name"], m["witness"]) for m in answer("members", at=w)] == [
+    assert [(m["name"], m["witness"]) for m in answer("members", at=w)["members"]] == [
         ("eu", False),
         ("us", False),
         ("w", True),
@@ -123,7 +123,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def suspects(at: Running) -> list[str]:
-    return [member["name"] for member in answer("members", at=at) if member["suspect"]]
+    return [member["name"] for member in answer("members", at=at)["members"] if member["suspect"]]
 
 
 def page(at: str) -> tuple[int, str]:
@@ -164,7 +164,7 @@ def test_a_silent_member_is_suspect_is_evicted_and_comes_back(group: dict[str, R
         assert cut["evicted"] == [us.ready["incarnation"]]
     finally:
         us.process.send_signal(signal.SIGCONT)
-    until(lambda: [m["name"] for m in answer("members", at=eu)] == ["eu", "us", "w"])
+    until(lambda: [m["name"] for m in answer("members", at=eu)["members"]] == ["eu", "us", "w"])
     until(lambda: answer("status", at=us)["ready"])
     assert answer("object", "get", "cart", at=us)["value"] == ["milk", "tea"]
     assert answer("verify", at=us)["equal"]
@@ -175,10 +175,11 @@ def test_a_silent_member_is_suspect_is_evicted_and_comes_back(group: dict[str, R
 
 def test_members_leave_by_command_and_by_signal(group: dict[str, Running]) -> None:
     eu, us, w = group.values()
-    assert answer("leave", at=w) == {"left": w.ready["incarnation"], "silent": []}
+    left = {"left": w.ready["incarnation"], "confirmed": True, "waits_for": []}
+    assert answer("leave", at=w) == left
     assert w.process.wait(30) == 0
     assert us.stop() == 0, us.log.read_text()
-    assert [m["name"] for m in answer("members", at=eu)] == ["eu"]
+    assert [m["name"] for m in answer("members", at=eu)["members"]] == ["eu"]
     assert not Path(us.admin).exists() and not Path(w.admin).exists()
     assert eu.stop(signal.SIGINT) == 0
     assert "SIGINT: the node stops" in eu.log.read_text().splitlines()[-1]
@@ -235,24 +236,167 @@ def test_a_port_for_operators_wants_the_groups_secret(tmp_path: Path) -> None:
         assert "eu" in crdtcast(*asked, str(secret)).stdout
 
 
-def test_one_of_two_cannot_cut_off_the_other_but_by_force(tmp_path: Path) -> None:
+def test_one_of_two_cannot_evict_the_other_if_dead_but_by_a_replacement_or_force(
+    tmp_path: Path,
+) -> None:
     eu = Running(tmp_path, "eu", "--found")
     with killed_at_the_end(eu):
         us = Running(tmp_path, "us", "--join", eu.wait_ready().listen)
         with killed_at_the_end(us):
             us.wait_ready()
+            until(lambda: view(eu)["voters"] == ["eu", "us"])
             us.process.kill()
             us.process.wait()
-            refused = crdtcast("evict", "us", "--seconds", "0.1", at=eu, code=2).stderr
-            assert "us is not cut off yet: the others (eu) have to say what" in refused
-            assert answer("members", at=eu)[1]["evicting"]
+            refused = crdtcast("evict", "us", "--timeout", "1", at=eu, code=2).stderr
+            assert "waits for us (being evicted)" in refused
+            assert "us is not evicted yet, and stays wanted" in refused
+            assert "a majority of those who have a vote (eu, us)" in refused
+            assert "`crdtcast evict --withdraw us` takes it back" in refused
+            assert answer("members", at=eu)["members"][1]["evicting"]
+            assert "WANTED by this node: evict us" in crdtcast("members", at=eu).stdout
             with pytest.raises(
                 LocalProtocolError, match=r"acknowledgement of us \(being evicted\)\. "
             ):
                 eu.ask("perform", **TEA, wait="stable", seconds=0)
+            assert answer("evict", "--withdraw", at=eu)["wanted"] == []
+            assert view(eu)["wanted"] is None
+            again = crdtcast("evict", "--withdraw", "us", at=eu, code=2).stderr
+            assert "has not asked to evict us" in again
             asia = Running(tmp_path, "asia", "--join", eu.listen, "--replaces", "us")
             with killed_at_the_end(asia):
                 asia.wait_ready()
-                until(lambda: [m["name"] for m in answer("members", at=asia)] == ["asia", "eu"])
+                until(lambda: names(asia) == ["asia", "eu"])
+                until(lambda: view(eu)["voters"] == ["asia", "eu"])
             forced = crdtcast("evict", "asia", "--force", "--yes", at=eu)
             assert "members: eu" in forced.stdout
+
+
+def view(at: Running) -> dict[str, Any]:
+    found: dict[str, Any] = answer("members", at=at)["view"]
+    return found
+
+
+def names(at: Running) -> list[str]:
+    return [member["name"] for member in answer("members", at=at)["members"]]
+
+
+@contextmanager
+def three(where: Path, *options: str) -> Iterator[tuple[Running, Running, Running]]:
+    """a, b and c, each with a journal and a vote."""
+    with ExitStack() as stack:
+        started: list[Running] = []
+        for name in "abc":
+            first = ("--join", started[0].listen) if started else ("--found",)
+            kept = ("--journal", str(where / f"{name}.journal"))
+            node = Running(where, name, *first, *kept, "--keepalive-interval", "0.5", *options)
+            stack.enter_context(killed_at_the_end(node))
+            started.append(node.wait_ready())
+        a, b, c = started
+        for node in started:
+            until(lambda node=node: view(node)["voters"] == ["a", "b", "c"])  # type: ignore[misc]
+        yield a, b, c
+
+
+def test_eviction_waits_for_another_one_that_is_gone_and_names_it(tmp_path: Path) -> None:
+    with three(tmp_path) as (a, b, c):
+        for node in (b, c):
+            node.process.kill()
+            node.process.wait()
+        until(lambda: suspects(a) == ["b", "c"])
+        said = crdtcast("evict", "b", "--timeout", "1", at=a, code=2).stderr
+        assert "waits for c (silent for " in said
+        assert "If c is gone, too, put all out in one change: `crdtcast evict b c`" in said
+        assert view(a)["change"] is None, "nothing is frozen while it only asks"
+        crdtcast("object", "do", "cart", "set_aw", "add", "milk", at=a)
+        assert view(a)["wanted"]["evict"] == ["b"]
+        # It stays wanted over a restart, and is done as soon as c is back.
+        a.process.kill()
+        a.process.wait()
+        kept = ("--journal", str(tmp_path / "a.journal"), "--keepalive-interval", "0.5")
+        with ExitStack() as stack:
+            again = Running(tmp_path, "a", *kept)
+            stack.enter_context(killed_at_the_end(again))
+            again.wait_ready()
+            assert view(again)["wanted"]["evict"] == ["b"]
+            kept = ("--journal", str(tmp_path / "c.journal"), "--join", again.listen)
+            back = Running(tmp_path, "c", *kept, "--keepalive-interval", "0.5")
+            stack.enter_context(killed_at_the_end(back))
+            back.wait_ready()
+            until(lambda: names(again) == ["a", "c"])
+            assert view(again)["wanted"] is None
+            assert answer("object", "get", "cart", at=back)["value"] == ["milk"]
+
+
+def test_leave_that_waits_in_vain_says_for_whom_and_the_next_start_joins_anew(
+    tmp_path: Path,
+) -> None:
+    with three(tmp_path, "--leave-seconds", "2") as (a, b, c):
+        b.process.send_signal(signal.SIGSTOP)
+        c.process.send_signal(signal.SIGSTOP)
+        crdtcast("object", "do", "cart", "set_aw", "add", "milk", at=a)
+        said = crdtcast("leave", at=a, code=2).stderr
+        assert "waits for b" in said
+        assert "not left, waited 2 s for b, c: " in said
+        assert a.process.wait(30) == 0
+        b.process.send_signal(signal.SIGCONT)
+        c.process.send_signal(signal.SIGCONT)
+        kept = ("--journal", str(tmp_path / "a.journal"), "--join", b.listen)
+        again = Running(tmp_path, "a", *kept)
+        with killed_at_the_end(again):
+            assert again.wait_ready().ready["incarnation"] != a.ready["incarnation"]
+            until(lambda: names(c) == ["a", "b", "c"])
+            until(lambda: view(c)["learners"] == [])
+            crdtcast("object", "do", "cart", "set_aw", "add", "tea", "--wait", "stable", at=c)
+            assert answer("object", "get", "cart", at=c)["value"] == ["milk", "tea"]
+            left = crdtcast("leave", at=again).stdout
+            assert left.startswith("left: a.")
+            assert again.process.wait(30) == 0
+            until(lambda: names(b) == ["b", "c"])
+
+
+def test_policy_puts_all_that_are_silent_out_in_one_change(tmp_path: Path) -> None:
+    with three(tmp_path, "--evict-after", "6") as (a, b, c), ExitStack() as stack:
+        more = [
+            Running(tmp_path, name, "--join", a.listen, "--keepalive-interval", "0.5")
+            for name in ("d", "e")
+        ]
+        stack.enter_context(killed_at_the_end(*more))
+        for node in more:
+            node.wait_ready()
+        until(lambda: view(c)["voters"] == ["a", "b", "c", "d", "e"])
+        before = view(a)["epoch"]
+        for node in more:
+            node.process.kill()
+        until(lambda: names(a) == names(b) == names(c) == ["a", "b", "c"])
+        assert view(a)["epoch"] == before + 1
+
+
+def test_joiners_that_die_as_soon_as_they_are_let_in_are_put_out_by_an_ordinary_evict(
+    tmp_path: Path,
+) -> None:
+    with three(tmp_path) as (a, b, c):
+        joiners = [f"p{number}" for number in range(3)]
+        for name in joiners[:2]:
+            joiner = Running(tmp_path, name, "--join", a.listen)
+            with killed_at_the_end(joiner):
+                until(lambda name=name: name in names(a))  # type: ignore[misc]
+        until(lambda: set(joiners[:2]) <= set(names(b)) & set(names(c)))
+        crdtcast("evict", *joiners[:2], "--timeout", "30", at=a)
+        until(lambda: names(b) == names(c) == ["a", "b", "c"])
+
+
+def test_both_sides_say_that_they_are_in_dispute_until_one_surrenders(tmp_path: Path) -> None:
+    with three(tmp_path) as (a, b, c):
+        for other in ("a", "b"):
+            c.ask("cut", member=other)
+        crdtcast("evict", "c", "--timeout", "30", at=a)
+        crdtcast("evict", "a", "b", "--force", "--yes", "--timeout", "30", at=c)
+        assert names(c) == ["c"] and names(a) == ["a", "b"]
+        for other in ("a", "b"):
+            c.ask("heal", member=other)
+        for node in (a, b, c):
+            until(lambda node=node: "DISPUTED" in crdtcast("members", at=node).stdout)  # type: ignore[misc]
+        crdtcast("surrender", "--yes", at=c)
+        for node in (a, b, c):
+            until(lambda node=node: names(node) == ["a", "b", "c"])  # type: ignore[misc]
+            until(lambda node=node: "DISPUTED" not in crdtcast("members", at=node).stdout)  # type: ignore[misc]

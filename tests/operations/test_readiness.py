@@ -10,7 +10,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from crdtcast.engine import Engine, GroupEngine
+from crdtcast.engine import Engine, GroupEngine, Standing
 from crdtcast.exceptions import (
     LocalProtocolError,
     NotReadyError,
@@ -25,7 +25,8 @@ from crdtcast.service.administered import Departure, departed
 from crdtcast.service.probes import Probes
 from crdtcast.status import is_caught_up, waiting
 from crdtcast.tags import Dot
-from tests.node.group_support import world
+from tests.engine.town import Town
+from tests.node.group_support import members_are, world
 from tests.node.network import eventually, simulated
 from tests.operations.test_requests import until_ready
 from tests.operations.test_run import node, scraped
@@ -67,58 +68,86 @@ def test_nobody_waits_for_whom_it_takes_nothing_from() -> None:
 
 
 @simulated
-async def test_a_leave_is_done_though_somebody_out_of_reach_does_not_say_so() -> None:
+async def test_leave_waits_for_a_voter_that_has_not_all_of_it_and_says_for_whom() -> None:
     async with world("a", "b", "c") as present:
-        a, b, c = (present.hosts[name] for name in "abc")
-        c.die()
-        await eventually(lambda: set(b.node.watching().suspects) == {"c"})
+        b = present.hosts["b"]
+        present.cut("c")
+        b.up.tcbroadcast(b"not at c")
         with trio.move_on_after(30):
             await b.up.leave()
-        assert departed(b.up.engine, b.node.watching().suspects) == Departure(True, ("c",))
-        assert {i[0] for i in a.up.engine.members} == {"a", "c"}
+        assert departed(b.up.engine) == Departure(False, False, ("c",)), "of two, both have to"
+        assert not b.up.has_left
 
 
 @simulated
-async def test_a_leave_that_a_live_member_has_not_acknowledged_is_not_done() -> None:
-    async with world("a", "b", "c") as present:
-        b = present.hosts["b"]
-        present.cut("b")
-        with trio.move_on_after(1):
-            await b.up.leave()
-        assert departed(b.up.engine, b.node.links().up) == Departure(False)  # no one has it
-        assert departed(b.up.engine, {"c"}) == Departure(False)  # one may still say so
+async def test_leave_names_a_dead_member_and_is_done_when_that_is_evicted() -> None:
+    async with world("a", "b", "c", "d", "e") as present:
+        a, b = present.hosts["a"], present.hosts["b"]
+        present.hosts["c"].die()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(b.up.leave)
+            await eventually(lambda: departed(b.up.engine).waits_for == ("c",))
+            a.up.evict("c")
+            await members_are(a.up, "a", "d", "e")
+        assert b.up.standing is Standing.LEFT and b.up.has_left
+
+
+def test_leave_that_is_decided_and_that_few_are_known_to_know_is_not_confirmed() -> None:
+    town = Town("abc")
+    town.run()
+    b = town.engines["b"]
+    b.leave()
+    flights: list[tuple[str, str, Any]] = []
+    while b.me in b.going_on():
+        for name, engine in town.engines.items():
+            engine.tick()
+            for effect in engine.take_outbox():
+                others = {e.me: other for other, e in town.engines.items() if other != name}
+                to = others.values() if effect.to is None else [others[effect.to]]
+                flights += [(name, other, effect.message) for other in to]
+        for number, (sender, receiver, message) in enumerate(flights, 1):
+            town.engines[receiver].receive(town.id(sender), message)
+            if b.me not in b.going_on():
+                del flights[:number]
+                break
+        else:
+            flights.clear()
+    assert b.standing is Standing.LEAVING
+    left = departed(b)
+    assert (left.left, left.confirmed) == (True, False)
+    assert set(left.waits_for) < {"a", "c"}
+    town.run()
+    assert town.names("a") == town.names("c") == ["a", "c"], "the others decide it all the same"
 
 
 @pytest.mark.parametrize(
     ("departure", "said"),
     [
-        (Departure(True), None),
-        (Departure(True, ("c", "d")), "left; c, d did not acknowledge it, being out of reach"),
-        (
-            Departure(False),
-            "not left within 1.5 s: the others take this node for dead, evict it there",
-        ),
+        (Departure(), None),
+        (Departure(True, False, ("c", "d")), "left, not confirmed, waited 1.5 s for c, d: it is"),
+        (Departure(False, False, ("c",)), "not left, waited 1.5 s for c: the others take this"),
     ],
 )
 def test_what_the_log_says_of_a_leave(
     departure: Departure, said: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert departure.warning(1.5) == said  # at a signal
-
     async def leave() -> Departure:
         return departure
 
+    async def tell(what: str) -> None:
+        raise AssertionError(what)
+
+    engine = SimpleNamespace(waits_for=list)
     process: Any = SimpleNamespace(
         settings=SimpleNamespace(leave_seconds=1.5),
-        member=SimpleNamespace(incarnation="b.1"),
+        member=SimpleNamespace(incarnation="b.1", engine=engine),
         leave=leave,
     )
     admin = Admin(process, ())
-    with nullcontext() if departure.done else pytest.raises(LocalProtocolError):
-        trio.run(admin._leave, {})
-    assert caplog.messages == (
-        [] if said is None else [said]
-    )  # whether or not the operator waits for it
+    with nullcontext() if departure.left else pytest.raises(LocalProtocolError):
+        trio.run(admin._leave, {}, tell)
+    # Whether or not the operator waits for it.
+    assert [line.startswith(said or "?") for line in caplog.messages] == [True] * (said is not None)
 
 
 @simulated

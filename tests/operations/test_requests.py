@@ -28,12 +28,13 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 DOING = st.sampled_from(
-    ["status", "members", "verify", "evict", "surrender", "cut", "heal"]
+    ["status", "members", "verify", "evict", "withdraw", "surrender", "cut", "heal"]
 ) | st.sampled_from(["objects", "get", "perform", "delete", "dance"])
 REQUESTS = st.fixed_dictionaries(
     {"do": DOING},
     optional={
         "member": st.sampled_from(["a", "b"]) | VALUES,
+        "members": st.lists(st.sampled_from(["a", "b"])) | VALUES,
         "name": st.sampled_from(["x", "y"]) | VALUES,
         "type": st.sampled_from(TYPES) | VALUES,
         "operation": st.sampled_from(OPERATIONS) | VALUES,
@@ -100,7 +101,10 @@ def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str
         (json.dumps(PERFORM | {"args": [10**400]}), "counter_pn.increment"),
         (json.dumps(PERFORM | {"args": json.loads("[" * 900 + "]" * 900)}), "counter_pn.increment"),
         (json.dumps(PERFORM | {"name": "x" * 17_000_000, "args": [1]}), "fit into a frame"),
-        (json.dumps({"do": "evict", "member": "b", "seconds": 10**400}), "no member"),
+        (json.dumps({"do": "evict", "members": ["b"], "seconds": 10**400}), "no member"),
+        (json.dumps({"do": "evict", "members": []}), "name whom to evict"),
+        (json.dumps({"do": "evict", "members": "b"}), "give a list of texts"),
+        (json.dumps({"do": "withdraw", "members": ["b"]}), "no member"),
         ("{" * 100_000, "no JSON"),
         ("nonsense", "no JSON"),
     ],

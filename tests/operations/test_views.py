@@ -21,9 +21,11 @@ from crdtcast.integrations.prometheus import page
 from crdtcast.jsonlog import JsonFormatter, log_to_stderr
 from crdtcast.peers import LinkStatus
 from crdtcast.service import top, views
+from crdtcast.service.administered import Departure
 from crdtcast.service.views import seconds, size
 from crdtcast.status import (
     BlameStatus,
+    ChangeStatus,
     ComparisonStatus,
     FormatStatus,
     HolderStatus,
@@ -31,7 +33,9 @@ from crdtcast.status import (
     RepairStatus,
     Status,
     SuspectStatus,
+    ViewStatus,
     WaitingStatus,
+    WantStatus,
     as_json,
 )
 
@@ -42,8 +46,16 @@ STATUS = Status(
     standing="member",
     address="127.0.0.1:1",
     caught_up=True,
-    format=FormatStatus(1, 1, None),
-    members=(MemberStatus("eu", "eu.1", False, True, False, False, False, (1, 1)),),
+    format=FormatStatus(1, 1),
+    view=ViewStatus(
+        41,
+        "89ab",
+        ("eu", "us"),
+        ("asia",),
+        ChangeStatus("us", "evict w", 42.0, ("asia",)),
+        WantStatus(("w", "x"), ("x",), False, None, 43.0, ("us",)),
+    ),
+    members=(MemberStatus("eu", "eu.1", False, True, True, False, False, False, (1, 1)),),
     suspects=(SuspectStatus("us", 9.5, 1.0, 14.0),),
     held_back_by=(HolderStatus("us", "us.1", 13.0),),
     waiting=(WaitingStatus("us", "us.1", 30, 31),),
@@ -102,7 +114,10 @@ def test_every_figure_is_on_the_metrics_page() -> None:
         ("crdtcast_repair_asked_total", None): 5,
         ("crdtcast_connections_refused_total", "secret"): 2,
         ("crdtcast_format_level", None): 1,
-        ("crdtcast_outdated", None): 0,
+        ("crdtcast_view_epoch", None): 41,
+        ("crdtcast_voters", None): 2,
+        ("crdtcast_open_change_seconds", None): 42,
+        ("crdtcast_wanted_change_seconds", None): 43,
         ("crdtcast_compare_found_total", None): 21,
         ("crdtcast_compare_put_right_total", None): 22,
         ("crdtcast_compare_differing", None): 23,
@@ -139,6 +154,35 @@ def test_a_status_for_people_says_what_to_do_and_how_full_it_is() -> None:
     assert "SUSPECT us: silent for 14 s" in text and "HOLDS BACK us: since 13 s" in text
     assert "WAITS us: 30 messages, 31 B, for what is missing" in text
     assert "REFUSED us: 32 times, the last time: us.1 reports on itself" in text
+
+
+def test_members_say_who_votes_what_is_open_and_what_is_wanted() -> None:
+    found = as_json(STATUS)
+    member = found["members"][0] | {"suspect": None, "holds_back_since": None}
+    shown = {"standing": "disputed", "view": found["view"], "members": [member]}
+    learner = member | {"name": "asia", "votes": False, "evicting": True}
+    text = views.members(shown | {"members": [member, learner]})
+    for said in (
+        "view 41 (89ab): voters eu, us; learners asia",
+        "OPEN: us asks to evict w, since 42 s; waits for asia",
+        "WANTED by this node: evict w, evict x by force, since 43 s; waits for us",
+        "DISPUTED: ",
+        "learner: no vote yet, being evicted",
+    ):
+        assert said in text, text
+    assert "voters eu, us" in views.status(found | {"ready": True, "waits_for": None})
+
+
+def test_departure_says_left_or_left_and_not_confirmed() -> None:
+    found = {"left": "eu.1", "confirmed": True, "waits_for": []}
+    assert views.departure(found).startswith("left: eu.1")
+    found |= {"confirmed": False, "waits_for": ["us", "w"]}
+    assert views.departure(found).startswith("left, not confirmed: it is decided that eu.1")
+    assert "us, w may not know it" in views.departure(found)
+    kept, gone = Departure(True, False, ("us",)), Departure(False, False, ("us",))
+    assert Departure().warning(60) is None
+    assert str(kept.warning(60)).startswith("left, not confirmed, waited 60 s for us: ")
+    assert str(gone.warning(60)).startswith("not left, waited 60 s for us: ")
 
 
 def test_members_without_comparison_or_level_have_no_such_metrics() -> None:
@@ -309,23 +353,22 @@ def test_durations_and_sizes_for_people() -> None:
 @pytest.mark.parametrize(
     ("format_", "reads", "said"),
     [
-        (FormatStatus(1, 1, None), {"eu": 1, "us": 1}, "format level 1"),
+        (FormatStatus(1, 1), {"eu": 1, "us": 1}, "format level 1"),
         (
-            FormatStatus(1, 1, None),
+            FormatStatus(1, 1),
             {"eu": 2, "us": 1},
             "format level 1; some read 2, upgrade us to",
         ),
-        (FormatStatus(1, 1, None), {"eu": 2, "us": 2}, "all members read 2: `crdtcast raise`"),
-        (FormatStatus(1, 2, None), {"eu": 2, "us": 2}, "format level 1, 2 comes when all members"),
-        (FormatStatus(2, 2, None), {"eu": 2, "us": 2}, "format level 2"),
-        (FormatStatus(1, 1, 2), {"eu": 1, "us": 2}, "OUTDATED: start a program that reads level 2"),
+        (FormatStatus(1, 1), {"eu": 2, "us": 2}, "all members read 2: `crdtcast raise`"),
+        (FormatStatus(1, 2), {"eu": 2, "us": 2}, "format level 1, 2 comes when all members"),
+        (FormatStatus(2, 2), {"eu": 2, "us": 2}, "format level 2"),
     ],
 )
 def test_format_level_says_who_is_to_be_upgraded(
     format_: FormatStatus, reads: dict[str, int], said: str
 ) -> None:
     members = tuple(
-        MemberStatus(name, f"{name}.1", False, True, False, False, True, (1, highest))
+        MemberStatus(name, f"{name}.1", False, True, True, False, False, True, (1, highest))
         for name, highest in reads.items()
     )
     found = as_json(replace(STATUS, format=format_, members=members)) | {"ready": True}

@@ -87,6 +87,7 @@ class Town:
         port: int | None = None,
         leave_within: float | None = None,
         leave_out: tuple[str, ...] = (),
+        level: int | None = None,
     ) -> Running:
         """Start a gateway, the founder or one that joins `through` others; it may not be ready yet."""
         some = (through,) if isinstance(through, str) else through or ()
@@ -100,6 +101,7 @@ class Town:
             compare_seconds=self._compare_seconds,
             member=GroupOptions(
                 founds=through is None,
+                level=level,
                 replaces=replaces,
                 leave_within=leave_within,
                 leave_out=leave_out,

@@ -223,8 +223,14 @@ def test_every_member_may_go_back_before_a_raise(three: OpenCluster) -> None:
     assert total <= int(call(cluster["a"], "GET", "n")) <= total + unsure
 
 
+def wants(cluster: LocalCluster, name: str) -> dict[str, Any]:
+    """What that member is to bring about, and whom it waits for."""
+    told = json.loads(operator(cluster, name, "status", "--json"))["view"]["wanted"]
+    return told or {}
+
+
 @pytest.mark.process
-def test_older_program_that_meets_a_raise_takes_no_writes(three: OpenCluster) -> None:
+def test_older_program_that_meets_a_raise_holds_it_back_and_goes_on(three: OpenCluster) -> None:
     cluster = three
     for name in "abc":
         restart(cluster[name], LATER)
@@ -233,14 +239,13 @@ def test_older_program_that_meets_a_raise_takes_no_writes(three: OpenCluster) ->
     restart(cluster["c"], TODAY)  # its word does not get through: the others have cut it
     cluster["a"].command("RAISE", f"{NEXT}")
     cluster.rejoin("c")
-    until(lambda: format_of(cluster["c"]).get("outdated") == NEXT)
-    assert "takes no writes" in refusal(cluster["c"], "INCR", "n")
-    assert "OUTDATED" in operator(cluster, "c", "status")
-    log = cluster["c"].gateway.log.read_text()
-    assert log.count(f"takes no writes: its group is about to use format level {NEXT}") == 1
-    assert call(cluster["a"], "INCR", "n") == 1
-    assert format_of(cluster["a"])["level"] == NOW
-    assert f"{NEXT} comes when all members have acknowledged it" in operator(cluster, "a", "status")
+    until(lambda: format_of(cluster["a"])["lacking"])
+    until(lambda: wants(cluster, "a")["waits_for"] == ["c"])
+    assert call(cluster["c"], "INCR", "n") == 1
+    assert call(cluster["a"], "SADD", "s", "x") == 1
+    assert {format_of(region)["level"] for region in cluster} == {NOW}
+    said = operator(cluster, "a", "status")
+    assert f"WANTED by this node: raise the format level to {NEXT}" in said
 
     restart(cluster["c"], LATER)
     for name in "abc":
@@ -387,7 +392,7 @@ def test_level_that_rises_while_the_giver_of_a_page_is_away(
     assert process.wait(TIMEOUT) == -9
     later["b"].gateway.forget_process()
     later["a"].command("RAISE", f"{NEXT}")
-    until(lambda: format_of(later["c"])["agreed"] == NEXT)
+    until(lambda: wants(later, "a")["waits_for"] == ["b"])
     later["b"].gateway.launch()
     later["b"].gateway.wait_ready()
     joiner.gateway.wait_ready()
@@ -397,10 +402,10 @@ def test_level_that_rises_while_the_giver_of_a_page_is_away(
 
 @pytest.mark.process
 @pytest.mark.parametrize("crashed", ["a", "b"], ids=["raiser", "another"])
-def test_crash_between_a_raise_and_its_stability(later: LaterCluster, crashed: str) -> None:
-    later.isolate("c")  # so that the raise is not stable anywhere
+def test_raise_that_waits_survives_a_crash(later: LaterCluster, crashed: str) -> None:
+    later.isolate("c")
     later["a"].command("RAISE", f"{NEXT}")
-    until(lambda: format_of(later["b"])["agreed"] == NEXT)
+    until(lambda: "c" in wants(later, "a")["waits_for"])
     for kill in (later[crashed].gateway.kill, later[crashed].server.kill):
         kill()
     later[crashed].close()
@@ -408,10 +413,9 @@ def test_crash_between_a_raise_and_its_stability(later: LaterCluster, crashed: s
     later[crashed].gateway.launch()
     later[crashed].gateway.wait_ready()
     assert {name: format_of(later[name])["level"] for name in "abc"} == dict.fromkeys("abc", NOW)
-    assert format_of(later[crashed])["agreed"] == NEXT
-    assert "raised when all members have acknowledged" in refusal(
-        later[crashed], "SADDLATER", "later", "y"
-    )
+    assert wants(later, "a")["level"] == NEXT
+    said = refusal(later[crashed], "SADDLATER", "later", "y")
+    assert f"SADDLATER needs format level {NEXT}, and the group uses {NOW}" in said
     for other in "ab":
         later[other].command("HEAL", "c")
         later["c"].command("HEAL", other)
@@ -425,7 +429,7 @@ def test_joiner_that_crashes_while_a_raise_is_pending(
 ) -> None:
     later.isolate("c")
     later["a"].command("RAISE", f"{NEXT}")
-    until(lambda: format_of(later["b"])["agreed"] == NEXT)
+    until(lambda: "c" in wants(later, "a")["waits_for"])
     monkeypatch.setenv("CRDTCAST_CRASH_AT", point)
     joiner = later.begin("d", through="b", program=LATER)
     monkeypatch.delenv("CRDTCAST_CRASH_AT")
@@ -434,7 +438,7 @@ def test_joiner_that_crashes_while_a_raise_is_pending(
     joiner.gateway.forget_process()
     joiner.gateway.launch()
     joiner.gateway.wait_ready()
-    assert (format_of(joiner)["level"], format_of(joiner)["agreed"]) == (NOW, NEXT)
+    assert format_of(joiner)["level"] == NOW
     for other in "ab":
         later[other].command("HEAL", "c")
         later["c"].command("HEAL", other)

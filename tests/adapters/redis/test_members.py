@@ -547,7 +547,8 @@ def test_a_split_by_force_ends_when_one_side_surrenders(tmp_path: Path) -> None:
         refused = town.call("a", "CRDTCAST", "SURRENDER")
         assert isinstance(refused, ErrorReply) and "not in dispute" in refused.text
         heal(town, "b", "a")
-        until(lambda: town.status("b")["standing"] == "disputed")
+        for name in ("a", "b"):
+            until(lambda name=name: town.status(name)["standing"] == "disputed")
         assert town.call("b", "CRDTCAST", "SURRENDER") == b"OK"
         until(lambda: town.members("a") == ["a", "b"])
         town.wait_equal("a", "b")

@@ -10,6 +10,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.settings import GatewaySettings
 from crdtcast.cli import SUBCOMMANDS
 from crdtcast.configuration import load
+from tests.adapters.redis.regression_support import until
 from tests.preloaded import crdtcast
 
 HERE = {"name": "eu", "state_dir": "/nowhere"}
@@ -46,10 +47,12 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
                 assert words[0].lower() not in SUBCOMMANDS
             assert client.call("INCR", "n") == 1
         told = json.loads(operator(socket, "members", "--json"))
-        assert [member["name"] for member in told] == ["a", "b", "c"]
+        assert [member["name"] for member in told["members"]] == ["a", "b", "c"]
+        until(lambda: json.loads(operator(socket, "members", "--json"))["view"]["learners"] == [])
         assert json.loads(operator(socket, "status", "--json"))["standing"] == "member"
         cluster["b"].gateway.kill()
         assert json.loads(operator(socket, "evict", "b", "--json"))["members"] == ["a", "c"]
+        assert "voters a, c" in operator(socket, "members")
         assert "is not in dispute" in operator(socket, "surrender", "--yes", code=2)
         assert "Ask the gateway's own port" in operator(socket, "object", "list", code=2)
         _verify_and_repair(cluster)
@@ -58,7 +61,27 @@ def test_operators_ask_a_gateway_at_its_socket_what_clients_may_not(tmp_path: Pa
         process = cluster["c"].gateway.process
         assert process is not None and process.wait(60) == 0
         assert not cluster.socket_of("c").exists()
-        assert [m["name"] for m in json.loads(operator(socket, "members", "--json"))] == ["a"]
+        told = json.loads(operator(socket, "members", "--json"))
+        assert [member["name"] for member in told["members"]] == ["a"]
+
+
+@pytest.mark.process
+def test_operators_are_told_whom_an_eviction_waits_for_and_take_it_back(tmp_path: Path) -> None:
+    with OpenCluster(tmp_path, ["a", "b", "c"], group="shop", appendfsync="always") as cluster:
+        socket = cluster.socket_of("a")
+        until(lambda: json.loads(operator(socket, "members", "--json"))["view"]["learners"] == [])
+        for name in ("b", "c"):
+            cluster[name].gateway.kill()
+        said = operator(socket, "evict", "c", "--timeout", "1", code=2)
+        assert "waits for b" in said
+        assert "c is not evicted yet, and stays wanted: b" in said
+        assert "WANTED by this node: evict c, since" in operator(socket, "members")
+        with RawClient(cluster["a"].gateway.port) as client:
+            assert client.call("INCR", "n") == 1
+        assert "withdrawn: c" in operator(socket, "evict", "--withdraw", "c")
+        assert "WANTED" not in operator(socket, "members")
+        told = json.loads(operator(socket, "evict", "b", "c", "--force", "--yes", "--json"))
+        assert told["members"] == ["a"]
 
 
 def _verify_and_repair(cluster: OpenCluster) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient, packed
 from crdtcast.adapters.redis.record import LEVEL, SCRIPT, Asked, Entry, Record
 from crdtcast.adapters.redis.recorded import RecordedWork, store
 from crdtcast.adapters.redis.types.native import NOTHING
+from crdtcast.engine import Cut, GroupEngine, How
 from crdtcast.exceptions import ConfigurationError, OutdatedError
 from crdtcast.tags import Dot
 from tests.adapters.redis.regression_support import Pair, Proxy, Running, gateway, until
@@ -348,6 +350,18 @@ def test_what_a_command_has_ended_is_hidden_no_more_before_it_is_removed() -> No
     assert pending is not None
     store(pending, keyspace, plan)
     assert any(b"hidden:hash:k" in piece for piece in plan.pieces)
+
+
+def test_what_a_member_had_recorded_that_was_put_out_is_parked_after_a_restart() -> None:
+    """It sends nothing any more, though others may not know yet that it is out."""
+    me, *others = (f"{name}.00000000000010000" for name in "abc")
+    founder = GroupEngine.found(me, others)
+    record = Record(founder.reserve(), (), 7, (Entry(0, [b"GETDEL", b"k"], [], None, b"text"),))
+    cuts = {me: Cut(0, How.EVICTED)}
+    engine, work = GroupEngine(me, replace(founder.state(), cuts=cuts)), RecordedWork()
+    work.resume(engine, Keyspace(DB), record)
+    assert work.pending is None and engine.reserved is None
+    assert work.parked is not None and work.parked.operation.dot == record.dot
 
 
 # A connection that breaks

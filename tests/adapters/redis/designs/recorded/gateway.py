@@ -3,6 +3,7 @@
 from collections import deque
 from dataclasses import replace
 
+from crdtcast.adapters.redis.metadata import membership_of
 from crdtcast.engine import (
     Durability,
     Engine,
@@ -53,7 +54,6 @@ class Gateway:
         self.faults = world.faults
         self.queue: deque[Request] = deque()
         self.wants_leave = False
-        self.wants_evict: str | None = None
         self.alive = True
         self.fence = 0
         self.linked: list[Gateway] = []
@@ -87,6 +87,7 @@ class Gateway:
         self.engine: Engine | GroupEngine = self._engine(me, state)
         self._fill_log(state)
         self.activity, self.named = self.engine.activity, set(state.vector)
+        self.saved = self._notes()
         if self.record is not None:
             self._take_up(self.record, image.values)
 
@@ -112,8 +113,14 @@ class Gateway:
                 self.clock = max(self.clock, letter.time)
                 self.log.apply(letter, self.engine.tag(message.dot), None)
 
+    def _notes(self) -> object:
+        """What the member has noted of its view, and all else that is no matter of messages."""
+        return isinstance(self.engine, GroupEngine) and membership_of(self.engine.outline())
+
     def _take_up(self, record: Record, values: Values) -> None:
         """A former process of this incarnation has left a record: others may have its message already."""
+        if not self.can_send:
+            return
         if record.dot is not None:
             own = Fault.CONTEXT_AT_DERIVATION in self.faults
             self.engine.reserve(None if own else record.context)
@@ -154,7 +161,7 @@ class Gateway:
     def is_idle(self) -> bool:
         """Whether the server's values are those of the engine's vector."""
         saved = not self.unsaved and self.engine.activity == self.activity
-        return saved and self.commit is None and self.record is None
+        return saved and self.saved == self._notes() and self.commit is None and self.record is None
 
     @property
     def stands_still(self) -> bool:
@@ -167,6 +174,13 @@ class Gateway:
         return not isinstance(self.engine, GroupEngine) or self.engine.standing.can_send
 
     @property
+    def derives(self) -> bool:
+        """Whether the next commit derives what is recorded, or parks it. Not while others have yet to tell this member
+        that it is out.
+        """
+        return self.record is not None and (self.can_send or self.is_evicted)
+
+    @property
     def is_evicted(self) -> bool:
         """Whether it has to join again."""
         return isinstance(self.engine, GroupEngine) and self.engine.standing is Standing.EVICTED
@@ -177,8 +191,8 @@ class Gateway:
             return False
         engine, values = self.engine, dict(self.server.image.values)
         self.changed, answered = False, engine.vector[engine.me]
-        derives = self.record is not None or self.unsaved
-        if self.record is not None and Fault.DERIVED_AFTER_DELIVERIES not in self.faults:
+        derives = self.derives or self.unsaved
+        if self.derives and Fault.DERIVED_AFTER_DELIVERIES not in self.faults:
             self._derive(values)
             if Fault.DERIVED_IS_UNSURE not in self.faults:
                 answered = engine.vector[engine.me]
@@ -186,7 +200,7 @@ class Gateway:
             self._park()
         else:
             self._deliver(values)
-            if self.record is not None:
+            if self.derives:
                 self._derive(values)
             self.operate()
             self._reissue(values)
@@ -200,13 +214,22 @@ class Gateway:
         outbox = engine.take_outbox()
         # A digest that names a new incarnation, too, leaves when that is stored: nobody ever stops naming another.
         named = self.named != engine.vector.keys()
-        if not (derives or requests or self.changed or named or engine.activity != self.activity):
+        notes = self._notes()
+        noted = notes != self.saved
+        if not (
+            derives
+            or requests
+            or self.changed
+            or named
+            or noted
+            or engine.activity != self.activity
+        ):
             self.held.append(Held(self.server.position, outbox, dict(engine.vector), False))
             self.release()
             return False
-        self.activity, self.named = engine.activity, set(engine.vector)
+        self.activity, self.named, self.saved = engine.activity, set(engine.vector), notes
         stored = Stored(engine.me, engine.state(), self.clock, self.number + 1)
-        plan = Exec(self.fence, values, plain, segments, record, stored, self.parked)
+        plan = Exec(self.fence, values, plain, segments, record, stored, self.parked, self.record)
         counters = range(answered + 1, engine.vector[engine.me] + 1)
         unsure = frozenset(Dot(engine.me, counter) for counter in counters)
         self.commit = Commit(plan, requests, outbox, dict(engine.vector), derives, unsure)
@@ -230,16 +253,11 @@ class Gateway:
         self.log.drop_orphans(values)
 
     def operate(self) -> None:
-        """The operator's wishes, which wait for what is recorded."""
+        """The operator's wish to leave, which waits for what is recorded."""
         engine = self.engine
-        if not isinstance(engine, GroupEngine) or not self.can_send or self.stands_still:
+        if not isinstance(engine, GroupEngine) or not self.can_send:
             return
-        if self.wants_evict is not None:
-            victim = next((m for m in engine.members if name_of(m) == self.wants_evict), None)
-            if victim is not None and victim not in engine.victims:
-                engine.evict(victim)
-            self.wants_evict = None
-        if self.wants_leave and self.parked is None:
+        if self.wants_leave and self.parked is None and not self.stands_still:
             engine.leave()
             self.wants_leave = False
 
@@ -297,8 +315,9 @@ class Gateway:
         self.held.append(Held(self.server.position, commit.outbox, commit.vector, commit.derives))
         if self.record is not None and self.world.early and self.can_send:
             self._derive(dict(self.server.image.values))
-            outbox, vector = self.engine.take_outbox(), dict(self.engine.vector)
-            self.held.append(Held(self.server.position, outbox, vector, False))
+            if self.saved == self._notes():
+                outbox, vector = self.engine.take_outbox(), dict(self.engine.vector)
+                self.held.append(Held(self.server.position, outbox, vector, False))
         if self.parked is not None and self.is_evicted:
             self.parking = True
         self.release()

@@ -96,7 +96,11 @@ def _run(random: Random, faults: frozenset[Fault], focus: Focus) -> Counter[str]
     if focus.is_long:
         chances = [3 * c if v == "net" else c for v, c in zip(verbs, chances, strict=True)]
     chances = [c * roughness if v in _ENDS else c for v, c in zip(verbs, chances, strict=True)]
-    change = _CHANGES[focus.change or random.choice(list(_CHANGES))]
+    named = focus.change or random.choice(list(_CHANGES))
+    if named in _DECIDED and not setting.fixed:
+        chances = [c * _DECISIVE.get(v, 1) for v, c in zip(verbs, chances, strict=True)]
+        steps *= 3
+    change = _CHANGES[named]
     when = random.randrange(steps // 2)
     changing = slow or random.choice(NAMES)
     pending = not setting.fixed
@@ -146,6 +150,9 @@ def _outlive(world: World, name: str, waits: bool) -> bool:
     return not (waits and not _has_recorded(world, name)) and world.server_dies(name)
 
 
+_DECIDED: Final = ("leave", "evict")
+_DECISIVE: Final = {"net": 4, "sync": 6, "tick": 3, "crash": 0.2, "lose": 0.2, "break": 0.2}
+"""What a group decides takes packets and ticks: so much more of these, for it to come about in a schedule."""
 _CHANGES: Final = {"leave": _leave, "evict": _evict, "tear": _tear, "outlive": _outlive}
 
 

@@ -74,7 +74,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """One MULTI … EXEC of a gateway. known: the values after all that is known beforehand, and who asked for it."""
+    """One MULTI … EXEC of a gateway. known: the values after all that is known beforehand, and who asked for it. waits:
+    a record that stays, of a member that is out and has not been told so.
+    """
 
     fence: int
     known: Values
@@ -83,6 +85,7 @@ class Exec:
     record: Record | None
     stored: Stored
     parked: Parked | None
+    waits: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,7 @@ class Server:
                 kept = done
             elif came_to_its_end or Fault.RECORD_AT_THE_END not in self._faults:
                 kept += done
-        record = None
+        record = plan.waits
         if plan.record is not None:
             record = replace(plan.record, entries=kept)
             if not record.wrote and Fault.FAILED_NX_SENDS not in self._faults:

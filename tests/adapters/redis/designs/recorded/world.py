@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from crdtcast.engine import EngineState, GroupEngine, GroupState, Standing
+from crdtcast.engine import Engine, EngineState, GroupEngine, GroupState, Standing
 from crdtcast.exceptions import CrdtcastError, NotReadyError
-from crdtcast.incarnation import base_of, new_incarnation
+from crdtcast.incarnation import base_of, name_of, new_incarnation
 from crdtcast.messages import Message, Transmit
 from crdtcast.tags import Dot, Tag
 from tests.adapters.redis.designs.recorded.commands import Reply
@@ -368,10 +368,14 @@ class World:
         gateway = packet.receiver
         if self.gateways[receiver] is not gateway or gateway.parking:
             return True
+        engine = gateway.engine
+        before = _promised(engine)
         try:
-            gateway.engine.receive(packet.sender, packet.content)  # type: ignore[arg-type]
+            engine.receive(packet.sender, packet.content)  # type: ignore[arg-type]
         except CrdtcastError as error:
-            raise Failure(f"{type(error).__name__} at {gateway.engine.me}: {error}") from error
+            raise Failure(f"{type(error).__name__} at {engine.me}: {error}") from error
+        if engine.reserved is not None and _promised(engine) != before:
+            self.counts["promises while reserved"] += 1
         return True
 
     # Members that come and go
@@ -398,9 +402,12 @@ class World:
         gateway = self.gateways[name]
         if self.fixed or gateway is None or not gateway.can_send:
             return False
-        gateway.wants_evict = victim
-        gateway.operate()
-        self.counts["evict waits"] += gateway.engine.reserved is not None
+        engine = gateway.engine
+        assert isinstance(engine, GroupEngine)
+        incarnation = next((m for m in engine.going_on() if name_of(m) == victim), None)
+        if incarnation is not None and incarnation not in engine.victims:
+            engine.evict(incarnation)
+            self.counts["evicts while reserved"] += engine.reserved is not None
         return True
 
     def tear(self, name: str) -> bool:
@@ -463,3 +470,8 @@ class World:
         for other in self.living():
             other.engine.disconnected(gateway.engine.me)
         self._begin(name, Gateway(self, server))
+
+
+def _promised(engine: Engine | GroupEngine) -> object:
+    record = engine.outline().record if isinstance(engine, GroupEngine) else None
+    return None if record is None else record.promised
