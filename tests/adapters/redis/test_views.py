@@ -312,6 +312,18 @@ def test_a_live_region_that_is_evicted_under_load_is_back_with_all_that_it_had_a
             assert town.call("b", "MGET", "total", "twin") == [b"%d" % total] * 2
 
 
+def test_a_region_leaves_while_the_others_write_on_end(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        three(town)
+        loads = [Load(town.running[name], first_seed(), 50) for name in ("a", "b")]
+        until(lambda: all(load.total > 5 for load in loads))
+        assert town.call("c", "CRDTCAST", "LEAVE") == b"OK"
+        town.running["c"].wait_ended()
+        total = sum(load.stop() for load in loads)
+        town.wait_equal("a", "b")
+        assert town.call("b", "MGET", "total", "twin") == [b"%d" % total] * 2
+
+
 def wait_joined(town: Town) -> None:
     """c is a member that all know, and votes."""
     until(lambda: engine_of(town, "c").me in engine_of(town, "a").view.voters)
