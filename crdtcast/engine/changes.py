@@ -26,6 +26,9 @@ from crdtcast.incarnation import joined_id
 from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Tag, covers
 
+LEAST_PAUSE = 4
+MOST_PAUSE = 32
+"""Ticks for which a leaver takes nothing, and then does for as long."""
 SWEEP_WAIT = 3
 """Ticks between the end of an incarnation and the sweep of the least member; every other one waits as much longer."""
 
@@ -38,6 +41,8 @@ class MembershipChanges(Reception):
         self._issued: list[Tag] = []
         self._ended_at: int | None = None  # the tick since which something waits to be swept
         self._joins = self._leaves = self._evictions = self._sweeps = 0
+        self._pause = LEAST_PAUSE  # of a leaver
+        self._turns_at = self._taken = 0
 
     def _announce(self) -> None:
         """Tell the group which format levels are read here, if it is not what was said before.
@@ -371,6 +376,7 @@ class MembershipChanges(Reception):
         """The timer: digests, questions, stability; ballots that are due, sweeps, and what may be forgotten."""
         if self._over:
             return
+        self._pace_leave()
         super().tick()
         self._exchange.tick(self._tick)
         if self._consensus.decided and not self._unaware():
@@ -383,6 +389,18 @@ class MembershipChanges(Reception):
         if self._membership.ended:
             self._sweep()
             self._forget()
+
+    def _pace_leave(self) -> None:
+        """A leaver goes when others have all that it has. While messages keep coming that is never so, unless it takes
+        none for a while. Not for good: two who leave wait for each other.
+        """
+        if not self._proposer.wants.leaves or self._tick < self._turns_at:
+            return
+        comes, self._taken = self._delivered > self._taken, self._delivered
+        self._pauses = comes and not self._pauses
+        self._turns_at = self._tick + self._pause
+        if self._pauses:
+            self._pause = min(2 * self._pause, MOST_PAUSE)
 
     def take_outbox(self) -> list[Transmit]:
         """See `Core.take_outbox`."""

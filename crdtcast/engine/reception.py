@@ -59,6 +59,8 @@ class Reception(Core):
         self._strangers: dict[str, Peer] = {}
         self._evicted = False
         self._left = False
+        self._pauses = False
+        """Whether it leaves, and takes nothing for a while."""
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
@@ -363,7 +365,7 @@ class Reception(Core):
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
         inbox, membership, limits = self._inbox, self._membership, self._limits
-        if self._over or self._reservation is not None or self._has_said_all:
+        if self._over or self._reservation is not None or self._pauses or self._has_said_all:
             return False
         while inbox.has_deliverable():
             message = inbox.ready[0]
