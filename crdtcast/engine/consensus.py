@@ -25,6 +25,7 @@ from crdtcast.engine.views import (
     Proposal,
     Record,
     View,
+    Word,
 )
 
 
@@ -221,7 +222,7 @@ class Consensus:
             change, forced = accepted.change, bool(accepted.word.forced)
             if forced and own.member in change.out:
                 continue
-            if self.view.is_quorum(given, accepted.word):
+            if self._is_quorum(given, accepted.word):
                 self._decide(change, forced=forced)
                 return True
         proposal = own.proposal
@@ -232,6 +233,9 @@ class Consensus:
             return False
         self._note(proposal=proposal._replace(change=value))
         return True
+
+    def _is_quorum(self, who: Collection[str], word: Word) -> bool:
+        return self.view.is_quorum(who, word)
 
     def promises(self, proposal: Proposal) -> dict[str, Record]:
         """The records of those who have promised this and nothing later."""
@@ -283,10 +287,10 @@ class Consensus:
 
     def _value(self, proposal: Proposal) -> Change | None:
         """What to ask to accept; None while promises are missing."""
-        view, promises = self.view, self.promises(proposal)
-        if not view.is_quorum(promises, proposal.word):
+        promises = self.promises(proposal)
+        if not self._is_quorum(promises, proposal.word):
             return None
-        before = [r.accepted for m, r in promises.items() if m in view.voters and r.accepted]
+        before = [r.accepted for m, r in promises.items() if m in self.view.voters and r.accepted]
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:
