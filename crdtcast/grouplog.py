@@ -36,6 +36,8 @@ class GroupLog:
         self._view = None if log.view is None else _view(log.view)
         self._cuts = {who: Cut(cut.counter, How[cut.how.upper()]) for who, cut in log.cuts.items()}
         self._ended: set[str] = set()  # whose ends are told and may be stated anew
+        if log.view is not None and engine.me not in self._members:
+            self._ended.add(engine.me)
         self._over = False
 
     def start(self, own: int | None = None) -> None:
