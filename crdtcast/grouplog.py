@@ -49,6 +49,7 @@ class GroupLog:
         self._view, self._members = engine.view, set(engine.members)
         self._cuts = dict(engine.cut_short())
         self._ended = set(engine.ended)
+        self._over = False
         engine.take_decisions()  # the view is that behind them
         self._log.start(
             vector,
