@@ -3,6 +3,7 @@
 Who has delivered the same, and is in the same view, does the same. docs/protocol.md says what each rule is for.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from crdtcast.engine.claims import Wrong
@@ -29,6 +30,8 @@ from crdtcast.tags import Dot, Tag, covers
 LEAST_PAUSE = 4
 MOST_PAUSE = 32
 """Ticks for which a leaver takes nothing, and then does for as long."""
+MOST_DECISIONS = 1000
+"""What is kept for `take_decisions`; where nobody takes them, the newest are left."""
 SWEEP_WAIT = 3
 """Ticks between the end of an incarnation and the sweep of the least member; every other one waits as much longer."""
 
@@ -150,7 +153,7 @@ class MembershipChanges(Reception):
 
     def _begin_views(self, state: GroupState) -> None:
         me, view = self.me, state.view
-        self._decisions: list[Decided] = []
+        self._decisions: deque[Decided] = deque(maxlen=MOST_DECISIONS)
         own = state.record or Record(me, 0, view.epoch, view.name, self.vector[me])
         self._consensus = self.consensus_type(view, own, state.decided, self)
         self._exchange = self.exchange_type(me, self._consensus)
