@@ -166,8 +166,8 @@ class Consensus:
         decided = self._told.pop(self.view.epoch, None)
         if decided is None or decided.name != self.view.name:
             return False
-        if decided.forced and self.own.member in decided.change.out:
-            return False  # it is asked for nothing: the operator decides which side goes on
+        if decided.change.forces_out(self.own.member):
+            return False
         self._decide(decided.change, forced=decided.forced)
         return True
 
@@ -220,7 +220,7 @@ class Consensus:
         for accepted in {record.accepted for record in current if record.accepted is not None}:
             given = [record.member for record in current if record.accepted == accepted]
             change, forced = accepted.change, bool(accepted.word.forced)
-            if forced and own.member in change.out:
+            if change.forces_out(own.member):
                 continue
             if self._is_quorum(given, accepted.word):
                 self._decide(change, forced=forced)
