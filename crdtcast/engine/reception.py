@@ -286,7 +286,7 @@ class Reception(Core):
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
             self._disputed.add(sender)  # the operator decides
-        elif self._proposer.wants.leaves and (cut is None or cut >= self.vector[self.me]):
+        elif self._proposer.wants.leaves and self._leave_counts(cut):
             self._left = True
         else:
             self._become_evicted(cut)
@@ -327,6 +327,17 @@ class Reception(Core):
             return False
         contact = membership.incarnation(join[0])
         return contact is None or self.vector[contact] < join[1]
+
+    def _leave_counts(self, cut: int | None) -> bool:
+        """Whether this leaver has left the group of somebody that tells it its end.
+
+        Without a number it is forgotten there: it has left; or it never was a member, as its contact was cut off before
+        the join. Not if everybody knows that, or enough have taken all that it has.
+        """
+        if cut is not None:
+            return cut >= self.vector[self.me]
+        is_known = self._membership.is_established(self.me, self._stability.stable)
+        return is_known or self._has_said_all
 
     def _receive_digest(self, sender: str, digest: Digest) -> None:
         weight = check_group_digest(sender, digest, self.vector, self.me, resumed=self.resumed)
