@@ -8,7 +8,7 @@ import pytest
 
 from crdtcast.engine import GroupEngine, Standing
 from crdtcast.exceptions import RemoteProtocolError, RolledBackError
-from crdtcast.messages import Ended, Views
+from crdtcast.messages import Ended, Message, Views
 from crdtcast.simulator.group_mutants import MUTANTS
 from tests.engine.town import Town
 
@@ -194,3 +194,68 @@ def test_who_has_no_former_process_is_not_told_that_it_has_forgotten_something()
     with pytest.raises(RemoteProtocolError, match="b"):
         a.receive(town.id("b"), Views(0, a.view.name, {a.me: 99}))
     a.receive(town.id("b"), Ended("somebody.else"))
+
+
+@pytest.mark.parametrize("kind", [OURS, "own-members-only"])
+def test_one_that_only_others_know_has_a_say_on_the_cut(kind: str) -> None:
+    town = Town("abc", engine_type=engine(kind))
+    town.run()
+
+    def passes(sender: str, receiver: str, content: object) -> bool:
+        if not isinstance(content, Message) or content.dot.origin != town.id("c"):
+            return True
+        return receiver == "j" or (receiver == "b" and content.dot.counter == 1)
+
+    town.passes = passes
+    j = town.join("j", "c")  # which b learns from the first message of c, and a does not
+    town.run(3)
+    town.send("c", b"only j has it")
+    town.run(3)
+    assert town.log["j"] == [b"only j has it"]
+    town.engines["a"].evict(town.id("c"))
+    town.run(3)
+    town.passes = lambda sender, receiver, content: True
+    town.run(100)
+    assert (j.standing is Standing.MEMBER) == (kind == OURS)
+    assert (b"only j has it" in town.log["a"]) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "first-cut-stays"])
+def test_a_cut_is_stated_anew_when_all_who_had_the_last_are_gone(kind: str) -> None:
+    town = Town("abcde", engine_type=engine(kind))
+    town.run()
+    gone = town.id("e")
+    town.passes = lambda sender, receiver, content: (
+        not (isinstance(content, Message) and content.dot.origin == gone and receiver != "d")
+    )
+    town.send("e", b"only d has it")
+    town.run(3)
+    town.engines["a"].evict(gone)
+    town.run(30)
+    a = town.engines["a"]
+    assert a.view.epoch == 1 and gone in a.victims
+    d = town.take_down("d")
+    assert d is not None
+    town.take_down("e")
+    a.evict(d.me)
+    town.run(200)
+    assert (not a.victims) == (kind == OURS)
+    if kind == OURS:
+        town.assert_one_group("a", "b", "c")
+
+
+@pytest.mark.parametrize("kind", [OURS, "leaves-untold"])
+def test_a_leaver_goes_when_others_have_all_that_it_has(kind: str) -> None:
+    town = Town("abc", engine_type=engine(kind))
+    town.run()
+    town.passes = lambda sender, receiver, content: (
+        not (isinstance(content, Message) and receiver == "a")
+    )
+    town.send("b", b"of b, to c alone")
+    town.run(2)
+    town.engines["c"].leave()
+    town.run(60)
+    c = town.engines["c"]
+    assert town.log["a"] == []
+    assert (c.standing is Standing.LEAVING) == (kind == OURS)
+    assert (c.waits_for() == [town.id("a")]) == (kind == OURS)
