@@ -404,3 +404,29 @@ def test_who_was_away_when_it_was_decided_learns_it_from_anybody() -> None:
     town.bring_back("c", c, log)
     town.run(100)
     town.assert_one_group("a", "b", "c")
+
+
+def test_joiners_of_whom_not_everybody_knows_make_no_majority() -> None:
+    """b, c and d join through a, which hears nothing for a while; then both sides of a cut evict each other."""
+    town = Town("ae")
+    town.run(5)
+    town.passes = lambda sender, receiver, content: receiver != "a"
+    for name in "bcd":
+        town.join(name, "a")
+    town.run(20)
+    town.cut("ae", "bcd")
+    town.passes = lambda sender, receiver, content: True
+    town.engines["a"].evict(*map(town.id, "bcd"))
+    town.engines["b"].evict(*map(town.id, "ae"))
+    town.run(100)
+    assert town.names("b") == ["a", "b", "c", "d", "e"], (
+        "three of which none has a vote decide nothing"
+    )
+    assert town.names("a") == ["a", "e"], "both voters do"
+    town.heal()
+    town.run(100)
+    for name in "bcd":
+        assert town.engines[name].standing is Standing.EVICTED
+        town.take_down(name)
+    town.run()
+    town.assert_one_group("a", "e")
