@@ -378,6 +378,8 @@ class MembershipChanges(Reception):
     def tick(self) -> None:
         """The timer: digests, questions, stability; ballots that are due, sweeps, and what may be forgotten."""
         if self._over:
+            self._tick += 1
+            self._exchange.tick(self._tick)
             return
         self._pace_leave()
         super().tick()
@@ -407,6 +409,6 @@ class MembershipChanges(Reception):
 
     def take_outbox(self) -> list[Transmit]:
         """See `Core.take_outbox`."""
-        if self._exchange.has_news and not self._over:
+        if self._exchange.has_news and not self._left:
             self._outbox += self._exchange.flush()
         return super().take_outbox()

@@ -140,8 +140,10 @@ class Proposer:
         patience = PATIENCE * (1 if is_own else 2) + PACE * self._rank()
         patience *= min(1 << self._tries, MOST_PATIENCE)
         is_empty = own is not None and not own.needs_all
-        if is_own and is_empty and tick - self.since >= PACE:
-            # It needs a quorum only, and that is not there. By a word, those who are left may do without.
+        if (is_own and is_empty and tick - self.since >= PACE) or (
+            self.wants and not is_own and tick - self.since >= PATIENCE
+        ):
+            # What needs a quorum only has none. By a word, those who are left may do without.
             terms = self._terms()
             if terms is not None and terms.needs_all and (terms := self._ready(terms, tick)):
                 self._tries += 1
@@ -256,5 +258,6 @@ class Proposer:
 
     def _rank(self) -> int:
         voters = self._consensus.view.voters
-        before = [m for m in self._ground.linked() if m in voters and m < self._me]
-        return len(before) if self._me in voters else len(voters) + len(before)
+        mine = self._me in voters
+        before = [m for m in self._ground.linked() if (m in voters) == mine and m < self._me]
+        return len(before) if mine else len(voters) + len(before)

@@ -128,7 +128,10 @@ class Reception(Core):
         if peer == self.me:
             raise HandshakeError(f"{peer} is this node itself: its own address is a peer's")
         check_incarnation(peer)
-        if self._over or self._tell_ended(peer):
+        if self._over:
+            self._exchange.link_up(peer)  # others may wait for what it knows
+            return
+        if self._tell_ended(peer):
             return
         known = self._peers.get(peer)
         if known is None:
@@ -169,6 +172,8 @@ class Reception(Core):
         incarnation than it does itself, which may have lost something; the state is unchanged then, but for `blamed`.
         """
         if self._over:
+            if type(message) is Views and self._evicted:
+                self._exchange.take(sender, message, answers=False)
             return
         try:
             if type(message) is Message:

@@ -1,9 +1,9 @@
 """Every schedule of a small scope: two or three members, a few things that each of them does, packets in every order.
 
 A step is something that a member does of itself, or the arrival of the oldest message on one link, with all that its
-application then takes and the sync that lets the answers out. Digests are dropped, and frames of views while nothing
-is asked for (they come again when the group settles). After each step the group is left to settle, too, and judged, as a schedule may stop anywhere. A state that
-was met before is not gone through again: what lies behind it is known.
+application then takes and the sync that lets the answers out. Digests are dropped, and frames of views while nothing is
+asked for (they come again when the group settles). After each step the group is left to settle, too, and judged, as a
+schedule may stop anywhere. A state that was met before is not gone through again: what lies behind it is known.
 """
 
 from collections import deque
