@@ -5,10 +5,12 @@ is taken. What the operations do that arrive here is `crdtcast.engine.changes`; 
 by `crdtcast.engine.exchange`.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
 from crdtcast.engine.checks import (
+    MOST_STRANGE,
     check_group_digest,
     check_incarnation,
     check_message,
@@ -21,10 +23,12 @@ from crdtcast.engine.core import Core
 from crdtcast.engine.exchange import Exchange
 from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
-from crdtcast.engine.operations import How, decode
+from crdtcast.engine.operations import Cut, How, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
+from crdtcast.engine.view_checks import check_own_record, check_views
+from crdtcast.engine.views import Record
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError
 from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, Views
@@ -215,16 +219,57 @@ class Reception(Core):
             raise remembers_more(
                 sender, self.me, max(told), serial, resumed=self.resumed, what="records"
             )
-        if sender not in self._peers and self._tell_ended(sender):
+        peer = self._peers.get(sender)
+        if peer is None and self._tell_ended(sender):
             self._stale += 1
             return
-        is_past = self._membership.is_past
-        known = tuple(record for record in frame.records if not is_past(record.member))
-        frame = frame._replace(records=known)
+        newest = (peer.newest if peer is not None else None) or {}
+        check_views(sender, frame, self.vector, newest)
+        for record in frame.records:
+            if record.member == sender:
+                check_own_record(record, self._consensus.view, self)
+                self._check_delivered(record)
+        frame = frame._replace(
+            records=tuple(record for record in frame.records if self._may_keep(record.member)),
+            asks=tuple(asked for asked in frame.asks if asked.asker in self.vector),
+        )
         goes_on = self.me not in self._membership.cuts
         if self._exchange.take(sender, frame, answers=goes_on):
             self._consensus.react()
             self._look_at_views()
+
+    def _check_delivered(self, record: Record) -> None:
+        """Whether its member can have delivered so much of this one."""
+        promise, sent = record.promise, self.vector[self.me]
+        delivered = 0 if promise is None else promise.delivered.get(self.me, 0)
+        if delivered > sent:
+            raise remembers_more(record.member, self.me, delivered, sent, resumed=self.resumed)
+
+    def _may_keep(self, member: str) -> bool:
+        """Whether the record of a member is of use: not of one that is forgotten; of few that are still to come."""
+        if member in self.vector:
+            return True
+        records = self._consensus.records
+        return not self._membership.is_past(member) and (
+            member in records or len(records) < len(self.vector) + MOST_STRANGE
+        )
+
+    def is_over(self, incarnation: str) -> bool:
+        """Whether it went, or has ended, or can never be a member."""
+        membership = self._membership
+        return membership.cut(incarnation) is not None or membership.is_past(incarnation)
+
+    def counted(self, incarnation: str) -> int:
+        """How many of its messages are delivered here."""
+        return self.vector.get(incarnation, 0)
+
+    def going_on(self) -> Collection[str]:
+        """The members, this one included, but those who went."""
+        return self._membership.going_on()
+
+    def end_of(self, incarnation: str) -> Cut | None:
+        """Where one that went ends."""
+        return self._membership.cut(incarnation)
 
     def _look_at_views(self) -> None:
         """A ballot may be due."""
