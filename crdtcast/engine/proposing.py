@@ -22,7 +22,9 @@ GIVE_UP = 3 * ASK_AGAIN
 way.
 """
 PATIENCE = 40
-"""Ticks without any progress after which a ballot is given up by its proposer; by others after twice as long."""
+"""Ticks without any progress after which a ballot is given up by its proposer, or by somebody who is to force another
+one; by others after twice as long.
+"""
 MOST_PATIENCE = 4
 """Times by which that grows where ballots get in each other's way."""
 
@@ -133,7 +135,8 @@ class Proposer:
             if own.needs_all and tick - self.since >= ASK_AGAIN and self._names_more(own):
                 self._begin(self._ready(self._terms() or own, tick))
                 return
-        patience = PATIENCE * (1 if is_own else 2) + PACE * self._rank()
+        may_end = is_own or any(self.wants.victims.values())  # by force: without whom the others wait for
+        patience = PATIENCE * (1 if may_end else 2) + PACE * self._rank()
         patience *= min(1 << self._tries, MOST_PATIENCE)
         is_empty = own is not None and not own.needs_all
         if is_own and is_empty and tick - self.since >= PACE:
