@@ -28,7 +28,6 @@ from crdtcast.engine.views import (
     View,
 )
 
-
 MOST_SKIPPED = 1000
 """Numbers of ballots by which one member may be ahead of all others."""
 
@@ -193,6 +192,9 @@ class Consensus:
         if not self._told:
             return False
         decided = self._told.pop(0)
+        if not self._can_go_on(decided.change):
+            self._told.clear()
+            return False
         if decided.forced and self.own.member in decided.change.out:
             self._told.clear()
             return False  # it is asked for nothing: the operator decides which side goes on
@@ -249,7 +251,7 @@ class Consensus:
         """Whether its proposer may ask to accept that, as far as can be told here: what its terms say, or what was
         accepted before.
         """
-        if not is_plausible(change, self._ground):
+        if not (is_plausible(change, self._ground) and self._can_go_on(change)):
             return False
         if proposal.ballot.number > self._in_reach():
             return False
@@ -260,6 +262,11 @@ class Consensus:
             for record in self.current()
         )
 
+    def _can_go_on(self, change: Change) -> bool:
+        """Whether this member goes, or reads the level: otherwise nobody had its promise for that."""
+        level = change.level
+        return level is None or self._ground.reads_level(level) or self.own.member in change.out
+
     def _conclude(self) -> bool:
         """What a quorum has accepted is decided. And the proposer's part: it has the promises that it needs."""
         current, own = self.current(), self.own
@@ -268,6 +275,8 @@ class Consensus:
             change, forced = accepted.change, bool(accepted.word.forced)
             if forced and (own.member in change.out or accepted.ballot > own.promised):
                 continue  # nobody who goes on is forced to without a promise
+            if not self._can_go_on(change):
+                continue
             if self.view.is_quorum(given, accepted.word):
                 self._decide(change, forced=forced)
                 return True
@@ -338,6 +347,7 @@ class Consensus:
             for m, r in promises.items()
             if m in view.voters and r.accepted and is_plausible(r.accepted.change, self._ground)
         ]
+        before = [each for each in before if self._can_go_on(each.change)]
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:

@@ -15,7 +15,7 @@ from crdtcast.messages import Asked, Transmit, Views
 PASS_ON = 2
 """Ticks for which others may still say that they have a record before it is passed on to them."""
 MOST_SKIPPED = 1000
-"""Questions by which others may know more of a member than it knows itself, or than it says itself: it has restarted."""
+"""Questions of a member that others may know of and it does not: it has restarted."""
 
 
 @dataclass(slots=True)
@@ -75,8 +75,7 @@ class Exchange:
         self._unsure.discard(peer)
 
     def take(self, sender: str, frame: Views, *, answers: bool) -> bool:
-        """Take what a peer has passed on. Whether anything of it is news. answers: whether this member goes on.
-        """
+        """Take what a peer has passed on. Whether anything of it is news. answers: whether this member goes on."""
         consensus = self._consensus
         link = self._links.get(sender)
         if link is not None:
@@ -176,6 +175,18 @@ class Exchange:
                 link.again_at = tick + link.delay
                 link.sent, link.sent_epoch, link.asks = {}, -1, {}
                 link.owes = link.is_due = self._news = True
+
+    def all_told(self) -> Views:
+        """What one would be told that knows nothing."""
+        consensus = self._consensus
+        return Views(
+            consensus.view.epoch,
+            consensus.view.name,
+            {member: record.serial for member, record in consensus.records.items()},
+            tuple(consensus.current()),
+            tuple(each for _, each in sorted(consensus.decided.items())),
+            tuple(self.asks.values()),
+        )
 
     def flush(self) -> Iterable[Transmit]:
         """What is to be sent now."""

@@ -334,7 +334,8 @@ class HostileWorld(GroupWorld):
         if int(arguments[-1]) % 1500 == 0:
             self.become_void()
             self.counts["stolen"] += 1
-            self._say(liar, receiver, mutation.body(mutation.stolen()))
+            stolen = mutation.in_anothers_name(int(arguments[-1]) // 1500)
+            self._say(liar, receiver, mutation.body(stolen))
         else:
             self._say(liar, receiver, mutation.body(mutation.frame(receiver.me)))
         return True
@@ -376,9 +377,11 @@ class HostileWorld(GroupWorld):
         parcel = flight[place]
         content = parcel.content
         self.counts["twisted"] += 1
-        if isinstance(content, Digest):
-            body = mutation.body(mutation.digest(content))
-            flight[place] = replace(parcel, content=Bytes(body))
+        if isinstance(content, Digest | Views):
+            changed = (
+                mutation.digest(content) if isinstance(content, Digest) else mutation.views(content)
+            )
+            flight[place] = replace(parcel, content=Bytes(mutation.body(changed)))
         elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 600 == 0:
             flight[place] = replace(parcel, content=replace(content, payload=b"two faces"))
         else:
