@@ -213,6 +213,9 @@ class Proposer:
             self._ask(tick)  # who has answered an earlier question may be gone by now
         waited = tick - self._asked_at
         answered = {*self._exchange.answered, self._me}.difference(terms.word.replaced)
+        given_up = {who for who, force in self.wants.victims.items() if force}
+        if self._tries:
+            answered -= given_up  # they answer, and do not vote
         going_on = {*ground.going_on(), *self._named} - set(terms.victims)
         missing = going_on - answered
         if terms.level is not None:
@@ -224,7 +227,6 @@ class Proposer:
             if view.is_quorum(answered, terms.word):
                 return terms
             silent = view.voters.intersection(terms.victims) - answered
-            given_up = {who for who, force in self.wants.victims.items() if force}
             if waited >= ASK_AGAIN and silent <= given_up.union(terms.word.replaced):
                 return terms._replace(word=Word(forced=terms.victims))
             missing = set(view.voters) - answered
