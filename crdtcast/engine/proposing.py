@@ -135,11 +135,10 @@ class Proposer:
             if own.needs_all and tick - self.since >= ASK_AGAIN and self._names_more(own):
                 self._begin(self._ready(self._terms() or own, tick))
                 return
-        may_end = is_own or any(
-            self.wants.victims.values()
-        )  # by force: without whom the others wait for
-        patience = PATIENCE * (1 if may_end else 2) + PACE * self._rank()
-        patience *= min(1 << self._tries, MOST_PATIENCE)
+        forces = any(self.wants.victims.values())  # it does without whom the others wait for
+        patience = PATIENCE * (1 if is_own or forces else 2) + PACE * self._rank()
+        if not forces:
+            patience *= min(1 << self._tries, MOST_PATIENCE)
         is_empty = own is not None and not own.needs_all
         if is_own and is_empty and tick - self.since >= PACE:
             # It needs a quorum only, and that is not there. By a word, those who are left may do without.

@@ -28,12 +28,8 @@ class HostileDrain(Drain):
 
     def settled(self) -> bool:
         """Also nobody is left whom the hostile member has named as replaced: it is put out by and by."""
-        replaced = {
-            base for m in self.world.living() for base in m.running.outline().replaced
-        }
-        return super().settled() and not any(
-            base_of(m.me) in replaced for m in self.world.living()
-        )
+        replaced = {base for m in self.world.living() for base in m.running.outline().replaced}
+        return super().settled() and not any(base_of(m.me) in replaced for m in self.world.living())
 
     def _take(self, machine: Machine) -> None:
         if machine is not self.world.liar:
