@@ -12,10 +12,11 @@ docs/protocol.md, *Views*, gives the reasons.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from crdtcast.engine.operations import Cut, How
-from crdtcast.engine.view_checks import is_new, is_plausible
+from crdtcast.engine.view_checks import is_beyond, is_new, is_plausible
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
@@ -342,12 +343,15 @@ class Consensus:
         view, promises = self.view, self.promises(proposal)
         if not view.is_quorum(promises, proposal.word):
             return None
+        accepted = [r.accepted for m, r in promises.items() if m in view.voters and r.accepted]
+        reports = [r.promise for r in promises.values() if r.promise is not None]
         before = [
-            r.accepted
-            for m, r in promises.items()
-            if m in view.voters and r.accepted and is_plausible(r.accepted.change, self._ground)
+            each
+            for each in accepted
+            if is_plausible(each.change, self._ground)
+            and self._can_go_on(each.change)
+            and not any(map(partial(is_beyond, each.change), promises, reports))
         ]
-        before = [each for each in before if self._can_go_on(each.change)]
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:

@@ -237,3 +237,16 @@ def is_new(change: Change, proposal: Proposal) -> bool:
             if cut.how is not (How.LEFT if leaves else How.FORCED if forced else How.EVICTED):
                 return False
     return proposal.needs_all or not change.cuts
+
+
+def is_beyond(change: Change, member: str, report: Promise) -> bool:
+    """Whether a member that goes on has delivered more than that change would leave, as it reports: then nobody has
+    asked for it. One that was let in beyond a cut does not go on.
+    """
+    if member in change.out:
+        return False
+    cuts = {base_of(who): cut.counter for who, cut in change.cuts}
+    join = joined_by(member)
+    if join is not None and cuts.get(join[0], join[1]) < join[1]:
+        return False
+    return any(report.delivered.get(who, 0) > cut.counter for who, cut in change.cuts)
