@@ -36,6 +36,8 @@ class GroupLog:
         self._view = None if log.view is None else _view(log.view)
         self._cuts = {who: Cut(cut.counter, How[cut.how.upper()]) for who, cut in log.cuts.items()}
         self._ended: set[str] = set()  # whose ends are told and may be stated anew
+        if log.view is not None and engine.me not in self._members:
+            self._ended.add(engine.me)
         self._over = False
 
     def start(self, own: int | None = None) -> None:
@@ -47,6 +49,7 @@ class GroupLog:
         self._view, self._members = engine.view, set(engine.members)
         self._cuts = dict(engine.cut_short())
         self._ended = set(engine.ended)
+        self._over = False
         engine.take_decisions()  # the view is that behind them
         self._log.start(
             vector,

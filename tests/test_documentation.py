@@ -22,6 +22,26 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anchors_are_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text()):
+        if "://" not in target:
+            headings = anchors(page.parent / target if target else page)
+            assert anchor in headings, f"{page.name} links to {target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w -]", "", text).strip().lower().replace(" ", "-") for text in plain}
+
+
+def test_the_lines_of_the_protocol_are_short() -> None:
+    page = ROOT / "docs" / "protocol.md"
+    assert [line for line in page.read_text().splitlines() if len(line) > 120] == []
+
+
 def test_the_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     for page in ROOT.glob("docs/*.md"):

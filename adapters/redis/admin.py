@@ -32,6 +32,8 @@ _FOR_TESTS = frozenset({b"CUT", b"HEAL", b"ADVANCE", b"SKEW"})
 _COMMANDS = {b"WITHDRAW": "evict --withdraw"}
 """What that program calls the others, where it is another word."""
 _MOST_NAMES = 1000
+_WANTS = frozenset({b"EVICT", b"WITHDRAW", b"RAISE"})
+"""What is answered when the server has it: it goes on after a restart."""
 _HELP = (
     "STATUS, VERIFY, MEMBERS, REPAIR [key] [FROM name], EVICT name [name ...] [FORCE], WITHDRAW [name ...], "
     "LEAVE, SURRENDER, RAISE [level], CUT name, HEAL name, ADVANCE milliseconds, SKEW milliseconds"
@@ -69,7 +71,11 @@ class Admin:
         elif verb == b"REPAIR" and (wanted := _repair_of(rest)) is not None:
             self._repair(request, *wanted)
         elif verb in self._of_the_group and len(rest) in self._of_the_group[verb][0]:
-            request.answer(self._run_for_group(verb, rest))
+            reply = self._run_for_group(verb, rest)
+            if verb in _WANTS and reply is OK:
+                self._answer_behind_a_commit(request)
+            else:
+                request.answer(reply)
         elif verb in self._guarded and len(rest) == 1:
             reply = self._run_guarded(verb, rest[0])
             if verb == b"ADVANCE" and reply is OK:

@@ -122,11 +122,11 @@ class Recorder:
         if log is None:
             return
         if log.seq and (group is None or log.view is not None):
+            if group is not None:
+                group.so_far()
             for dot in reported:
                 if covers(log.vector, dot):
                     log.stable(dot)
-            if group is not None:
-                group.so_far()
             for message in (*late, *unstable):
                 if not covers(log.vector, message.dot):
                     self._tell(message, incarnation)

@@ -33,7 +33,8 @@ def asked_before(membership: Membership, base: str) -> str | None:
     if not valid_incarnation(base) or base_of(base) != base:
         raise HandshakeError(f"{base!r} is no base of an incarnation id")
     known = membership.incarnation(base)
-    if base in membership.replaced or (known is not None and known not in membership.members):
+    has_ended = known is not None and known not in membership.members
+    if has_ended or base in {*membership.replaced, *map(base_of, membership.tombs)}:
         raise HandshakeError(f"{base} has ended in this group: join under a fresh id")
     return known
 

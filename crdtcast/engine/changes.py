@@ -3,6 +3,7 @@
 Who has delivered the same, and is in the same view, does the same. docs/protocol.md says what each rule is for.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from crdtcast.engine.claims import Wrong
@@ -26,6 +27,11 @@ from crdtcast.incarnation import joined_by, joined_id
 from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Tag, covers
 
+LEAST_PAUSE = 4
+MOST_PAUSE = 32
+"""Ticks for which a leaver takes nothing, and then does for as long."""
+MOST_DECISIONS = 1000
+"""What is kept for `take_decisions`; where nobody takes them, the newest are left."""
 SWEEP_WAIT = 3
 """Ticks between the end of an incarnation and the sweep of the least member; every other one waits as much longer."""
 
@@ -38,6 +44,8 @@ class MembershipChanges(Reception):
         self._issued: list[Tag] = []
         self._ended_at: int | None = None  # the tick since which something waits to be swept
         self._joins = self._leaves = self._evictions = self._sweeps = 0
+        self._pause = LEAST_PAUSE  # of a leaver
+        self._turns_at = self._taken = 0
 
     def _announce(self) -> None:
         """Tell the group which format levels are read here, if it is not what was said before.
@@ -145,7 +153,7 @@ class MembershipChanges(Reception):
 
     def _begin_views(self, state: GroupState) -> None:
         me, view = self.me, state.view
-        self._decisions: list[Decided] = []
+        self._decisions: deque[Decided] = deque(maxlen=MOST_DECISIONS)
         own = state.record or Record(me, 0, view.epoch, view.name, self.vector[me])
         self._consensus = self.consensus_type(view, own, state.decided, self)
         self._exchange = self.exchange_type(me, self._consensus)
@@ -369,6 +377,7 @@ class MembershipChanges(Reception):
         """The timer: digests, questions, stability; ballots that are due, sweeps, and what may be forgotten."""
         if self._over:
             return
+        self._pace_leave()
         super().tick()
         self._exchange.tick(self._tick)
         if self._consensus.decided and not self._unaware():
@@ -383,6 +392,18 @@ class MembershipChanges(Reception):
         if self._membership.ended:
             self._sweep()
             self._forget()
+
+    def _pace_leave(self) -> None:
+        """A leaver goes when others have all that it has. While messages keep coming that is never so, unless it takes
+        none for a while. Not for good: two who leave wait for each other.
+        """
+        if not self._proposer.wants.leaves or self._tick < self._turns_at:
+            return
+        comes, self._taken = self._delivered > self._taken, self._delivered
+        self._pauses = comes and not self._pauses
+        self._turns_at = self._tick + self._pause
+        if self._pauses:
+            self._pause = min(2 * self._pause, MOST_PAUSE)
 
     def take_outbox(self) -> list[Transmit]:
         """See `Core.take_outbox`."""

@@ -27,6 +27,7 @@ from crdtcast.engine.views import (
     Proposal,
     Record,
     View,
+    Word,
 )
 
 MOST_SKIPPED = 1000
@@ -196,9 +197,9 @@ class Consensus:
         if not self._can_go_on(decided.change):
             self._told.clear()
             return False
-        if decided.forced and self.own.member in decided.change.out:
+        if decided.change.forces_out(self.own.member):
             self._told.clear()
-            return False  # it is asked for nothing: the operator decides which side goes on
+            return False
         self._decide(decided.change, forced=decided.forced)
         return True
 
@@ -274,11 +275,11 @@ class Consensus:
         for accepted in {record.accepted for record in current if record.accepted is not None}:
             given = [record.member for record in current if record.accepted == accepted]
             change, forced = accepted.change, bool(accepted.word.forced)
-            if forced and (own.member in change.out or accepted.ballot > own.promised):
-                continue  # nobody who goes on is forced to without a promise
-            if not self._can_go_on(change):
+            if change.forces_out(own.member) or not self._can_go_on(change):
                 continue
-            if self.view.is_quorum(given, accepted.word):
+            if forced and accepted.ballot > own.promised:
+                continue  # nobody who goes on is forced to without a promise
+            if self._is_quorum(given, accepted.word):
                 self._decide(change, forced=forced)
                 return True
         proposal = own.proposal
@@ -289,6 +290,9 @@ class Consensus:
             return False
         self._note(proposal=proposal._replace(change=value))
         return True
+
+    def _is_quorum(self, who: Collection[str], word: Word) -> bool:
+        return self.view.is_quorum(who, word)
 
     def promises(self, proposal: Proposal) -> dict[str, Record]:
         """The records of those who have promised this and nothing later."""
@@ -340,10 +344,10 @@ class Consensus:
 
     def _value(self, proposal: Proposal) -> Change | None:
         """What to ask to accept; None while promises are missing."""
-        view, promises = self.view, self.promises(proposal)
-        if not view.is_quorum(promises, proposal.word):
+        promises = self.promises(proposal)
+        if not self._is_quorum(promises, proposal.word):
             return None
-        accepted = [r.accepted for m, r in promises.items() if m in view.voters and r.accepted]
+        accepted = [r.accepted for m, r in promises.items() if m in self.view.voters and r.accepted]
         reports = [r.promise for r in promises.values() if r.promise is not None]
         before = [
             each

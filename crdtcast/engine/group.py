@@ -127,7 +127,8 @@ class GroupEngine(MembershipChanges):
 
     def take_decisions(self) -> list[Decided]:
         """What was decided since the last call, in order."""
-        decisions, self._decisions = self._decisions, []
+        decisions = list(self._decisions)
+        self._decisions.clear()
         return decisions
 
     @property

@@ -44,6 +44,10 @@ class Standpoint(Protocol):
 
     def may_vote(self, learner: str) -> bool: ...
 
+    def cut_short(self) -> Collection[str]:
+        """Those who went and have not ended here."""
+        ...
+
     def linked(self) -> Collection[str]: ...
 
     def lacking_level(self, level: int) -> Collection[str]:
@@ -222,12 +226,16 @@ class Proposer:
         if waited >= GIVE_UP and (unheard := set(filter(ground.is_unheard, missing))):
             terms = terms._replace(victims=tuple(sorted({*terms.victims, *unheard})))
             missing -= unheard
+        # Who is about to go may be the only one to have what others lack of those who went before.
+        if not missing and ground.cut_short() and waited < PATIENCE:
+            return None
         if not missing:
             if view.is_quorum(answered, terms.word):
                 return terms
             silent = view.voters.intersection(terms.victims) - answered
             if waited >= ASK_AGAIN and silent <= given_up.union(terms.word.replaced):
-                return terms._replace(word=Word(forced=terms.victims))
+                forced = tuple(who for who in terms.victims if who != self._me)
+                return terms._replace(word=Word(forced=forced))
             missing = set(view.voters) - answered
         self.waits_for = tuple(sorted(missing))
         if tick >= self._ask_at:

@@ -63,6 +63,8 @@ class Reception(Core):
         self._strangers: dict[str, Peer] = {}
         self._evicted = False
         self._left = False
+        self._pauses = False
+        """Whether it leaves, and takes nothing for a while."""
         self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
@@ -329,7 +331,7 @@ class Reception(Core):
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
             self._disputed.add(sender)  # the operator decides
-        elif self._proposer.wants.leaves and (cut is None or cut >= self.vector[self.me]):
+        elif self._proposer.wants.leaves and self._leave_counts(cut):
             self._left = True
         else:
             self._become_evicted(cut)
@@ -371,6 +373,17 @@ class Reception(Core):
         contact = membership.incarnation(join[0])
         return contact is None or self.vector[contact] < join[1]
 
+    def _leave_counts(self, cut: int | None) -> bool:
+        """Whether this leaver has left the group of somebody that tells it its end.
+
+        Without a number it is forgotten there: it has left; or it never was a member, as its contact was cut off before
+        the join. Not if everybody knows that, or enough have taken all that it has.
+        """
+        if cut is not None:
+            return cut >= self.vector[self.me]
+        is_known = self._membership.is_established(self.me, self._stability.stable)
+        return is_known or self._has_said_all
+
     def _receive_digest(self, sender: str, digest: Digest) -> None:
         weight = check_group_digest(sender, digest, self.vector, self.me, resumed=self.resumed)
         membership = self._membership
@@ -408,7 +421,7 @@ class Reception(Core):
     def has_deliverable(self) -> bool:
         """Whether `poll` would return something."""
         inbox, membership, limits = self._inbox, self._membership, self._limits
-        if self._over or self._reservation is not None or self._has_said_all:
+        if self._over or self._reservation is not None or self._pauses or self._has_said_all:
             return False
         while inbox.has_deliverable():
             message = inbox.ready[0]

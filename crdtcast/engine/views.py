@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from crdtcast.engine.operations import Cut
+from crdtcast.engine.operations import Cut, How
 
 
 class Ballot(NamedTuple):
@@ -35,6 +35,10 @@ class Change(NamedTuple):
     out: tuple[str, ...] = ()
     votes: tuple[str, ...] = ()
     level: int | None = None
+
+    def forces_out(self, member: str) -> bool:
+        """Whether somebody goes by force, who is asked for nothing: the operator decides which side goes on."""
+        return any(who == member and cut.how is How.FORCED for who, cut in self.cuts)
 
 
 class Word(NamedTuple):

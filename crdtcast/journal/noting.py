@@ -43,9 +43,9 @@ class NotingEngine(SpillingEngine):
         self._store.happened.clear()  # what was restored is in the journal
 
     def decided(self, change: Change) -> None:
-        """See `MembershipChanges`: noted in the order of what happens."""
-        self._store.happened.append(self._consensus.decided[self.view.epoch - 1])
+        """See `MembershipChanges`: noted in the order of what happens, in the place of `take_decisions`."""
         super().decided(change)
+        self._store.happened.append(self._decisions.pop())
 
     def take_happened(self) -> list[Happened]:
         """Everything since the last call."""

@@ -85,6 +85,10 @@ class Roll:
             me.known |= me.members
             self._listed.update(ids - {me.incarnation})
             self.views.started(me, event, place)
+            if me.incarnation not in me.cuts:
+                me.left = me.over = (
+                    False  # what it had heard of its own end it may have lost in a crash
+                )
 
     def _silently_gone(self, me: Member, who: str, event: Event, place: Place) -> None:
         """A START lists it no more. Only a START of a later view may say so for the lines that are missing."""
@@ -161,6 +165,8 @@ class Roll:
         if who == me.incarnation:
             me.left = True
             me.over |= how != "left"
+            if cut is not None:
+                me.ended[who] = cut.counter
             if how == "left" and cut is None:
                 text += ", but no VIEW there puts it out"
                 self._report(Problem.MEMBERSHIP, place, text, dot)

@@ -32,6 +32,8 @@ class Views:
         self._report = report
         self._decisions: dict[str, dict[str, _Decision]] = {}
         """By the name of the view that was ended, and of the one after it."""
+        self._made: dict[str, tuple[str, str]] = {}
+        """The view before each one, and the member that tells so first."""
         self._known: dict[str, tuple[LoggedView, str]] = {}
         """By name, with the member that tells of it first."""
         self._begun: list[tuple[Member, LoggedView, tuple[LoggedCut, ...], Place]] = []
@@ -109,6 +111,13 @@ class Views:
             self.counts["views"] += not rivals
             self.counts["raises"] += not rivals and event.level is not None
             same = rivals[event.view] = _Decision(event, place, event.is_forced)
+            there, other_log = self._made.setdefault(event.view, (event.before, me.incarnation))
+            if there != event.before:
+                text = (
+                    f"{me.incarnation} and {other_log} differ on what comes before view {event.view} of epoch "
+                    f"{event.epoch}: {event.before} here, {there} there"
+                )
+                self._report(Problem.VIEW, place, text, peers=(other_log,))
             for other in rivals.values():
                 if other is not same and not (other.forced or same.forced):
                     text = (

@@ -1,8 +1,8 @@
 """Every schedule of a small scope: two or three members, a few things that each of them does, packets in every order.
 
 A step is something that a member does of itself, or the arrival of the oldest message on one link, with all that its
-application then takes and the sync that lets the answers out. Digests are dropped (they come again when the group
-settles). After each step the group is left to settle, too, and judged, as a schedule may stop anywhere. A state that
+application then takes and the sync that lets the answers out. Digests are dropped, and frames of views while nothing
+is asked for (they come again when the group settles). After each step the group is left to settle, too, and judged, as a schedule may stop anywhere. A state that
 was met before is not gone through again: what lies behind it is known.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from crdtcast.engine import Durability
 from crdtcast.exceptions import ConfigurationError
-from crdtcast.messages import Digest, Message
+from crdtcast.messages import Digest, Message, Views
 from crdtcast.simulator.campaign import Outcome, group_world
 from crdtcast.simulator.failure import Failure
 from crdtcast.simulator.schedule import Action, Schedule
@@ -159,6 +159,14 @@ def _ways(behind: list[list[int]]) -> int:
     return whole
 
 
+def _comes_again(content: object) -> bool:
+    """Whether nothing depends on when this arrives."""
+    if not isinstance(content, Views):
+        return isinstance(content, Digest)
+    is_open = any(r.promise or r.proposal or r.accepted for r in content.records)
+    return not (is_open or content.decided or content.asks)
+
+
 class _Run:
     """One world, and the actions that have led to it."""
 
@@ -206,7 +214,7 @@ class _Run:
         for pair in self.world.wires.busy:
             place = 0
             while place < len(self.world.wires.flights.get(pair, ())):
-                if isinstance(self.world.wires.flights[pair][place].content, Digest):
+                if _comes_again(self.world.wires.flights[pair][place].content):
                     self._apply(("drop", *pair, place))
                 else:
                     place += 1

@@ -1,13 +1,17 @@
 """Group engines with one rule of the protocol dropped each. A campaign that does not catch them is too weak."""
 
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 
+from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.level import Span
-from crdtcast.engine.membership import Fate, Membership
-from crdtcast.engine.operations import Join
+from crdtcast.engine.level import PROGRAM, Span
+from crdtcast.engine.membership import Fate, GroupState, Membership
+from crdtcast.engine.operations import Cut, Join
 from crdtcast.engine.peer import Peer
+from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
+from crdtcast.engine.views import Change, Proposal, Record, Word
 from crdtcast.messages import Digest, DigestKind
 from crdtcast.simulator.trusting_engines import TRUSTING
 from crdtcast.tags import Dot, Vector
@@ -156,6 +160,189 @@ class GoesBack(GroupEngine):
         pass
 
 
+class _Unfrozen(Membership):
+    def limit(self, incarnation: str) -> int | None:
+        cut = self.cuts.get(incarnation)
+        return None if cut is None else cut.counter
+
+
+class NoFreezing(GroupEngine):
+    """Who promises takes nothing more of the victims: otherwise somebody has more of one than its cut says."""
+
+    membership_type = _Unfrozen
+
+
+class _Thawing(Consensus):
+    def _promise(self) -> bool:
+        before = self.own.promised
+        done = super()._promise()
+        proposal = self.open_proposal()
+        if done and before != self.own.promised and proposal is not None and not proposal.needs_all:
+            assert isinstance(self._ground, GroupEngine)
+            self._ground._membership.frozen.clear()
+            self._ground._limits_changed()
+        return done
+
+
+class ThawsByBallot(GroupEngine):
+    """A freeze ends with the decision of its epoch only: a later ballot may have to take an earlier change over."""
+
+    consensus_type = _Thawing
+
+
+class _Forgetful(Consensus):
+    def _value(self, proposal: Proposal) -> Change | None:
+        known = self.records
+        self.records = {who: replace(record, accepted=None) for who, record in known.items()}
+        value = super()._value(proposal)
+        self.records = known
+        return value
+
+
+class AdoptsNothing(GroupEngine):
+    """What a voter has accepted is taken over by later ballots."""
+
+    consensus_type = _Forgetful
+
+
+class _AnyFew(Consensus):
+    def _is_quorum(self, who: Collection[str], word: Word) -> bool:
+        return bool(self.view.voters & set(who)) or not self.view.voters
+
+
+class NoMajority(GroupEngine):
+    """A majority of the voters decides."""
+
+    consensus_type = _AnyFew
+
+
+class _Known(Consensus):
+    def _going_on(
+        self, proposal: Proposal, promises: Mapping[str, Record]
+    ) -> tuple[set[str], set[str]]:
+        on = set(self._ground.going_on()) - set(proposal.victims)
+        return on, on - promises.keys()
+
+
+class OwnMembersOnly(GroupEngine):
+    """All who go on promise, also those whom only others know."""
+
+    consensus_type = _Known
+
+
+class _Voters(Consensus):
+    def _going_on(
+        self, proposal: Proposal, promises: Mapping[str, Record]
+    ) -> tuple[set[str], set[str]]:
+        on, missing = super()._going_on(proposal, promises)
+        return on - missing, set()
+
+
+class AQuorumIsEnough(GroupEngine):
+    """All who go on promise: a majority of the voters is not enough for a cut."""
+
+    consensus_type = _Voters
+
+
+class FreshJoiners(GroupEngine):
+    """A joiner is bound by the freeze of its contact."""
+
+    def __init__(self, me: str, state: GroupState, reads: Span = PROGRAM) -> None:
+        super().__init__(me, replace(state, frozen={}) if state.record is None else state, reads)
+
+
+class _FirstCut(Consensus):
+    def _cuts(
+        self, proposal: Proposal, on: Collection[str], promises: Mapping[str, Record]
+    ) -> tuple[tuple[str, Cut], ...]:
+        cuts = super()._cuts(proposal, on, promises)
+        return tuple((who, cut) for who, cut in cuts if who in proposal.victims)
+
+
+class FirstCutStays(GroupEngine):
+    """A cut is stated anew while somebody has not delivered all up to it: all who have may go meanwhile."""
+
+    consensus_type = _FirstCut
+
+
+class RowsGoAtOnce(GroupEngine):
+    """Who went is waited for, as far as it had acknowledged, until all of it that counts is delivered."""
+
+    def decided(self, change: Change) -> None:
+        super().decided(change)
+        for incarnation in self._membership.cuts:
+            self._peers.pop(incarnation, None)
+        self._evaluate_now = True
+
+
+class NobodyVotes(GroupEngine):
+    """Who has joined gets a vote."""
+
+    def may_vote(self, learner: str) -> bool:
+        return False
+
+
+class _NoHeirs(Consensus):
+    def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
+        ground, voters = self._ground, self.view.voters
+        return tuple(
+            x for x in sorted(on) if x not in voters and x not in gone and ground.may_vote(x)
+        )
+
+
+class LeavesNoVote(GroupEngine):
+    """The last voter that goes leaves its vote to the others."""
+
+    consensus_type = _NoHeirs
+
+
+class LeavesUntold(GroupEngine):
+    """A leaver goes when others have all that it has."""
+
+    def untold(self, gone: Set[str]) -> Set[str]:
+        return set()
+
+
+class GoesUnheard(GroupEngine):
+    """Who leaves, or is put out, stays until a majority knows that: perhaps only its own vote has decided it."""
+
+    def untold_of_view(self) -> Set[str]:
+        return set()
+
+
+class _Careless(Consensus):
+    def prune(self) -> None:
+        self.decided.clear()
+
+
+class TellsNoDecision(GroupEngine):
+    """What ended an epoch is kept until all know it."""
+
+    consensus_type = _Careless
+
+
+class _Unasked(Proposer):
+    def _ready(self, terms: Proposal, tick: int) -> Proposal | None:
+        return terms
+
+
+class FreezesUnasked(GroupEngine):
+    """It asks first: nothing is frozen while somebody who is needed is away."""
+
+    proposer_type = _Unasked
+
+
+class _Rash(Proposer):
+    def _look_at_open(self, tick: int) -> None:
+        return
+
+
+class WaitsForEver(GroupEngine):
+    """A ballot that gets nowhere is ended by one without victims."""
+
+    proposer_type = _Rash
+
+
 MUTANTS: dict[str, type[GroupEngine]] = {
     "eager-adoption": EagerAdoption,
     "no-asking": NoAsking,
@@ -163,6 +350,22 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "selfish-repair": SelfishRepair,
     "replaced-count": ReplacedCount,
     "leavers-tell-ends": LeaversTellEnds,
+    "no-freezing": NoFreezing,
+    "thaws-by-ballot": ThawsByBallot,
+    "adopts-nothing": AdoptsNothing,
+    "no-majority": NoMajority,
+    "own-members-only": OwnMembersOnly,
+    "a-quorum-is-enough": AQuorumIsEnough,
+    "fresh-joiners": FreshJoiners,
+    "first-cut-stays": FirstCutStays,
+    "rows-go-at-once": RowsGoAtOnce,
+    "nobody-votes": NobodyVotes,
+    "leaves-no-vote": LeavesNoVote,
+    "leaves-untold": LeavesUntold,
+    "goes-unheard": GoesUnheard,
+    "tells-no-decision": TellsNoDecision,
+    "freezes-unasked": FreezesUnasked,
+    "waits-for-ever": WaitsForEver,
     "drops-unswept": DropsUnswept,
     "incomplete-rows": IncompleteRows,
     "no-tombs": NoTombs,

@@ -1,9 +1,12 @@
 """Joining and leaving while everybody sends."""
 
+from collections import deque
+
 import pytest
 
 from crdtcast.engine import Fate, GroupEngine, Standing
 from crdtcast.exceptions import EndedError, HandshakeError, NotReadyError
+from crdtcast.incarnation import new_incarnation
 from tests.engine.town import Town
 
 
@@ -224,3 +227,38 @@ def test_a_joiner_is_heard_of_though_a_silent_member_keeps_its_join_from_being_s
     for name in "abd":
         assert town.engines[name].unheard == (), name
     assert not town.engines["a"].established & {d.me, e.me}
+
+
+@pytest.mark.parametrize("delay", [1, 5])
+def test_one_leaves_while_the_others_write_on_end_over_slow_links(delay: int) -> None:
+    """At no instant have the others all that it has, unless it stops to take more."""
+    ids = [new_incarnation(name, 1, 0) for name in "abc"]
+    engines = {me: GroupEngine.found(me, ids) for me in ids}
+    a, b, c = engines.values()
+    for engine in engines.values():
+        for other in ids:
+            if other != engine.me:
+                engine.connected(other)
+    flights: deque[list[tuple[str, str, object]]] = deque([] for _ in range(delay))
+    for number in range(400):
+        for engine in (a, b):
+            engine.send(b"%d" % number)
+        if number == 10:
+            c.leave()
+        leaving: list[tuple[str, str, object]] = []
+        for engine in engines.values():
+            while engine.poll() is not None:
+                pass
+            engine.poll_stable()
+            engine.tick()
+            for to, content in engine.take_outbox():
+                leaving += [
+                    (engine.me, x, content) for x in ids if x != engine.me and to in (None, x)
+                ]
+        flights.append(leaving)
+        for sender, receiver, content in flights.popleft():
+            engines[receiver].receive(sender, content)  # type: ignore[arg-type]
+        if c.standing is Standing.LEFT:
+            break
+        assert number <= 10 or c.standing is Standing.LEAVING
+    assert c.standing is Standing.LEFT

@@ -3,7 +3,7 @@
 Applications are lists of payloads. A joiner gets its contact's list with the admission.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 
 from crdtcast.engine import GroupEngine, Kind, Standing
@@ -15,7 +15,15 @@ from crdtcast.tags import Tag
 class Town:
     """Engines and applications by name. A name that comes again gets a fresh incarnation."""
 
-    def __init__(self, names: Iterable[str], witnesses: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        names: Iterable[str],
+        witnesses: Iterable[str] = (),
+        engine_type: type[GroupEngine] = GroupEngine,
+    ) -> None:
+        self.engine_type = engine_type
+        self.passes: Callable[[str, str, object], bool] = lambda sender, receiver, content: True
+        """What is not lost without anybody noticing."""
         self.engines: dict[str, GroupEngine] = {}
         self.log: dict[str, list[bytes]] = {}
         self.cuts: set[frozenset[str]] = set()
@@ -24,7 +32,7 @@ class Town:
         ids = {name: self.fresh_base(name) for name in names}
         for name, me in ids.items():
             voters = [ids[w] for w in witnesses]
-            self.engines[name] = GroupEngine.found(me, ids.values(), voters)
+            self.engines[name] = engine_type.found(me, ids.values(), voters)
             self.log[name] = []
         for pair in combinations(ids, 2):
             self._link(*pair)
@@ -50,7 +58,7 @@ class Town:
         base = self.fresh_base(name)
         admission = self.engines[contact].admit(base, replaces=replaces, witness=witness)
         self.take_down(name)
-        engine = self.engines[name] = GroupEngine(admission.incarnation, admission.state)
+        engine = self.engines[name] = self.engine_type(admission.incarnation, admission.state)
         self.log[name] = list(self.log[contact])
         self.link_all()
         return engine
@@ -67,7 +75,7 @@ class Town:
 
     def bring_back(self, name: str, engine: GroupEngine, log: Iterable[bytes]) -> None:
         """A process that was taken down goes on as it was, from its intact journal."""
-        self.engines[name] = GroupEngine(engine.me, engine.state())
+        self.engines[name] = self.engine_type(engine.me, engine.state())
         self.log[name] = list(log)
         self.link_all()
 
@@ -121,7 +129,7 @@ class Town:
                 return
             flights, self._flights = self._flights, []
             for sender, receiver, content in flights:
-                if self._linked(sender, receiver):
+                if self._linked(sender, receiver) and self.passes(sender, receiver, content):
                     self.engines[receiver].receive(self.id(sender), content)  # type: ignore[arg-type]
 
     def delivered(self, name: str, delivery: Delivery) -> None:

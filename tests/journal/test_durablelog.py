@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from crdtcast.durablelog import DurableLog
-from crdtcast.engine import PROGRAM, GroupEngine, Span
+from crdtcast.engine import PROGRAM, GroupEngine, Span, Standing
 from crdtcast.engine.views import Decided
 from crdtcast.eventfiles import Kind, LogReader
 from crdtcast.incarnation import new_incarnation
@@ -154,6 +154,32 @@ def test_a_log_that_goes_on_neither_repeats_nor_skips_a_decision(tmp_path: Path)
         (Kind.VIEW, 2),
         (Kind.START, 2),
     ]
+
+
+def test_who_was_told_to_have_ended_says_so_once_also_if_it_starts_again(tmp_path: Path) -> None:
+    a, b = [new_incarnation(name, number, 0) for number, name in enumerate("ab", 1)]
+    group = {a: GroupEngine.found(a, [a])}
+    admission = group[a].admit(b)
+    joined = admission.incarnation
+    engine = NotingEngine(joined, admission.state)
+    group[joined] = engine
+    member: Any = SimpleNamespace(engine=engine, name="b", group="g", parked=None)
+    log = DurableLog(member, tmp_path)
+    log.begun(0)
+    talk(group, rounds=10)
+    group[a].evict(joined)
+    talk(group, rounds=30)
+    assert engine.standing is Standing.EVICTED
+    happened = engine.take_happened()
+    log.taken(happened)
+    log.synced()
+    log.ended()
+    told = len(list(LogReader(tmp_path)))
+
+    log = DurableLog(member, tmp_path)
+    log.resumed(happened)
+    log.ended()
+    assert len(list(LogReader(tmp_path))) == told
 
 
 def talk(group: dict[str, GroupEngine], rounds: int) -> None:

@@ -306,6 +306,20 @@ def test_a_forced_split_is_one_unless_a_side_is_given_up(tmp_path: Path, given_u
     assert given_up or "two groups since epoch 1, by force, and both go on" in found[0].sentence
 
 
+def test_what_a_member_had_heard_of_its_own_end_may_be_forgotten_in_a_crash(tmp_path: Path) -> None:
+    hand = Hand()
+    for me in (A, B):
+        hand.start(me, [A, B], {})
+    hand.tell(B, Kind.EVICT, f"{B}:0")
+    hand.start(B, [A, B], {})
+    hand.send(B, f"{B}:1")
+    hand.tell(B, Kind.EVICT, f"{B}:0")
+    assert checked(tmp_path / "right", hand.logs).violations == ()
+    hand.send(B, f"{B}:2", f"{B}:1")
+    (wrong,) = checked(tmp_path / "wrong", hand.logs).violations
+    assert (wrong.problem, wrong.dot) == (Problem.AFTER_END, Dot(B, 2))
+
+
 def test_logs_that_all_wait_for_each_other_are_not_waited_for(tmp_path: Path) -> None:
     hand = Hand()
     for me in (A, B):

@@ -50,7 +50,7 @@ def run(name: str, seed: int) -> Logs:
 def runs() -> Iterator[Logs]:
     """Until something can be planted."""
     for seed in range(40):
-        for name in ("join+leave", "two-evictions", "everything"):
+        for name in ("join+leave", "two-evictions", "everything", "return"):
             yield {at: list(log) for at, log in run(name, seed).items()}
 
 
@@ -197,7 +197,7 @@ def cut_below_what_who_goes_on_has(logs: Logs) -> Planted:
         has = (
             f"has delivered {cut.counter} messages of {cut.origin}, of which {lower.counter} count"
         )
-        return Problem.AFTER_END, at, has
+        return Problem.AFTER_END, "", has
     return None
 
 
@@ -295,16 +295,34 @@ def level_of_another_view(logs: Logs) -> Planted:
 
 
 def begins_in_a_view_of_its_own(logs: Logs) -> Planted:
+    """And its log ends before the next one."""
     for at, place, event in lines(logs, Kind.START):
         views = {e.view for other, _, e in lines(logs, Kind.VIEW) if other != at}
-        if event.view in views and all(e.kind != Kind.VIEW for e in logs[at]):
+        if event.view in views and not place:
             changed(logs, at, place, view="0123456789abcdef")
+            kinds = [e.kind for e in logs[at]]
+            del logs[at][kinds.index(Kind.VIEW) if Kind.VIEW in kinds else len(kinds) :]
             return (
                 Problem.VIEW,
                 at,
                 f"view 0123456789abcdef of epoch {event.epoch}, which elsewhere",
             )
     return None
+
+
+def begins_in_a_view_that_leads_to_the_others(logs: Logs) -> Planted:
+    for at, place, event in lines(logs, Kind.VIEW):
+        made = [other for other, _, e in lines(logs, Kind.VIEW) if e.view == event.view]
+        starts = [e for e in logs[at][:place] if e.kind != Kind.START]
+        if len(made) > 1 and len(starts) == place - 1 and not _views(logs[at][:place]):
+            changed(logs, at, 0, view="0123456789abcdef")
+            changed(logs, at, place, before="0123456789abcdef")
+            return Problem.VIEW, "", f"differ on what comes before view {event.view}"
+    return None
+
+
+def _views(log: list[Event]) -> list[Event]:
+    return [event for event in log if event.kind == Kind.VIEW]
 
 
 def begins_with_another_cut(logs: Logs) -> Planted:
@@ -318,11 +336,10 @@ def begins_with_another_cut(logs: Logs) -> Planted:
 
 def starts_again_in_an_older_view(logs: Logs) -> Planted:
     for at, place, event in lines(logs, Kind.START):
-        if place and event.epoch and event.view in {e.view for e in logs[at][:place]}:
-            first = logs[at][0]
+        first = logs[at][0]
+        if first.epoch != event.epoch and _views(logs[at][:place]):
             changed(logs, at, place, epoch=first.epoch, view=first.view, voters=first.voters)
-            if first.epoch != event.epoch:
-                return Problem.ROLLED_BACK, at, "starts again in view"
+            return Problem.ROLLED_BACK, at, "starts again in view"
     return None
 
 
@@ -476,6 +493,7 @@ FAULTS: list[Callable[[Logs], Planted]] = [
     voters_that_do_not_follow,
     level_of_another_view,
     begins_in_a_view_of_its_own,
+    begins_in_a_view_that_leads_to_the_others,
     begins_with_another_cut,
     starts_again_in_an_older_view,
     says_that_it_had_sent_more,

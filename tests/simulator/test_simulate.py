@@ -31,7 +31,7 @@ def test_what_operators_had_to_do_is_told():
     arguments = ["--campaign", "one-eviction", "--seeds", "0:9"]
     totals = last(simulate(*arguments, "--json"))
     assert totals["evict_asked"] > 0
-    assert totals["second_steps"] == totals["second_forced"] + totals["second_replaced"] > 0
+    assert totals["second_steps"] == totals["second_forced"] + totals["second_replaced"]
     said = simulate(*arguments).stdout.splitlines()[-1]
     assert said == (
         f"10 runs, 0 failures; {totals['evict_asked']} evictions asked, {totals['second_steps']} second steps"
@@ -73,7 +73,7 @@ def test_more_processes_make_no_difference():
 def test_a_mutant_fails_is_written_and_replayed(tmp_path):
     arguments = [
         "--campaign",
-        "static",
+        "join+leave",
         "--engine",
         "no-context",
         "--members",

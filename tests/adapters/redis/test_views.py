@@ -159,8 +159,10 @@ def test_a_promise_that_a_server_loses_before_it_is_synced_was_told_to_nobody(
 def test_a_member_whose_server_lost_a_promise_that_was_told_ends_and_joins_again(
     tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of its messages the server has all: only what it had promised is missing."""
-    with Town(tmp_path, own_servers="everysec") as town:
+    """Of its messages the server has all: only what it had promised is missing. A machine that is set back as a whole
+    leaves no logs to be checked: they would be set back, too.
+    """
+    with Town(tmp_path, own_servers="everysec", logs=lost == "server") as town:
         three(town)
         town.call("b", "INCR", "n")
         town.wait_equal("a", "b", "c")
@@ -239,7 +241,7 @@ def test_of_two_the_dead_one_goes_by_force_only_and_a_wish_can_be_withdrawn(
         assert engine_of(town, "a").open_change is None, "nothing is frozen before it can succeed"
         assert town.call("a", "INCR", "n") == 1
         assert town.call("a", "CRDTCAST", "WITHDRAW", "b") == b"OK"
-        until(lambda: not stored(town.servers["a"].port).wants)
+        assert not stored(town.servers["a"].port).wants
         refused = town.call("a", "CRDTCAST", "WITHDRAW", "b")
         assert isinstance(refused, ErrorReply) and "has not asked to evict" in refused.text
         town.start("b", "a")
@@ -267,8 +269,7 @@ def test_a_wish_survives_its_gateway(tmp_path: Path) -> None:
         three(town)
         for name in ("b", "c"):
             town.running[name].stop()
-        town.call("a", "CRDTCAST", "EVICT", "c")
-        until(lambda: waits_for(town, "a") == ["b"])
+        assert town.call("a", "CRDTCAST", "EVICT", "c") == b"OK"
         town.running["a"].stop()
         town.start("a")
         town.start("b", "a")
@@ -310,6 +311,18 @@ def test_a_live_region_that_is_evicted_under_load_is_back_with_all_that_it_had_a
         town.wait_equal("a", "b", "c")
         if writing is Load:
             assert town.call("b", "MGET", "total", "twin") == [b"%d" % total] * 2
+
+
+def test_a_region_leaves_while_the_others_write_on_end(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        three(town)
+        loads = [Load(town.running[name], first_seed(), 50) for name in ("a", "b")]
+        until(lambda: all(load.total > 5 for load in loads))
+        assert town.call("c", "CRDTCAST", "LEAVE") == b"OK"
+        town.running["c"].wait_ended()
+        total = sum(load.stop() for load in loads)
+        town.wait_equal("a", "b")
+        assert town.call("b", "MGET", "total", "twin") == [b"%d" % total] * 2
 
 
 def wait_joined(town: Town) -> None:

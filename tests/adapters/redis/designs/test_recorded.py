@@ -47,7 +47,7 @@ FOUND_BY = {
     Fault.LINKS_BEFORE_DERIVING: (Focus(early=True, rough=True), 60),
     Fault.ORPHAN_LOST: (VALUES, 100),
     Fault.HIDDEN_STAYS: (VALUES, 100),
-    Fault.REISSUED_AS_IT_WAS: (EVICTED._replace(early=False), 100),
+    Fault.REISSUED_AS_IT_WAS: (EVICTED._replace(early=False), 200),
     Fault.MEMORY_WITHOUT_RECORD: (OUTLIVED, 100),
     Fault.DERIVED_IS_UNSURE: (OUTLIVED, 60),
     Fault.COUNT_WITHOUT_RECORD: (Focus(fixed=False, always=False, change="outlive"), 100),

@@ -1,0 +1,196 @@
+"""How a change of view comes about where what is told is lost at the worst places; and that each rule is needed there:
+the same schedule shows what goes wrong without it.
+"""
+
+import re
+
+import pytest
+
+from crdtcast.engine import GroupEngine, Standing
+from crdtcast.exceptions import RemoteProtocolError, RolledBackError
+from crdtcast.messages import Ended, Views
+from crdtcast.simulator.group_mutants import MUTANTS
+from tests.engine.town import Town
+
+OURS = "ours"
+
+
+def engine(name: str) -> type[GroupEngine]:
+    return GroupEngine if name == OURS else MUTANTS[name]
+
+
+def asks_to_accept(content: object, ballot: int) -> bool:
+    """Whether it tells of what a proposer asks to accept under a ballot of that number."""
+    return isinstance(content, Views) and any(
+        r.proposal is not None
+        and r.proposal.change is not None
+        and r.proposal.ballot.number == ballot
+        for r in content.records
+    )
+
+
+def is_accepted(content: Views) -> bool:
+    """Whether it tells that somebody has accepted something."""
+    return any(record.accepted is not None for record in content.records)
+
+
+def a_decision_that_only_b_knows(engine_type: type[GroupEngine]) -> Town:
+    """a has asked to put c out, b has decided that, and is silent. a has accepted it, and c has heard of nothing."""
+    town = Town("abc", engine_type=engine_type)
+    town.run()
+
+    def passes(sender: str, receiver: str, content: object) -> bool:
+        if asks_to_accept(content, 1):
+            return sender == "a" and receiver == "b"
+        return "b" not in (sender, receiver) or town.engines["b"].view.epoch == 0
+
+    town.passes = passes
+    town.engines["a"].evict(town.id("c"))
+    for _ in range(30):
+        town.run(1)
+        if town.engines["b"].view.epoch:
+            return town
+    raise AssertionError("b has decided nothing")
+
+
+def names_of_views(town: Town) -> set[str]:
+    return {engine.view.name for engine in town.engines.values()}
+
+
+@pytest.mark.parametrize("kind", [OURS, "adopts-nothing"])
+def test_a_later_ballot_takes_over_what_may_be_decided(kind: str) -> None:
+    town = a_decision_that_only_b_knows(engine(kind))
+    town.engines["a"].withdraw()
+    town.run(60)
+    a, b = town.engines["a"].view, town.engines["b"].view
+    assert a.epoch == b.epoch == 1
+    assert (a.name == b.name) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "thaws-by-ballot"])
+def test_a_freeze_lasts_until_the_epoch_is_decided(kind: str) -> None:
+    town = a_decision_that_only_b_knows(engine(kind))
+    town.send("c", b"beyond the cut")
+    town.engines["a"].withdraw()
+    town.run(60)
+    town.passes = lambda sender, receiver, content: True
+    town.link_all()
+    town.run(60)
+    goes_on = town.engines["a"].standing is Standing.MEMBER
+    assert goes_on == (kind == OURS), "a has delivered what b never will"
+    assert (town.log["a"] == []) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "fresh-joiners"])
+def test_a_joiner_is_bound_by_the_freeze_of_its_contact(kind: str) -> None:
+    town = Town("abc", engine_type=engine(kind))
+    town.run()
+    a, c = town.engines["a"], town.engines["c"]
+    town.engines["b"].evict(c.me)
+    town.passes = lambda sender, receiver, content: (
+        not (asks_to_accept(content, 1) or (receiver == "j" and isinstance(content, Views)))
+    )
+    for _ in range(30):
+        town.run(1)
+        if a.victims:
+            break
+    assert a.victims == {c.me}
+    town.join("j", "a")
+    town.send("c", b"beyond the cut")
+    town.run(3)
+    assert (town.log["j"] == []) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "tells-no-decision"])
+def test_what_was_decided_is_told_to_who_was_away(kind: str) -> None:
+    town = Town("abcde", engine_type=engine(kind))
+    town.run()
+    town.engines["a"].evict(town.id("d"))
+    town.take_down("d")
+    town.passes = lambda sender, receiver, content: (
+        not (
+            receiver == "c"
+            and isinstance(content, Views)
+            and (content.epoch or is_accepted(content))
+        )
+    )
+    town.run(60)
+    assert town.engines["a"].view.epoch == 1
+    assert town.engines["c"].view.epoch == 0
+    town.passes = lambda sender, receiver, content: True
+    town.link_all()
+    town.run(60)
+    assert (town.engines["c"].view.epoch == 1) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "freezes-unasked"])
+def test_nothing_is_frozen_while_one_that_is_needed_is_away(kind: str) -> None:
+    town = Town("abcd", engine_type=engine(kind))
+    town.run()
+    gone = [dead.me for name in "cd" if (dead := town.take_down(name)) is not None]
+    town.engines["a"].evict(*gone)
+    town.run(5)
+    assert (town.engines["b"].victims == set()) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "goes-unheard"])
+def test_one_that_is_put_out_by_its_own_vote_stays_until_that_is_known(kind: str) -> None:
+    town = Town("ab", engine_type=engine(kind))
+    town.run()
+    town.passes = lambda sender, receiver, content: (
+        not (sender == "b" and town.engines["b"].view.epoch == 1)
+    )
+    town.engines["a"].evict(town.id("b"))
+    town.run()
+    b = town.engines["b"]
+    assert b.view.epoch == 1 and town.engines["a"].view.epoch == 0
+    assert (b.standing is Standing.LEAVING) == (kind == OURS)
+    town.passes = lambda sender, receiver, content: True
+    town.run()
+    assert (town.engines["a"].view.epoch == 1) == (kind == OURS)
+
+
+@pytest.mark.parametrize("kind", [OURS, "leavers-tell-ends"])
+def test_one_that_has_left_ends_nobody_that_joined_since(kind: str) -> None:
+    town = Town("abc", engine_type=engine(kind))
+    town.run()
+    town.passes = lambda sender, receiver, content: (
+        receiver != "c" or town.engines["c"].view.epoch == 0
+    )
+    town.engines["c"].leave()
+    town.run()
+    c = town.engines["c"]
+    assert c.standing is Standing.LEAVING and c.me not in c.going_on()
+    town.join("d", "a")
+    town.run()
+    e = town.join("e", "d")
+    if kind == OURS:
+        town.run()
+        assert e.standing is Standing.MEMBER
+    else:
+        with pytest.raises(RemoteProtocolError, match=f"says that {re.escape(e.me)} has ended"):
+            town.run()
+
+
+def test_a_disk_that_was_set_back_ends_the_incarnation() -> None:
+    """Others have a record of it that it has not."""
+    town = Town("abc")
+    town.run()
+    before = town.engines["b"].state()
+    town.engines["a"].evict(town.id("c"))
+    town.run()
+    again = GroupEngine(town.id("b"), before)
+    assert again.resumed
+    told = Views(1, town.engines["a"].view.name, {again.me: again._consensus.own.serial + 1})
+    state = again.state()
+    with pytest.raises(RolledBackError, match="journal ends"):
+        again.receive(town.id("a"), told)
+    assert again.state() == state
+
+
+def test_who_has_no_former_process_is_not_told_that_it_has_forgotten_something() -> None:
+    town = Town("ab")
+    a = town.engines["a"]
+    with pytest.raises(RemoteProtocolError, match="b"):
+        a.receive(town.id("b"), Views(0, a.view.name, {a.me: 99}))
+    a.receive(town.id("b"), Ended("somebody.else"))
