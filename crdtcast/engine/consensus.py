@@ -339,7 +339,7 @@ class Consensus:
                 missing.add(member)
                 continue
             known = set(record.promise.members) - gone - found
-            unseen |= {each for each in known if ground.end_of(each) is None}
+            unseen |= {each for each in known if not ground.is_over(each)}
         return found, missing
 
     def _value(self, proposal: Proposal) -> Change | None:

@@ -5,7 +5,7 @@ is taken. What the operations do that arrive here is `crdtcast.engine.changes`; 
 by `crdtcast.engine.exchange`.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -33,6 +33,9 @@ from crdtcast.exceptions import HandshakeError, RemoteProtocolError
 from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, Views
 from crdtcast.tags import Dot, Vector
+
+DISPUTE_TICKS = 100
+"""Ticks for which this member is said to be in dispute after one that a majority has put out has said the same of it."""
 
 
 class Reception(Core):
@@ -65,7 +68,7 @@ class Reception(Core):
         self._left = False
         self._pauses = False
         """Whether it leaves, and takes nothing for a while."""
-        self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
+        self._disputed: dict[str, int] = {}  # who has cut us off, as they said last, in which tick
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
         self._claims = self.claims_type(membership, self.vector)
@@ -114,8 +117,18 @@ class Reception(Core):
             return Standing.EVICTED
         if self._proposer.wants.leaves or self.me in self._membership.cuts:
             return Standing.LEAVING
-        disputed = self._disputed & self._membership.tombs.keys()
-        return Standing.DISPUTED if disputed else Standing.MEMBER
+        return Standing.DISPUTED if any(map(self._disputes, self._disputed)) else Standing.MEMBER
+
+    def _disputes(self, other: str) -> bool:
+        """Whether the operator has to know that it has put this member out, and was put out itself.
+
+        Where that was by force, until one side has given up. If a majority has put it out it may lie: then for some
+        time after it said so last.
+        """
+        tomb = self._membership.tombs.get(other)
+        if tomb is None:
+            return False
+        return tomb.how is How.FORCED or self._tick - self._disputed[other] < DISPUTE_TICKS
 
     @property
     def _over(self) -> bool:
@@ -232,7 +245,7 @@ class Reception(Core):
                 check_own_record(record, self._consensus.view, self)
                 self._check_delivered(record)
         frame = frame._replace(
-            records=tuple(record for record in frame.records if self._may_keep(record.member)),
+            records=self._to_keep(frame.records),
             asks=tuple(asked for asked in frame.asks if asked.asker in self.vector),
         )
         goes_on = self.me not in self._membership.cuts
@@ -247,14 +260,18 @@ class Reception(Core):
         if delivered > sent:
             raise remembers_more(record.member, self.me, delivered, sent, resumed=self.resumed)
 
-    def _may_keep(self, member: str) -> bool:
-        """Whether the record of a member is of use: not of one that is forgotten; of few that are still to come."""
-        if member in self.vector:
-            return True
-        records = self._consensus.records
-        return not self._membership.is_past(member) and (
-            member in records or len(records) < len(self.vector) + MOST_STRANGE
-        )
+    def _to_keep(self, records: Iterable[Record]) -> tuple[Record, ...]:
+        """Those that are of use: not of members that are forgotten; of few that are still to come."""
+        strange = self._consensus.records.keys() - self.vector.keys()
+        kept = []
+        for record in records:
+            member = record.member
+            if member not in self.vector:
+                if self._membership.is_past(member) or len(strange | {member}) > MOST_STRANGE:
+                    continue
+                strange.add(member)
+            kept.append(record)
+        return tuple(kept)
 
     def is_over(self, incarnation: str) -> bool:
         """Whether it went, or has ended, or can never be a member."""
@@ -325,12 +342,13 @@ class Reception(Core):
         if self._is_cut_off(sender):
             # It has put this member out by force, while the group has put it out: the operator has to know.
             self._stale += 1
-            self._disputed.add(sender)
+            if sender in self._membership.tombs:
+                self._disputed[sender] = self._tick
             return
         self._check_ended(sender, cut)
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
-            self._disputed.add(sender)  # the operator decides
+            self._disputed[sender] = self._tick  # the operator decides
         elif self._proposer.wants.leaves and self._leave_counts(cut):
             self._left = True
         else:
