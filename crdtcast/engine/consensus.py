@@ -59,6 +59,10 @@ class Ground(Protocol):
         """How many of its messages are delivered here."""
         ...
 
+    def acknowledged(self, member: str, incarnation: str) -> int:
+        """How much of an incarnation another member has, as it said last."""
+        ...
+
     def freeze(self, incarnations: Iterable[str]) -> None:
         """Deliver no more of these."""
         ...

@@ -161,7 +161,7 @@ class Proposer:
     def _names_more(self, own: Proposal) -> bool:
         """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
         ground = self._ground
-        strange = self._consensus.without_promise(own).difference(ground.going_on(), self._named)
+        strange = self._consensus.without_promise(own).difference(ground.going_on())
         self._named |= {x for x in strange if ground.is_unheard(x) or ground.is_replaced(x)}
         return bool(strange & self._named)
 

@@ -286,6 +286,12 @@ class Reception(Core):
         """The members, this one included, but those who went."""
         return self._membership.going_on()
 
+    def acknowledged(self, member: str, incarnation: str) -> int:
+        """How much of an incarnation another member has, as it said last."""
+        peer = self._peers.get(member)
+        newest = None if peer is None else peer.newest
+        return 0 if newest is None else newest.get(incarnation, 0)
+
     def end_of(self, incarnation: str) -> Cut | None:
         """Where one that went ends."""
         return self._membership.cut(incarnation)

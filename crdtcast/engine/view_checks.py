@@ -4,7 +4,8 @@ What holds for a record wherever it is met is checked whoever passes it on: an h
 What depends on who knows what by now is checked at the link with the record's own member only.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way
@@ -39,6 +40,10 @@ class Knowledge(Protocol):
 
     def counted(self, incarnation: str) -> int:
         """How many of its messages are delivered here."""
+        ...
+
+    def acknowledged(self, member: str, incarnation: str) -> int:
+        """How much of an incarnation another member has, as it said last."""
         ...
 
     def going_on(self) -> Collection[str]:
@@ -205,10 +210,13 @@ def _is_sorted(ids: Collection[str]) -> bool:
 def is_plausible(change: Change, here: Knowledge) -> bool:
     """Whether this may follow from what members have promised, the receiver among them.
 
-    Not if it cuts what is delivered here, says of somebody who went how else it did, or gives a vote to one that is no
+    Not if it cuts what is delivered here, or at another one that goes on, says of somebody who went how else it did, or gives a vote to one that is no
     member here and will not be one by what it lets in.
     """
     cuts, me = dict(change.cuts), here.me
+    for member in here.going_on():
+        if member != me and _is_beyond(change, member, partial(here.acknowledged, member)):
+            return False
     if me in change.out:
         return cuts[me].counter <= here.counted(me)
     if me in cuts or any(cut.counter < here.counted(who) for who, cut in change.cuts):
@@ -243,10 +251,14 @@ def is_beyond(change: Change, member: str, report: Promise) -> bool:
     """Whether a member that goes on has delivered more than that change would leave, as it reports: then nobody has
     asked for it. One that was let in beyond a cut does not go on.
     """
+    return _is_beyond(change, member, lambda who: report.delivered.get(who, 0))
+
+
+def _is_beyond(change: Change, member: str, has: Callable[[str], int]) -> bool:
     if member in change.out:
         return False
     cuts = {base_of(who): cut.counter for who, cut in change.cuts}
     join = joined_by(member)
     if join is not None and cuts.get(join[0], join[1]) < join[1]:
         return False
-    return any(report.delivered.get(who, 0) > cut.counter for who, cut in change.cuts)
+    return any(has(who) > cut.counter for who, cut in change.cuts)
