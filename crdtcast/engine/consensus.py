@@ -12,7 +12,6 @@ docs/protocol.md, *Views*, gives the reasons.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 from crdtcast.engine.operations import Cut, How
@@ -281,8 +280,8 @@ class Consensus:
             change, forced = accepted.change, bool(accepted.word.forced)
             if change.forces_out(own.member) or not self._can_go_on(change):
                 continue
-            if forced and accepted.ballot > own.promised:
-                continue  # nobody who goes on is forced to without a promise
+            if forced and not self._was_asked(accepted):
+                continue
             if self._is_quorum(given, accepted.word):
                 self._decide(change, forced=forced)
                 return True
@@ -294,6 +293,10 @@ class Consensus:
             return False
         self._note(proposal=proposal._replace(change=value))
         return True
+
+    def _was_asked(self, accepted: Accepted) -> bool:
+        """Nobody who goes on is forced to anything without having promised it."""
+        return accepted.ballot <= self.own.promised
 
     def _is_quorum(self, who: Collection[str], word: Word) -> bool:
         return self.view.is_quorum(who, word)
@@ -346,20 +349,22 @@ class Consensus:
             unseen |= {each for each in known if not ground.is_over(each)}
         return found, missing
 
+    def _may_take_over(self, change: Change, promises: Mapping[str, Record]) -> bool:
+        """Whether that may have been asked for, by what all who have promised say."""
+        reports = {m: r.promise for m, r in promises.items() if r.promise is not None}
+        return (
+            is_plausible(change, self._ground)
+            and self._can_go_on(change)
+            and not any(is_beyond(change, member, report) for member, report in reports.items())
+        )
+
     def _value(self, proposal: Proposal) -> Change | None:
         """What to ask to accept; None while promises are missing."""
         promises = self.promises(proposal)
         if not self._is_quorum(promises, proposal.word):
             return None
         accepted = [r.accepted for m, r in promises.items() if m in self.view.voters and r.accepted]
-        reports = [r.promise for r in promises.values() if r.promise is not None]
-        before = [
-            each
-            for each in accepted
-            if is_plausible(each.change, self._ground)
-            and self._can_go_on(each.change)
-            and not any(map(partial(is_beyond, each.change), promises, reports))
-        ]
+        before = [each for each in accepted if self._may_take_over(each.change, promises)]
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:

@@ -35,7 +35,7 @@ from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, View
 from crdtcast.tags import Dot, Vector
 
 DISPUTE_TICKS = 100
-"""Ticks for which this member is said to be in dispute after one that a majority has put out has said the same of it."""
+"""Ticks for which this member is in dispute after one that a majority has put out has said the same of it."""
 
 
 class Reception(Core):
@@ -238,12 +238,10 @@ class Reception(Core):
         if peer is None and self._tell_ended(sender):
             self._stale += 1
             return
-        newest = (peer.newest if peer is not None else None) or {}
-        check_views(sender, frame, self.vector, newest)
+        self._check_views(sender, frame, (peer.newest if peer is not None else None) or {})
         for record in frame.records:
             if record.member == sender:
-                check_own_record(record, self._consensus.view, self)
-                self._check_delivered(record)
+                self._check_own_record(record)
         frame = frame._replace(
             records=self._to_keep(frame.records),
             asks=tuple(asked for asked in frame.asks if asked.asker in self.vector),
@@ -253,8 +251,12 @@ class Reception(Core):
             self._consensus.react()
             self._look_at_views()
 
-    def _check_delivered(self, record: Record) -> None:
-        """Whether its member can have delivered so much of this one."""
+    def _check_views(self, sender: str, frame: Views, newest: Vector) -> None:
+        check_views(sender, frame, self.vector, newest)
+
+    def _check_own_record(self, record: Record) -> None:
+        """Whether its member can have noted this, and have delivered so much of this one."""
+        check_own_record(record, self._consensus.view, self)
         promise, sent = record.promise, self.vector[self.me]
         delivered = 0 if promise is None else promise.delivered.get(self.me, 0)
         if delivered > sent:

@@ -210,8 +210,8 @@ def _is_sorted(ids: Collection[str]) -> bool:
 def is_plausible(change: Change, here: Knowledge) -> bool:
     """Whether this may follow from what members have promised, the receiver among them.
 
-    Not if it cuts what is delivered here, or at another one that goes on, says of somebody who went how else it did, or gives a vote to one that is no
-    member here and will not be one by what it lets in.
+    Not if it cuts what is delivered here, or at another one that goes on, says of somebody who went how else it did, or
+    gives a vote to one that is no member here and will not be one by what it lets in.
     """
     cuts, me = dict(change.cuts), here.me
     for member in here.going_on():

@@ -387,7 +387,7 @@ def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
 
 def test_a_cut_that_nobody_can_fill_ends_with_the_liar() -> None:
     town = talking("abcd")
-    a, b, c, d = (town.engines[name] for name in "abcd")
+    a, b, c = (town.engines[name] for name in "abc")
     town.take_down("b")
     a.evict(b.me)
 
