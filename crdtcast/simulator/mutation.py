@@ -391,7 +391,11 @@ class Mutation:
 
     def _change(self) -> Change:
         chance, out = self._chance, self._ids(3)
-        cuts = tuple((who, Cut(self.count(who), chance.choice(list(How)))) for who in out)
+        cuts = tuple(
+            (who, Cut(self.count(who), chance.choice(list(How))))
+            for who in out
+            if chance.random() < 0.9
+        )
         if chance.random() < 0.2:
             cuts += self._cuts(2)
         votes = self._ids(3) if chance.random() < 0.5 else ()
