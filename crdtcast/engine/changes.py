@@ -23,7 +23,7 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.reception import Reception
 from crdtcast.engine.views import Change, Decided, Record
 from crdtcast.exceptions import EndedError
-from crdtcast.incarnation import joined_id
+from crdtcast.incarnation import joined_by, joined_id
 from crdtcast.messages import Delivery, DigestKind, Ended, Message, Transmit
 from crdtcast.tags import Dot, Tag, covers
 
@@ -159,21 +159,9 @@ class MembershipChanges(Reception):
         self._exchange = self.exchange_type(me, self._consensus)
         self._proposer = self.proposer_type(me, self._consensus, self._exchange, self, state.wants)
 
-    def going_on(self) -> Collection[str]:
-        """The members, this one included, but those who went."""
-        return self._membership.going_on()
-
     def cut_short(self) -> Mapping[str, Cut]:
         """Those who went and have not ended here."""
         return self._membership.cuts
-
-    def end_of(self, incarnation: str) -> Cut | None:
-        """Where one that went ends."""
-        return self._membership.cut(incarnation)
-
-    def counted(self, incarnation: str) -> int:
-        """How many of its messages are delivered here."""
-        return self.vector.get(incarnation, 0)
 
     def freeze(self, incarnations: Iterable[str]) -> None:
         """Deliver no more of these until the epoch is decided."""
@@ -205,7 +193,15 @@ class MembershipChanges(Reception):
         peer, consensus = self._peers.get(member), self._consensus
         if member == self.me or member in consensus.view.voters or member in consensus.records:
             return False
+        if member not in self._membership.members:
+            return self._is_out_of_reach(member)
         return peer is None or (not peer.met and not self.vector[member])
+
+    def _is_out_of_reach(self, incarnation: str) -> bool:
+        """Whether the message that let it in cannot be delivered here before the epoch is decided."""
+        join = joined_by(incarnation)
+        contact = None if join is None else self._membership.incarnation(join[0])
+        return join is not None and contact in self._limits and join[1] > self.counted(contact)
 
     def is_replaced(self, member: str) -> bool:
         """Whether its successor has joined."""
@@ -261,6 +257,8 @@ class MembershipChanges(Reception):
         self._limits_changed()
         for incarnation, _ in change.cuts:
             self._end_if_due(incarnation)
+        for member in [m for m in self._consensus.records if m not in self.vector]:
+            self._consensus.drop(member)  # it comes again, if there is such a member
         self._members_changed()
 
     def _end_if_due(self, incarnation: str) -> None:
@@ -386,6 +384,8 @@ class MembershipChanges(Reception):
         self._exchange.tick(self._tick)
         if self._consensus.decided and not self._unaware():
             self._consensus.prune()
+        if self._membership.cuts and self._membership.drop_unborn():
+            self._limits_changed()
         self._consensus.react()
         self._look_at_views()
         if self._over or self._proposer.wants.leaves or self.me in self._membership.cuts:

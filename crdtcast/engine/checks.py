@@ -1,6 +1,6 @@
 """What no member may send. These functions change nothing: a refused message or digest leaves no trace."""
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 
 from crdtcast.engine.members import Members
 from crdtcast.engine.membership import GroupState
@@ -184,7 +184,7 @@ def check_group_digest(
 def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector) -> None:
     """Whether so many ids that are not known here can be: their joins are on the way, or they are forgotten here."""
     most = len(known) + MOST_STRANGE
-    if len(strange) > most and len(strange) - _on_their_way(digest.vector) > most:
+    if len(strange) > most and len(strange) - ids_on_their_way(digest.vector, digest.vector) > most:
         raise RemoteProtocolError(
             f"{sender} sent a digest with {len(strange):,} ids that nobody can know, in a group of {len(known):,}"
         )
@@ -192,10 +192,10 @@ def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector
         check_incarnation(incarnation)
 
 
-def _on_their_way(vector: Vector) -> int:
-    """How many ids of a vector were let in by messages that it covers, one each."""
+def ids_on_their_way(ids: Iterable[str], vector: Vector) -> int:
+    """How many of these were let in by messages that a vector covers, one each."""
     counters = {base_of(origin): counter for origin, counter in vector.items()}
-    joins = {join for origin in vector if (join := _join_of(origin)) is not None}
+    joins = {join for incarnation in ids if (join := _join_of(incarnation)) is not None}
     return sum(counters.get(contact, 0) >= number for contact, number in joins)
 
 

@@ -104,13 +104,13 @@ class Claims:
         delivered = self._vector.get(incarnation)
         if delivered is None:
             return None  # forgotten here, or never met: it changes nothing
-        if incarnation == membership.me:
-            return None  # whoever knows that tells it otherwise, too
         if incarnation == dot.origin:
             return Wrong("says of itself that it has ended")
         what = f"cuts {incarnation} at {cut.counter:,}"
         if cut.counter != known(incarnation):
             return Wrong(f"{what}, of which it had {known(incarnation):,}")
+        if incarnation == membership.me:
+            return None  # whoever knows that tells it otherwise, too
         ended = membership.cut(incarnation)
         if ended is None:
             if membership.limit(incarnation) is not None:

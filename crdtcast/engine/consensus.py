@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from crdtcast.engine.operations import Cut, How
+from crdtcast.engine.view_checks import is_beyond, is_new, is_plausible
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
@@ -28,6 +29,9 @@ from crdtcast.engine.views import (
     Word,
 )
 
+MOST_SKIPPED = 1000
+"""Numbers of ballots by which one member may be ahead of all others."""
+
 
 class Ground(Protocol):
     """What a decision is about: the member that takes part in it."""
@@ -36,6 +40,10 @@ class Ground(Protocol):
 
     def going_on(self) -> Collection[str]:
         """The members, this one included, but those who went."""
+        ...
+
+    def is_over(self, incarnation: str) -> bool:
+        """Whether it went, or has ended, or can never be a member."""
         ...
 
     def cut_short(self) -> Mapping[str, Cut]:
@@ -48,6 +56,10 @@ class Ground(Protocol):
 
     def counted(self, incarnation: str) -> int:
         """How many of its messages are delivered here."""
+        ...
+
+    def acknowledged(self, member: str, incarnation: str) -> int:
+        """How much of an incarnation another member has, as it said last."""
         ...
 
     def freeze(self, incarnations: Iterable[str]) -> None:
@@ -75,6 +87,11 @@ class Ground(Protocol):
         ...
 
 
+def _highest(record: Record) -> int:
+    proposed = 0 if record.proposal is None else record.proposal.ballot.number
+    return max(record.promised.number, proposed)
+
+
 class Consensus:
     """One member's part. view, own, decided: what it has saved; see `GroupState`."""
 
@@ -85,7 +102,7 @@ class Consensus:
         """What has ended the last epochs: others may not know it yet."""
         self.records = {own.member: own}
         """The newest that is known of each member."""
-        self._told: dict[int, Decided] = {}
+        self._told: list[Decided] = []  # what follows the view of this member
         self._ground = ground
 
     # What is known
@@ -103,18 +120,32 @@ class Consensus:
         self.records[record.member] = record
         return True
 
-    def told(self, decided: Decided) -> bool:
-        """Somebody says what has ended an epoch. Whether it is news."""
-        if decided.epoch < self.view.epoch or decided.epoch in self._told:
-            return False
-        self._told[decided.epoch] = decided
-        return True
+    def told(self, decisions: Iterable[Decided]) -> bool:
+        """Somebody says what has ended epochs, one after the other. Whether it is news.
+
+        Only those count that follow from the view of this member, and from each other.
+        """
+        view, known = self.view, len(self._told)
+        for each in self._told:
+            view = view.after(each.change)
+        for each in decisions:
+            if (each.epoch, each.name) == (view.epoch, view.name):
+                self._told.append(each)
+                view = view.after(each.change)
+        return len(self._told) > known
+
+    def _in_reach(self) -> int:
+        """The greatest number that a ballot may have here: numbers go up one by one, so one that is far beyond what
+        this member, or any two others, have taken up counts for nothing.
+        """
+        others = sorted(_highest(r) for r in self.current() if r.member != self.own.member)
+        agreed = others[-2] if len(others) > 1 else 0
+        return max(_highest(self.own), agreed) + MOST_SKIPPED
 
     def highest(self) -> int:
-        """The greatest number of a ballot in this epoch."""
-        numbers = [record.promised.number for record in self.current()]
-        numbers += [r.proposal.ballot.number for r in self.current() if r.proposal is not None]
-        return max(numbers, default=0)
+        """The greatest number of a ballot in this epoch that counts."""
+        most = self._in_reach()
+        return max(number for r in self.current() if (number := _highest(r)) <= most)
 
     def open_proposal(self) -> Proposal | None:
         """What this member has promised last, if its epoch is open and that is known here."""
@@ -163,10 +194,14 @@ class Consensus:
         return self.own.member in self._ground.going_on()
 
     def _follow(self) -> bool:
-        decided = self._told.pop(self.view.epoch, None)
-        if decided is None or decided.name != self.view.name:
+        if not self._told:
+            return False
+        decided = self._told.pop(0)
+        if not self._can_go_on(decided.change):
+            self._told.clear()
             return False
         if decided.change.forces_out(self.own.member):
+            self._told.clear()
             return False
         self._decide(decided.change, forced=decided.forced)
         return True
@@ -174,13 +209,14 @@ class Consensus:
     def _promise(self) -> bool:
         if not self._takes_part():
             return False
-        ground, own = self._ground, self.own
+        ground, own, most = self._ground, self.own, self._in_reach()
         asked = [
             record.proposal
             for record in self.current()
             if record.proposal is not None
             and record.proposal.ballot > own.promised
             and record.proposal.ballot.proposer == record.member
+            and record.proposal.ballot.number <= most
             and (record.proposal.level is None or ground.reads_level(record.proposal.level))
         ]
         if not asked:
@@ -207,6 +243,8 @@ class Consensus:
                 continue
             if own.accepted is not None and own.accepted.ballot >= proposal.ballot:
                 continue
+            if record is not own and not self._may_follow(proposal, proposal.change):
+                continue
             # Where no voter goes on, the one whom the operator has asked speaks for the rest.
             if has_vote or (proposal.word.forced and record is own):
                 accepted = Accepted(proposal.ballot, proposal.change, proposal.word)
@@ -214,13 +252,35 @@ class Consensus:
                 return True
         return False
 
+    def _may_follow(self, proposal: Proposal, change: Change) -> bool:
+        """Whether its proposer may ask to accept that, as far as can be told here: what its terms say, or what was
+        accepted before.
+        """
+        if not (is_plausible(change, self._ground) and self._can_go_on(change)):
+            return False
+        if proposal.ballot.number > self._in_reach():
+            return False
+        return is_new(change, proposal) or any(
+            record.accepted is not None
+            and record.accepted.ballot <= proposal.ballot
+            and record.accepted.change == change
+            for record in self.current()
+        )
+
+    def _can_go_on(self, change: Change) -> bool:
+        """Whether this member goes, or reads the level: otherwise nobody had its promise for that."""
+        level = change.level
+        return level is None or self._ground.reads_level(level) or self.own.member in change.out
+
     def _conclude(self) -> bool:
         """What a quorum has accepted is decided. And the proposer's part: it has the promises that it needs."""
         current, own = self.current(), self.own
         for accepted in {record.accepted for record in current if record.accepted is not None}:
             given = [record.member for record in current if record.accepted == accepted]
             change, forced = accepted.change, bool(accepted.word.forced)
-            if change.forces_out(own.member):
+            if change.forces_out(own.member) or not self._can_go_on(change):
+                continue
+            if forced and not self._was_asked(accepted):
                 continue
             if self._is_quorum(given, accepted.word):
                 self._decide(change, forced=forced)
@@ -233,6 +293,10 @@ class Consensus:
             return False
         self._note(proposal=proposal._replace(change=value))
         return True
+
+    def _was_asked(self, accepted: Accepted) -> bool:
+        """Nobody who goes on is forced to anything without having promised it."""
+        return accepted.ballot <= self.own.promised
 
     def _is_quorum(self, who: Collection[str], word: Word) -> bool:
         return self.view.is_quorum(who, word)
@@ -282,15 +346,25 @@ class Consensus:
                 missing.add(member)
                 continue
             known = set(record.promise.members) - gone - found
-            unseen |= {each for each in known if ground.end_of(each) is None}
+            unseen |= {each for each in known if not ground.is_over(each)}
         return found, missing
+
+    def _may_take_over(self, change: Change, promises: Mapping[str, Record]) -> bool:
+        """Whether that may have been asked for, by what all who have promised say."""
+        reports = {m: r.promise for m, r in promises.items() if r.promise is not None}
+        return (
+            is_plausible(change, self._ground)
+            and self._can_go_on(change)
+            and not any(is_beyond(change, member, report) for member, report in reports.items())
+        )
 
     def _value(self, proposal: Proposal) -> Change | None:
         """What to ask to accept; None while promises are missing."""
         promises = self.promises(proposal)
         if not self._is_quorum(promises, proposal.word):
             return None
-        before = [r.accepted for m, r in promises.items() if m in self.view.voters and r.accepted]
+        accepted = [r.accepted for m, r in promises.items() if m in self.view.voters and r.accepted]
+        before = [each for each in accepted if self._may_take_over(each.change, promises)]
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:
@@ -341,6 +415,8 @@ class Consensus:
         before = self.view
         self.decided[before.epoch] = Decided(before.epoch, before.name, change, forced)
         self.view = view = before.after(change)
+        if self._told and self._told[0].name != view.name:
+            self._told.clear()
         self._note(
             epoch=view.epoch,
             name=view.name,

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.peer import BACKOFF_MAX
-from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Asked, Transmit, Views
 
 PASS_ON = 2
 """Ticks for which others may still say that they have a record before it is passed on to them."""
 MOST_SKIPPED = 1000
-"""Numbers of ballots go up one by one: so much further than is known here nobody can be."""
+"""Questions of a member that others may know of and it does not: it has restarted."""
 
 
 @dataclass(slots=True)
@@ -76,34 +75,33 @@ class Exchange:
         self._unsure.discard(peer)
 
     def take(self, sender: str, frame: Views, *, answers: bool) -> bool:
-        """Take what a peer has passed on. Whether anything of it is news. answers: whether this member goes on.
-
-        Raises RemoteProtocolError for what no member can have noted; nothing is taken then.
-        """
+        """Take what a peer has passed on. Whether anything of it is news. answers: whether this member goes on."""
         consensus = self._consensus
-        most = consensus.highest() + MOST_SKIPPED
-        for record in frame.records:
-            ballots = [record.promised] + ([record.proposal.ballot] if record.proposal else [])
-            if record.name == consensus.view.name and any(b.number > most for b in ballots):
-                raise RemoteProtocolError(
-                    f"{sender} passes on a ballot of {record.member} that cannot be"
-                )
         link = self._links.get(sender)
         if link is not None:
             link.epoch, link.has = frame.epoch, frame.has
             if frame.records or frame.decided:
                 link.owes = self._news = True
             self._unsure.add(sender)
-        news = [consensus.told(each) for each in frame.decided]
+        news = [consensus.told(frame.decided)]
         news += [consensus.hear(record) for record in frame.records if record.member != self._me]
         if any(news):
             self._unsure.update(self._links)
             self._has_more = True
-        news += [self._hear_asked(each, answers=answers) for each in frame.asks]
+        news += [self._hear_asked(sender, each, answers=answers) for each in frame.asks]
         return any(news)
 
-    def _hear_asked(self, asked: Asked, *, answers: bool) -> bool:
+    def _hear_asked(self, sender: str, asked: Asked, *, answers: bool) -> bool:
         known = self.asks.get(asked.asker)
+        number = 0 if known is None else known.number
+        if asked.asker == self._me and asked.number > number:
+            # Before a restart, or it is a lie: who has answered that does not count.
+            if asked.number <= number + MOST_SKIPPED and known is not None:
+                self.asks[self._me] = asked._replace(number=asked.number - 1)
+                self.ask()
+            return False
+        if sender == asked.asker and number > asked.number + MOST_SKIPPED:
+            known = None  # and that neither
         answered = set(asked.answered)
         is_new = known is None or asked.number > known.number
         if known is not None:
@@ -181,6 +179,18 @@ class Exchange:
                 link.again_at = tick + link.delay
                 link.sent, link.sent_epoch, link.asks = {}, -1, {}
                 link.owes = link.is_due = self._news = True
+
+    def all_told(self) -> Views:
+        """What one would be told that knows nothing."""
+        consensus = self._consensus
+        return Views(
+            consensus.view.epoch,
+            consensus.view.name,
+            {member: record.serial for member, record in consensus.records.items()},
+            tuple(consensus.current()),
+            tuple(each for _, each in sorted(consensus.decided.items())),
+            tuple(self.asks.values()),
+        )
 
     def flush(self) -> Iterable[Transmit]:
         """What is to be sent now."""

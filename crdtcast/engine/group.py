@@ -23,6 +23,7 @@ from crdtcast.engine.state import EngineCounters
 from crdtcast.engine.views import Decided, Proposal, View, Wants
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
 from crdtcast.incarnation import base_of, joined_id, name_of
+from crdtcast.messages import Views
 from crdtcast.tags import Tag, Vector
 
 __all__ = ["Admission", "GroupEngine"]
@@ -119,6 +120,10 @@ class GroupEngine(MembershipChanges):
         if self.me in self._membership.cuts:
             return sorted(self.untold_of_view())
         return list(self._proposer.waits_for)
+
+    def views_told(self) -> Views:
+        """All that this member would tell one that knows nothing of its view."""
+        return self._exchange.all_told()
 
     def take_decisions(self) -> list[Decided]:
         """What was decided since the last call, in order."""

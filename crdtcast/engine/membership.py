@@ -68,6 +68,12 @@ class Early:
     swept: Dot | None = None
     settled: bool = False
 
+    def is_outdated_by(self, other: "Early") -> bool:
+        """Whether the same sender has said something else since; only a liar does."""
+        if self.swept is None or other.swept is None:
+            return self.swept is other.swept
+        return self.swept.origin == other.swept.origin
+
 
 @dataclass(frozen=True, slots=True)
 class GroupState(EngineState):
@@ -212,15 +218,19 @@ class Membership:
             self.members[dot.origin] = replace(member, reads=span, said_at=dot.counter)
 
     def note_early(self, incarnation: str, early: Early) -> None:
-        """Somebody knows that it has ended, and this member does not yet."""
-        known = self.early.setdefault(incarnation, [])
-        for place, each in enumerate(known):
-            if each.counter == early.counter:
-                known[place] = Early(
-                    each.counter, each.swept or early.swept, each.settled or early.settled
-                )
-                return
-        known.append(early)
+        """Somebody knows that it has ended, and this member does not yet. The last word of each sender counts."""
+        known = self.early.get(incarnation, ())
+        kept = [each for each in known if not each.is_outdated_by(early)]
+        self.early[incarnation] = [*kept, early]
+
+    def drop_unborn(self) -> bool:
+        """Forget the cuts of those who can never be members: they were let in beyond somebody's end, or by nobody.
+        Whether there were any.
+        """
+        unborn = [x for x in self.cuts if x not in self.members and self.is_past(x)]
+        for incarnation in unborn:
+            del self.cuts[incarnation]
+        return bool(unborn)
 
     def thaw(self) -> None:
         """The epoch is over: the freeze ends; what was said of those who go on after all was not so."""

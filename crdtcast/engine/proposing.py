@@ -22,7 +22,9 @@ GIVE_UP = 3 * ASK_AGAIN
 way.
 """
 PATIENCE = 40
-"""Ticks without any progress after which a ballot is given up by its proposer; by others after twice as long."""
+"""Ticks without any progress after which a ballot is given up by its proposer, or by somebody who is to force another
+one; by others after twice as long.
+"""
 MOST_PATIENCE = 4
 """Times by which that grows where ballots get in each other's way."""
 
@@ -137,8 +139,10 @@ class Proposer:
             if own.needs_all and tick - self.since >= ASK_AGAIN and self._names_more(own):
                 self._begin(self._ready(self._terms() or own, tick))
                 return
-        patience = PATIENCE * (1 if is_own else 2) + PACE * self._rank()
-        patience *= min(1 << self._tries, MOST_PATIENCE)
+        forces = any(self.wants.victims.values())  # it does without whom the others wait for
+        patience = PATIENCE * (1 if is_own or forces else 2) + PACE * self._rank()
+        if not forces:
+            patience *= min(1 << self._tries, MOST_PATIENCE)
         is_empty = own is not None and not own.needs_all
         if (is_own and is_empty and tick - self.since >= PACE) or (
             self.wants and not is_own and tick - self.since >= PATIENCE
@@ -159,7 +163,7 @@ class Proposer:
     def _names_more(self, own: Proposal) -> bool:
         """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
         ground = self._ground
-        strange = self._consensus.without_promise(own).difference(ground.going_on(), self._named)
+        strange = self._consensus.without_promise(own).difference(ground.going_on())
         self._named |= {x for x in strange if ground.is_unheard(x) or ground.is_replaced(x)}
         return bool(strange & self._named)
 
@@ -214,6 +218,9 @@ class Proposer:
             self._ask(tick)  # who has answered an earlier question may be gone by now
         waited = tick - self._asked_at
         answered = {*self._exchange.answered, self._me}.difference(terms.word.replaced)
+        given_up = {who for who, force in self.wants.victims.items() if force}
+        if self._tries:
+            answered -= given_up  # they answer, and do not vote
         going_on = {*ground.going_on(), *self._named} - set(terms.victims)
         missing = going_on - answered
         if terms.level is not None:
@@ -228,7 +235,6 @@ class Proposer:
             if view.is_quorum(answered, terms.word):
                 return terms
             silent = view.voters.intersection(terms.victims) - answered
-            given_up = {who for who, force in self.wants.victims.items() if force}
             if waited >= ASK_AGAIN and silent <= given_up.union(terms.word.replaced):
                 forced = tuple(who for who in terms.victims if who != self._me)
                 return terms._replace(word=Word(forced=forced))

@@ -5,10 +5,12 @@ is taken. What the operations do that arrive here is `crdtcast.engine.changes`; 
 by `crdtcast.engine.exchange`.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import ClassVar
 
 from crdtcast.engine.checks import (
+    MOST_STRANGE,
     check_group_digest,
     check_incarnation,
     check_message,
@@ -21,14 +23,19 @@ from crdtcast.engine.core import Core
 from crdtcast.engine.exchange import Exchange
 from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
-from crdtcast.engine.operations import How, decode
+from crdtcast.engine.operations import Cut, How, decode
 from crdtcast.engine.peer import Peer
 from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
+from crdtcast.engine.view_checks import check_own_record, check_views
+from crdtcast.engine.views import Record
 from crdtcast.exceptions import HandshakeError, RemoteProtocolError
 from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, Views
 from crdtcast.tags import Dot, Vector
+
+DISPUTE_TICKS = 100
+"""Ticks for which this member is in dispute after one that a majority has put out has said the same of it."""
 
 
 class Reception(Core):
@@ -61,7 +68,7 @@ class Reception(Core):
         self._left = False
         self._pauses = False
         """Whether it leaves, and takes nothing for a while."""
-        self._disputed: set[str] = set()  # who has cut us off by force, while we did the same
+        self._disputed: dict[str, int] = {}  # who has cut us off, as they said last, in which tick
         self._cut: int | None = None
         self.resumed = state.vector.get(me, 0) == state.counter
         self._claims = self.claims_type(membership, self.vector)
@@ -110,8 +117,18 @@ class Reception(Core):
             return Standing.EVICTED
         if self._proposer.wants.leaves or self.me in self._membership.cuts:
             return Standing.LEAVING
-        disputed = self._disputed & self._membership.tombs.keys()
-        return Standing.DISPUTED if disputed else Standing.MEMBER
+        return Standing.DISPUTED if any(map(self._disputes, self._disputed)) else Standing.MEMBER
+
+    def _disputes(self, other: str) -> bool:
+        """Whether the operator has to know that it has put this member out, and was put out itself.
+
+        Where that was by force, until one side has given up. If a majority has put it out it may lie: then for some
+        time after it said so last.
+        """
+        tomb = self._membership.tombs.get(other)
+        if tomb is None:
+            return False
+        return tomb.how is How.FORCED or self._tick - self._disputed[other] < DISPUTE_TICKS
 
     @property
     def _over(self) -> bool:
@@ -222,16 +239,69 @@ class Reception(Core):
             raise remembers_more(
                 sender, self.me, max(told), serial, resumed=self.resumed, what="records"
             )
-        if sender not in self._peers and self._tell_ended(sender):
+        peer = self._peers.get(sender)
+        if peer is None and self._tell_ended(sender):
             self._stale += 1
             return
-        is_past = self._membership.is_past
-        known = tuple(record for record in frame.records if not is_past(record.member))
-        frame = frame._replace(records=known)
+        self._check_views(sender, frame, (peer.newest if peer is not None else None) or {})
+        for record in frame.records:
+            if record.member == sender:
+                self._check_own_record(record)
+        frame = frame._replace(
+            records=self._to_keep(frame.records),
+            asks=tuple(asked for asked in frame.asks if asked.asker in self.vector),
+        )
         goes_on = self.me not in self._membership.cuts
         if self._exchange.take(sender, frame, answers=goes_on):
             self._consensus.react()
             self._look_at_views()
+
+    def _check_views(self, sender: str, frame: Views, newest: Vector) -> None:
+        check_views(sender, frame, self.vector, newest)
+
+    def _check_own_record(self, record: Record) -> None:
+        """Whether its member can have noted this, and have delivered so much of this one."""
+        check_own_record(record, self._consensus.view, self)
+        promise, sent = record.promise, self.vector[self.me]
+        delivered = 0 if promise is None else promise.delivered.get(self.me, 0)
+        if delivered > sent:
+            raise remembers_more(record.member, self.me, delivered, sent, resumed=self.resumed)
+
+    def _to_keep(self, records: Iterable[Record]) -> tuple[Record, ...]:
+        """Those that are of use: not of members that are forgotten; of few that are still to come."""
+        strange = self._consensus.records.keys() - self.vector.keys()
+        kept = []
+        for record in records:
+            member = record.member
+            if member not in self.vector:
+                if self._membership.is_past(member) or len(strange | {member}) > MOST_STRANGE:
+                    continue
+                strange.add(member)
+            kept.append(record)
+        return tuple(kept)
+
+    def is_over(self, incarnation: str) -> bool:
+        """Whether it went, or has ended, or can never be a member."""
+        membership = self._membership
+        return membership.cut(incarnation) is not None or membership.is_past(incarnation)
+
+    def counted(self, incarnation: str) -> int:
+        """How many of its messages are delivered here."""
+        return self.vector.get(incarnation, 0)
+
+    def going_on(self) -> Collection[str]:
+        """The members, this one included, but those who went."""
+        return self._membership.going_on()
+
+    def acknowledged(self, member: str, incarnation: str) -> int:
+        """How much of an incarnation another member has, as it said last."""
+        peer = self._peers.get(member)
+        newest = None if peer is None else peer.newest
+        return 0 if newest is None else newest.get(incarnation, 0)
+
+    def end_of(self, incarnation: str) -> Cut | None:
+        """Where one that went ends."""
+        return self._membership.cut(incarnation)
 
     def _look_at_views(self) -> None:
         """A ballot may be due."""
@@ -285,12 +355,13 @@ class Reception(Core):
         if self._is_cut_off(sender):
             # It has put this member out by force, while the group has put it out: the operator has to know.
             self._stale += 1
-            self._disputed.add(sender)
+            if sender in self._membership.tombs:
+                self._disputed[sender] = self._tick
             return
         self._check_ended(sender, cut)
         tomb = self._membership.tombs.get(sender)
         if tomb is not None and tomb.how is How.FORCED:
-            self._disputed.add(sender)  # the operator decides
+            self._disputed[sender] = self._tick  # the operator decides
         elif self._proposer.wants.leaves and self._leave_counts(cut):
             self._left = True
         else:

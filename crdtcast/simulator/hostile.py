@@ -4,17 +4,15 @@ Its process is a real engine that takes part, so that it knows what there is to 
 from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides those of `group_world`:
 
     issue X n        X sends a message of its own to everybody, with a mutated operation, payload or context
-    frame X Y n      X sends a made-up frame to Y: a digest, an end, a message of nobody, a joiner's request, …
-    twist X Y p n    packet p in flight from X to Y is changed: mutated if it is a digest, else said again later
+    frame X Y n      X sends a made-up frame to Y: of views, a digest, an end, a message of nobody, a request to join, …
+    twist X Y p n    packet p in flight from X to Y is changed: mutated if it is a digest or of views, else said again
     flood X Y n      X sends very many frames to Y
     letter X n       somebody outside is let in by X, and told lies: it must not fail otherwise than by a refusal
 
 n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
 grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
-were given different payloads under one dot of the hostile member, or a message in another member's name, in which it
-sends more after its leave, or makes all of them believe that they have ended or been set back: it is *void*. So it is
-if two have cut somebody off at different places, since what it sent behind a message that nobody can deliver vouched
-for more at one.
+were given different payloads under one dot of the hostile member, or a message, a record or a decision in another
+member's name, or in which it makes all of them believe that they have ended or been set back: it is *void*.
 """
 
 import random
@@ -29,6 +27,7 @@ from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Member
 from crdtcast.engine.operations import Join, decode
+from crdtcast.engine.views import Record
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
@@ -90,7 +89,6 @@ class HostileWorld(GroupWorld):
         self.void = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
-        self._lied = False  # one message of its own, at least, may never be delivered
         # Machine -> its last process that was started from a journal.
         self._from_journal: dict[str, int] = {}
         liar = self.liar
@@ -127,19 +125,10 @@ class HostileWorld(GroupWorld):
 
     def excuses(self, failure: Failure) -> bool:
         """Whether a failure may come of what no check can tell."""
-        if failure.kind in _OF_A_CUT and self.counts["liar_vouched"] and self._cuts_differ():
-            self.become_void()
         believed = self.counts["believed_ends"] or self.counts["rolled_back"]
         if failure.kind == "all-ended" and believed:
             self.become_void()
         return self.void and failure.kind in _OF_THE_ORACLE
-
-    def _cuts_differ(self) -> bool:
-        """Whether honest members have cut off somebody at different places."""
-        agreed: dict[str, int] = {}
-        living = self.living()
-        cuts = [cut for m in living for cut in (*m.running.ended.items(), *m.running.tombs.items())]
-        return any(agreed.setdefault(who, cut.counter) != cut.counter for who, cut in cuts)
 
     def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
         if verb in VERBS:
@@ -173,7 +162,6 @@ class HostileWorld(GroupWorld):
             return super()._send(machine)
         if not machine.active:
             return False
-        self.counts["liar_vouched"] += self._lied
         machine.running.send(b"from the liar:%d" % self.counts["liar_sent"])
         self.counts["liar_sent"] += 1
         return True
@@ -277,6 +265,8 @@ class HostileWorld(GroupWorld):
                 self._note(content)
             stopped = machine.stopped
             engine.receive(sender, content)
+            if isinstance(content, Views):
+                self.counts["forced_by_liar"] += any(map(_forces, content.records))
             believed = isinstance(content, Ended) and machine.stopped and not stopped
             self.counts["believed_ends"] += believed
 
@@ -334,7 +324,8 @@ class HostileWorld(GroupWorld):
         if int(arguments[-1]) % 1500 == 0:
             self.become_void()
             self.counts["stolen"] += 1
-            self._say(liar, receiver, mutation.body(mutation.stolen()))
+            stolen = mutation.in_anothers_name(int(arguments[-1]) // 1500)
+            self._say(liar, receiver, mutation.body(stolen))
         else:
             self._say(liar, receiver, mutation.body(mutation.frame(receiver.me)))
         return True
@@ -353,8 +344,6 @@ class HostileWorld(GroupWorld):
         context = mutation.context() if seed % 4 == 0 else None
         self._overrules(kind, payload)
         self.counts["lies"] += 1
-        self.counts["liar_vouched"] += self._lied
-        self._lied = True
         engine.lie(kind, payload, context)
         self.after(liar)
         return True
@@ -376,9 +365,11 @@ class HostileWorld(GroupWorld):
         parcel = flight[place]
         content = parcel.content
         self.counts["twisted"] += 1
-        if isinstance(content, Digest):
-            body = mutation.body(mutation.digest(content))
-            flight[place] = replace(parcel, content=Bytes(body))
+        if isinstance(content, Digest | Views):
+            changed = (
+                mutation.digest(content) if isinstance(content, Digest) else mutation.views(content)
+            )
+            flight[place] = replace(parcel, content=Bytes(mutation.body(changed)))
         elif isinstance(content, Message) and content.dot.origin == liar.me and seed % 600 == 0:
             flight[place] = replace(parcel, content=replace(content, payload=b"two faces"))
         else:
@@ -453,8 +444,12 @@ class HostileWorld(GroupWorld):
                 raise Failure("stranger", f"{machine.me} stops since {STRANGER} says so")
 
 
-_OF_A_CUT = frozenset({"cut", "blamed", "doubted", "RemoteProtocolError"})
-"""Kinds that come of different cuts of one victim."""
+def _forces(record: Record) -> bool:
+    """Whether a record is about a change by force: any member may say that its operator wants one."""
+    words = [each.word for each in (record.proposal, record.accepted) if each is not None]
+    return any(word.forced for word in words)
+
+
 _OF_THE_ORACLE = frozenset(
     {
         *(kind.value for kind in Wrong),

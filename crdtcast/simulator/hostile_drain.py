@@ -26,6 +26,11 @@ class HostileDrain(Drain):
             if member not in first.running.victims:
                 world.apply(("evict", first.name, member))
 
+    def settled(self) -> bool:
+        """Also nobody is left whom the hostile member has named as replaced: it is put out by and by."""
+        replaced = {base for m in self.world.living() for base in m.running.outline().replaced}
+        return super().settled() and not any(base_of(m.me) in replaced for m in self.world.living())
+
     def _take(self, machine: Machine) -> None:
         if machine is not self.world.liar:
             super()._take(machine)
@@ -45,10 +50,8 @@ class HostileDrain(Drain):
         victims = set().union(*(m.running.victims for m in active))
         able = [m for m in active if m.me not in victims] or active
         first = able[0]
-        due = first.running.victims - {
-            x for x, force in first.running.wants.victims.items() if force
-        }
-        strange = [x for x in self._strange(first) if x in due]
+        forced = {x for x, force in first.running.wants.victims.items() if force}
+        strange = [x for x in self._strange(first) if x not in forced]
         disputed = any(m.running.standing is Standing.DISPUTED for m in active)
         if disputed or not strange:
             super()._decide(active)

@@ -1,16 +1,40 @@
 """The engine of a hostile member: a real one, so that it knows what there is to lie about."""
 
 import random
+from collections.abc import Callable
 
+from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
+from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import Operation, encode
 from crdtcast.messages import Message
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.tags import Dot, Tag
 
 
+class LyingConsensus(Consensus):
+    """Every fourth time it notes something else, and goes on from that; so all are told the same."""
+
+    lore: Callable[[], Lore]
+
+    def _note(self, **changes: object) -> None:
+        super()._note(**changes)
+        chance = random.Random(f"{self.own.member} {self.own.serial}")
+        if chance.random() < 0.25:
+            self.own = Mutation(chance, self.lore()).record(self.own)
+            self.records[self.own.member] = self.own
+
+
 class LyingEngine(GroupEngine):
     """Takes part as any other, and sends what it is told to."""
+
+    consensus_type = LyingConsensus
+
+    _consensus: LyingConsensus
+
+    def _begin_views(self, state: GroupState) -> None:
+        super()._begin_views(state)
+        self._consensus.lore = lambda: Lore.of(self)
 
     _claimed: tuple[Dot, ...] | None = None
 

@@ -25,9 +25,22 @@ from crdtcast.engine.operations import (
     Sweep,
     encode,
 )
+from crdtcast.engine.views import (
+    NO_BALLOT,
+    NO_WORD,
+    Accepted,
+    Ballot,
+    Change,
+    Decided,
+    Promise,
+    Proposal,
+    Record,
+    View,
+    Word,
+)
 from crdtcast.group_state import Entry, pack_entry
 from crdtcast.incarnation import base_of, new_incarnation
-from crdtcast.messages import Digest, DigestKind, Ended, Message
+from crdtcast.messages import Asked, Digest, DigestKind, Ended, Message, Views
 from crdtcast.tags import Dot, Vector
 from crdtcast.wire_groups import Admit, Copy, Grouped, InGroup, grouped_fields
 
@@ -62,12 +75,27 @@ class Lore:
     members: Sequence[str]
     victims: Sequence[str]
     ended: Mapping[str, Cut]
+    view: View
+    record: Record
+    views: Views
+    """What the liar has noted last, and what it would tell one that knows nothing."""
 
     @classmethod
     def of(cls, engine: GroupEngine) -> "Lore":
         """What its engine knows at this instant."""
         members, victims = sorted(engine.members), sorted(engine.victims)
-        return cls(engine.me, dict(engine.vector), members, victims, engine.ended)
+        views = engine.views_told()
+        record = next(each for each in views.records if each.member == engine.me)
+        return cls(
+            engine.me,
+            dict(engine.vector),
+            members,
+            victims,
+            engine.ended,
+            engine.view,
+            record,
+            views,
+        )
 
 
 class Mutation:
@@ -214,12 +242,198 @@ class Mutation:
             lambda: self.digest(digest),
             lambda: self._more_than_all(receiver),
             lambda: self._ended(receiver),
+            self.views_anew,
+            self.views_anew,
+            self.views_anew,
             self._far,
             self._nobodys,
             self._admit,
             lambda: Copy(1),
         ]
         return self._chance.choice(makers)()
+
+    # Views
+
+    def views(self, frame: Views) -> Views:
+        """A frame of views with something changed in it: of what the liar says of itself."""
+        own = next((r for r in frame.records if r.member == self._lore.me), self._lore.record)
+        others = tuple(r for r in frame.records if r.member != own.member)
+        match self._chance.randrange(10):
+            case 0:
+                return self._views_of(frame)
+            case 1:
+                return frame._replace(decided=(*frame.decided, self._decided()))
+            case 2 | 3:
+                return frame._replace(asks=(*frame.asks, self._asked()))
+            case _:
+                return frame._replace(records=(self.record(own), *others))
+
+    def views_anew(self) -> Views:
+        """One that nobody has asked for."""
+        return self.views(self._lore.views)
+
+    def _views_of(self, frame: Views) -> Views:
+        """The same records, and something else that it has, or is in."""
+        chance = self._chance
+        way = chance.randrange(3)
+        if way == 0:
+            has = dict(frame.has)
+            for _ in range(chance.randrange(1, 4)):
+                who = self.somebody()
+                has[who] = self.number(has.get(who, 0))
+            if chance.random() < 0.1:
+                has |= {new_incarnation("q", 2**23 + n, 0): 1 for n in range(1_500)}
+            return frame._replace(has=has)
+        if way == 1:
+            return frame._replace(epoch=self.number(frame.epoch))
+        return frame._replace(name=self._name())
+
+    def _name(self) -> str:
+        return self._chance.choice((self._lore.view.name, "", "0123456789abcdef"))
+
+    def record(self, own: Record) -> Record:
+        """What the liar has noted, with something changed in it; most of it would be news."""
+        chance = self._chance
+        news = replace(own, serial=own.serial + chance.randrange(1, 4))
+        makers: list[Callable[[Record], Record]] = [
+            self._numbered,
+            self._proposing,
+            self._proposing,
+            self._promising,
+            self._promising,
+            self._accepting,
+            self._promised,
+        ]
+        return chance.choice(makers)(news)
+
+    def _numbered(self, record: Record) -> Record:
+        way = self._chance.randrange(4)
+        if way == 0:
+            return replace(record, serial=self.number(record.serial))
+        if way == 1:
+            return replace(record, epoch=self.number(record.epoch))
+        if way == 2:
+            return replace(record, name=self._name())
+        return replace(record, sent=self.number(record.sent))
+
+    def _promised(self, record: Record) -> Record:
+        return replace(record, promised=self._ballot(record.promised))
+
+    def _ballot(self, about: Ballot) -> Ballot:
+        """A later one of its own, most of the time."""
+        if self._chance.random() < 0.6:
+            return Ballot(about.number + self._chance.choice((1, 2, 900)), self._lore.me)
+        return Ballot(self.number(about.number), self.somebody())
+
+    def _ids(self, most: int) -> tuple[str, ...]:
+        """In order, most of the time."""
+        some = [self.somebody() for _ in range(self._chance.randrange(most))]
+        return tuple(sorted(set(some))) if self._chance.random() < 0.9 else tuple(some)
+
+    def _proposing(self, record: Record) -> Record:
+        """It asks for something, or to accept what nobody has promised."""
+        chance, me = self._chance, self._lore.me
+        ballot = self._ballot(record.promised)
+        victims = self._ids(3)
+        leaves = me in victims if chance.random() < 0.9 else chance.random() < 0.5
+        level = chance.choice((None, None, None, 1, 2, 1000))
+        proposal = Proposal(ballot, victims, level, leaves, self._word(victims))
+        if chance.random() < 0.5:
+            change = self._change_for(proposal) if chance.random() < 0.6 else self._change()
+            proposal = proposal._replace(change=change)
+        promise = Promise(ballot, dict.fromkeys(victims, 0), self._known())
+        promised = replace(record, promised=ballot, promise=promise, proposal=proposal)
+        return promised if chance.random() < 0.9 else replace(record, proposal=proposal)
+
+    def _word(self, victims: tuple[str, ...]) -> Word:
+        way = self._chance.random()
+        if way < 0.8:
+            return NO_WORD
+        if way < 0.87:
+            return Word(replaced=victims)
+        return Word(forced=victims) if way < 0.94 else Word(self._ids(2), self._ids(2))
+
+    def _known(self) -> tuple[str, ...]:
+        """The members, with somebody more or less."""
+        known = set(self._lore.members)
+        if self._chance.random() < 0.4:
+            known ^= set(self._ids(3))
+        return tuple(sorted(known))
+
+    def _promising(self, record: Record) -> Record:
+        """A promise that is none, or with other numbers and members."""
+        chance = self._chance
+        promise = record.promise or Promise(record.promised, {}, self._known())
+        if record.promised == NO_BALLOT or chance.random() < 0.2:
+            promise = promise._replace(ballot=self._ballot(record.promised))
+            record = replace(record, promised=promise.ballot)
+        if chance.random() < 0.5:
+            who = self.somebody()
+            counter = promise.delivered.get(who, self._lore.vector.get(who, 0))
+            promise = promise._replace(delivered={**promise.delivered, who: self.number(counter)})
+        else:
+            promise = promise._replace(members=self._known())
+        return replace(record, promise=promise)
+
+    def _accepting(self, record: Record) -> Record:
+        """It has accepted what nobody has asked for."""
+        chance = self._chance
+        ballot = self._ballot(record.promised) if chance.random() < 0.5 else record.promised
+        accepted = Accepted(ballot, self._change(), self._word(self._ids(2)))
+        return replace(record, promised=max(ballot, record.promised), accepted=accepted)
+
+    def _change_for(self, proposal: Proposal) -> Change:
+        """What such terms might come to, with numbers that are its own."""
+        how = How.FORCED if proposal.word.forced else How.EVICTED
+        cuts = tuple((who, Cut(self.count(who), how)) for who in proposal.victims)
+        votes = self._ids(3) if self._chance.random() < 0.2 else ()
+        return Change(cuts, proposal.victims, votes, proposal.level)
+
+    def _change(self) -> Change:
+        chance, out = self._chance, self._ids(3)
+        cuts = tuple(
+            (who, Cut(self.count(who), chance.choice(list(How))))
+            for who in out
+            if chance.random() < 0.9
+        )
+        if chance.random() < 0.2:
+            cuts += self._cuts(2)
+        votes = self._ids(3) if chance.random() < 0.5 else ()
+        return Change(cuts, out, votes, chance.choice((None, None, 1, 2, 1000)))
+
+    def _decided(self) -> Decided:
+        """Of an epoch that is over, or of one that nobody is in."""
+        view = self._lore.view
+        epoch, name = self.number(view.epoch), self._name()
+        if epoch == view.epoch and name == view.name:
+            name = "0123456789abcdef"
+        return Decided(epoch, name, self._change(), self._chance.random() < 0.3)
+
+    def false_decision(self) -> Views:
+        """The view that all are in is over, it says: nothing but the votes could tell."""
+        view = self._lore.view
+        decided = Decided(view.epoch, view.name, self._change(), self._chance.random() < 0.5)
+        return self._lore.views._replace(decided=(decided,))
+
+    def false_record(self) -> Views:
+        """What another member has noted, as the liar says: nothing but that one's own word could tell."""
+        frame = self._lore.views
+        others = [record for record in frame.records if record.member != self._lore.me]
+        changed = tuple(map(self.record, others))
+        return frame._replace(records=changed)
+
+    def _asked(self) -> Asked:
+        """Who asks, and who has answered, as the liar says."""
+        chance, known = self._chance, {each.asker: each.number for each in self._lore.views.asks}
+        asker = self._lore.me if chance.random() < 0.4 else self.somebody()
+        answered = (
+            frozenset(self._lore.members) if chance.random() < 0.3 else frozenset(self._ids(4))
+        )
+        if chance.random() < 0.05:
+            answered |= {new_incarnation("q", 2**23 + n, 0) for n in range(1_500)}
+        return Asked(asker, self.number(known.get(asker, 0)), answered)
+
+    # The other frames
 
     def _more_than_all(self, receiver: str) -> Digest:
         """Says to have more of its receiver than that one has sent."""
@@ -252,6 +466,10 @@ class Mutation:
     def _admit(self) -> Admit:
         replaces = [self.somebody() for _ in range(self._chance.choice((0, 0, 1)))]
         return Admit(1, self.fake(), tuple(replaces), self._chance.random() < 0.2, self._span())
+
+    def in_anothers_name(self, which: int) -> InGroup:
+        """What nothing but another's own word could tell from the truth."""
+        return (self.stolen, self.false_record, self.false_decision)[which % 3]()
 
     def stolen(self) -> Message:
         """A message in the name of another member: nothing but that one's own word could tell."""

@@ -1,19 +1,21 @@
 """Group engines that trust a peer in one thing each. The campaign with a hostile member must catch them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import msgpack
 
 from crdtcast.engine.claims import Claims, Wrong
+from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
-from crdtcast.engine.membership import GroupState
+from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.operations import Cut, Kind
+from crdtcast.engine.views import Accepted, Change, Proposal, Record
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message, Views
-from crdtcast.tags import Dot
+from crdtcast.tags import Dot, Vector
 
 Known = Callable[[str], int]
 
@@ -89,6 +91,86 @@ class TrustsMemories(GroupEngine):
         super().__setattr__(name, True if name == "resumed" else value)
 
 
+class TrustsFrames(GroupEngine):
+    """What no record and no change can be is refused, whoever hands it on."""
+
+    def _check_views(self, sender: str, frame: Views, newest: Vector) -> None:
+        pass
+
+
+class TrustsRecords(GroupEngine):
+    """A record names nobody who cannot be a member any more, and no more of its receiver than that has sent."""
+
+    def _check_own_record(self, record: Record) -> None:
+        pass
+
+
+class _Reaching(Consensus):
+    def _in_reach(self) -> int:
+        return 2**63
+
+
+class TakesAnyBallot(GroupEngine):
+    """A ballot that is far ahead of what others have taken up counts for nothing."""
+
+    consensus_type = _Reaching
+
+
+class _Obedient(Consensus):
+    def _may_follow(self, proposal: Proposal, change: Change) -> bool:
+        return True
+
+
+class AcceptsAnything(GroupEngine):
+    """Nobody accepts what a proposer's terms do not ask for, or what cuts off more than members may lose."""
+
+    consensus_type = _Obedient
+
+
+class _Credulous(Consensus):
+    def _may_take_over(self, change: Change, promises: Mapping[str, Record]) -> bool:
+        return True
+
+
+class TakesOverAnything(GroupEngine):
+    """A change that cannot have been asked for is not taken over from who says to have accepted it."""
+
+    consensus_type = _Credulous
+
+
+class _Unasked(Consensus):
+    def _was_asked(self, accepted: Accepted) -> bool:
+        return True
+
+
+class ForcedUnasked(GroupEngine):
+    """Nobody who goes on is forced to anything without having promised it."""
+
+    consensus_type = _Unasked
+
+
+class _Unreading(Consensus):
+    def _can_go_on(self, change: Change) -> bool:
+        return True
+
+
+class TakesAnyLevel(GroupEngine):
+    """No decision raises the level above what a member reads that goes on."""
+
+    consensus_type = _Unreading
+
+
+class _Haunted(Membership):
+    def drop_unborn(self) -> bool:
+        return False
+
+
+class KeepsUnborn(GroupEngine):
+    """Who can never be a member leaves no cut behind."""
+
+    membership_type = _Haunted
+
+
 TRUSTING: dict[str, type[GroupEngine]] = {
     "trusts-cuts": TrustsCuts,
     "trusts-ends": TrustsEnds,
@@ -96,4 +178,12 @@ TRUSTING: dict[str, type[GroupEngine]] = {
     "lets-errors-through": LetsErrorsThrough,
     "blames-nobody": BlamesNobody,
     "trusts-memories": TrustsMemories,
+    "trusts-frames": TrustsFrames,
+    "trusts-records": TrustsRecords,
+    "takes-any-ballot": TakesAnyBallot,
+    "accepts-anything": AcceptsAnything,
+    "takes-over-anything": TakesOverAnything,
+    "forced-unasked": ForcedUnasked,
+    "takes-any-level": TakesAnyLevel,
+    "keeps-unborn": KeepsUnborn,
 }

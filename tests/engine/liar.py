@@ -10,12 +10,8 @@ from dataclasses import replace
 
 from crdtcast.engine import Cut, GroupEngine, How, Kind, Span, Standing
 from crdtcast.engine.operations import (
-    Evict,
-    Frozen,
     Join,
-    Leave,
     Operation,
-    Raise,
     Reads,
     Settled,
     Sweep,
@@ -24,16 +20,17 @@ from crdtcast.engine.operations import (
 )
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.incarnation import new_incarnation, valid_incarnation
-from crdtcast.messages import Digest, DigestKind, Ended, Message
+from crdtcast.messages import Digest, DigestKind, Ended, Message, Views
+from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.tags import Dot
 
-Content = Message | Digest | Ended
+Content = Message | Digest | Ended | Views
 NAMES = "abc"
 
 
 class Lies:
-    """Changes what z sends. It asks for the eviction of one honest member only: any member may do that, and two victims
-    would leave the others without a majority.
+    """Changes what z sends. It names one honest member only as replaced: any member may do that, and two victims would
+    leave the others without a majority.
     """
 
     def __init__(self, rng: random.Random, ids: list[str]) -> None:
@@ -62,30 +59,23 @@ class Lies:
 
     def operation(self) -> Operation:
         rng = self._rng
-        kind = rng.randrange(8)
+        kind = rng.randrange(4)
         if kind == 0:
             base = new_incarnation("q", rng.randrange(1, 30), 0)
             vector = {who: self.number(5) for who in rng.sample(self._ids, rng.randrange(5))}
             old = (self._victim,) if rng.random() < 0.05 else ()
             return Join(rng.choice([base, base, *self._ids]), old, rng.random() < 0.3, vector)
         if kind == 1:
-            return Leave(self.cuts())
-        if kind == 2:
-            who = self.id()
-            return Evict(self._victim if who in self._ids else who, False)
-        if kind == 3:
-            return Frozen(self.id(), self.number(5))
-        if kind == 4:
             return Sweep(self.cuts())
-        if kind == 5:
+        if kind == 2:
             return Settled(self.id(), self.number(5))
-        if kind == 6:
-            return Raise(rng.choice([1, 2, 3, 10**6]))
         lowest = rng.randrange(1, 4)
         return Reads(Span(lowest, lowest + rng.randrange(4)))
 
-    def changed(self, content: Content) -> Content:
+    def changed(self, content: Content, z: GroupEngine) -> Content:
         match content:
+            case Views():
+                return Mutation(self._rng, Lore.of(z)).views(content)
             case Message():
                 return self._message(content)
             case Digest():
@@ -120,28 +110,22 @@ class Lies:
             case Join():
                 vector = {o: self.number(n) for o, n in operation.vector.items()}
                 return replace(operation, vector=vector)
-            case Frozen(who, counter):
-                return Frozen(who, self.number(counter))
-            case Sweep(ended) | Leave(ended):
-                changed = tuple((x, Cut(self.number(c.counter), c.how)) for x, c in ended)
-                return type(operation)(changed)
+            case Sweep(ended):
+                return Sweep(tuple((x, Cut(self.number(c.counter), c.how)) for x, c in ended))
             case _:
                 return self.operation()
 
     def _digest(self, digest: Digest) -> Digest:
         rng = self._rng
-        vector, ended = dict(digest.vector), dict(digest.ended)
+        vector = dict(digest.vector)
         for _ in range(rng.randrange(1, 4)):
-            what = rng.randrange(4)
-            if what == 0 and vector:
+            if rng.randrange(4) == 0 and vector:
                 del vector[rng.choice(list(vector))]
-            elif what == 1:
-                ended[self.id()] = rng.choice([None, self.number(5)])
             else:
                 who = self.id()
                 vector[who] = self.number(vector.get(who, 0))
         dropped = self.number(digest.dropped) if rng.random() < 0.1 else digest.dropped
-        return Digest(rng.choice(list(DigestKind)), vector, ended, dropped)
+        return Digest(rng.choice(list(DigestKind)), vector, dropped)
 
 
 class Street:
@@ -183,7 +167,7 @@ class Street:
             self.counts["frames"] += 1
             own = not isinstance(content, Message) or content.dot.origin == self.z
             if self.rng.random() < self.lying and (own or self.two_faced):
-                content = self.lies.changed(content)
+                content = self.lies.changed(content, self.engines[sender])
                 self.counts["lies"] += 1
             if isinstance(content, Message) and own and not self.two_faced:
                 content = self.said.setdefault(content.dot, content)
@@ -238,7 +222,7 @@ class Street:
                     for victim in sorted(engine.members.keys() - set(self.ids)):
                         engine.evict(victim, force=force)
                     break
-            self.settle()
+            self.settle(300)
 
     def settle(self, rounds: int = 150) -> None:
         for _ in range(rounds):
@@ -268,7 +252,8 @@ class Street:
         blocked = {me: self.engines[me].blamed for me in honest}
         for me in honest:
             engine = self.engines[me]
-            assert self.z not in engine.members, (me, engine.victims, blocked)
+            assert self.z not in engine.members, (me, engine.victims, engine.waits_for(), blocked)
+            assert engine.view == first.view, (me, engine.view, first.view, blocked)
             assert engine.members.keys() == first.members.keys(), (me, blocked)
             said = {x: n for x, n in engine.vector.items() if x in honest}
             assert said == {x: first.vector[x] for x in said}, (me, blocked)

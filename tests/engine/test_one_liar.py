@@ -1,22 +1,26 @@
 """What one member says that cannot be: it is refused, or has no effect, it is named, and the others go on."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from crdtcast.engine import Cut, GroupEngine, How, Span, Standing, pasts
-from crdtcast.engine.operations import (
-    Evict,
-    Frozen,
-    Join,
-    Leave,
-    Operation,
-    Raise,
-    Settled,
-    Sweep,
-    encode,
+from crdtcast.engine import Cut, GroupEngine, How, Standing, pasts
+from crdtcast.engine.operations import Join, Operation, Settled, Sweep, encode
+from crdtcast.engine.views import (
+    NO_BALLOT,
+    Accepted,
+    Ballot,
+    Change,
+    Decided,
+    Promise,
+    Proposal,
+    Record,
+    Word,
 )
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
 from crdtcast.incarnation import new_incarnation
-from crdtcast.messages import Digest, DigestKind, Ended, Message
+from crdtcast.messages import Asked, Digest, DigestKind, Ended, Message, Views
 from crdtcast.tags import Dot
 from tests.effort import Seeds, seeds
 from tests.engine.liar import Street
@@ -44,8 +48,8 @@ def assert_go_on_without(town: Town, liar: str) -> None:
     """The others evict it, and are one group that delivers."""
     town.take_down(liar)
     first, *_ = others = list(town.engines)
-    for victim in town.engines[first].members.keys() - {town.id(name) for name in others}:
-        town.engines[first].evict(victim)
+    gone = set(town.engines[first].going_on()) - {town.id(name) for name in others}
+    town.engines[first].evict(*gone)
     for name in others:
         town.send(name, b"after it: " + name.encode())
     town.run(80)
@@ -53,24 +57,15 @@ def assert_go_on_without(town: Town, liar: str) -> None:
 
 
 LIES = {
-    "a sweep of a living member": lambda a, b, c: Sweep(((b.me, Cut(1, How.EVICTED)),)),
     "a sweep that cuts below what it had": lambda a, b, c: Sweep(((b.me, Cut(0, How.EVICTED)),)),
     "a sweep beyond what there is": lambda a, b, c: Sweep(((b.me, Cut(2**62, How.EVICTED)),)),
-    "a sweep of whom nobody saw leave": lambda a, b, c: Sweep(((b.me, Cut(1, How.LEFT)),)),
     "a sweep of itself": lambda a, b, c: Sweep(((c.me, Cut(1, How.EVICTED)),)),
-    "a leave that ends another one": lambda a, b, c: Leave(((a.me, Cut(1, How.EVICTED)),)),
     "a living member settled": lambda a, b, c: Settled(b.me, 1),
-    "its own eviction": lambda a, b, c: Evict(c.me, force=True),
-    "the eviction of nobody": lambda a, b, c: Evict(f"{Q}+{a.me}+77", force=False),
-    "a report on itself": lambda a, b, c: Frozen(c.me, 1),
-    "a report on nobody": lambda a, b, c: Frozen(f"{Q}+{a.me}+77", 3),
-    "a report beyond what there is": lambda a, b, c: Frozen(b.me, 10**18),
     "a join with more than it had": lambda a, b, c: Join(Q, (), False, {a.me: 5, b.me: 1, c.me: 1}),
     "a join with less than it had": lambda a, b, c: Join(Q, (), False, {a.me: 0, b.me: 1, c.me: 1}),
     "a join under a member's id": lambda a, b, c: Join(a.me, (), False, {}),
     "a join that replaces itself": lambda a, b, c: Join(Q, (Q,), False, {}),
     "a join that replaces its contact": lambda a, b, c: Join(Q, (c.me,), False, {}),
-    "a level that others do not read": lambda a, b, c: Raise(2),
 }
 
 
@@ -107,145 +102,37 @@ def test_one_that_had_to_wait_has_no_effect_and_is_told_then(lie) -> None:
     assert a.blamed.keys() == a.blames.take_late().keys() == {c.me}
     assert not a.blames.take_late()
     left = [m for m in members if m not in a.members]
-    assert left in ([], [c.me]), "a leave counts, whatever else it says"
+    assert not left
     assert a.standing is b.standing is Standing.MEMBER
     assert a.level == b.level == 1
-    for other in a.members.keys() - {a.me, b.me}:  # the liar, and whom it has let in: two of four
-        a.evict(other, force=True)
+    a.evict(*(a.members.keys() - {a.me, b.me}))  # the liar, and whom it has let in
     town.run(80)
     town.assert_one_group("a", "b")
+
+
+@pytest.mark.parametrize("how", How)
+def test_that_a_living_member_has_ended_has_no_effect(how: How) -> None:
+    """It may have been decided, elsewhere: nobody is blamed."""
+    town = talking()
+    a, b, c = (town.engines[name] for name in "abc")
+    message = following(c, Sweep(((b.me, Cut(1, how)),)))
+    for engine in (a, b):
+        engine.receive(c.me, message)
+        assert engine.poll() is not None
+        assert engine.standing is Standing.MEMBER
+        assert not engine.ended and not engine.blamed
+    assert "has not ended" in a.blames.take_doubts()[c.me]
+    assert_go_on_without(town, "c")
 
 
 def test_one_that_is_handed_on_blames_its_origin_and_not_who_hands_it_on() -> None:
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
-    a.receive(b.me, following(c, Frozen(b.me, 10**9)))
+    a.receive(b.me, following(c, Sweep(((b.me, Cut(10**9, How.EVICTED)),))))
     assert a.poll() is not None
     assert a.blamed.keys() == {c.me}
     assert b.me in a.blamed[c.me].text
     assert not a.blames.take_late()  # the link that it came over is an honest one's
-
-
-def test_an_end_counts_by_the_reports_in_its_past_only() -> None:
-    """Else members that have got more by now would believe it, and others not; these would blame them for it then."""
-    town = talking("abcd")
-    a, b, c, d = (town.engines[name] for name in "abcd")
-    false = following(c, Sweep(((d.me, Cut(1, How.EVICTED)),)))  # before anybody has reported on d
-    town.take_down("c")
-    town.take_down("d")
-    b.evict(d.me)
-    b.receive(c.me, false)
-    assert b.poll() is not None
-    assert "has not reported" in b.blames.take_doubts()[c.me]
-    a.evict(c.me)
-    town.run()  # what b has reported on c lets a take the message of c, when all others have reported on d
-    assert a.vector[c.me] == 2
-    assert "has not reported" in a.blames.take_doubts()[c.me]
-    for engine in (a, b):
-        assert engine.victims == {c.me, d.me}, "two of four are no majority"
-        assert not engine.blamed and not engine.blames.is_late
-
-
-def test_whom_the_past_of_a_message_does_not_know_it_can_neither_evict_nor_report_on() -> None:
-    """Whether its receiver knows that member does not count: else it would be a victim at some members only."""
-    town = talking()
-    a, b, c = (town.engines[name] for name in "abc")
-    claims = [lambda q: Evict(q, force=False), lambda q: Frozen(q, 0)]
-    early = [
-        Message(Dot(c.me, 2), c.context, *encode(claim(f"{Q}+{a.me}+2"))[::-1]) for claim in claims
-    ]
-    town.take_down("c")
-    joined = a.admit(Q).incarnation
-    assert joined == f"{Q}+{a.me}+2"
-    for message in early:
-        with pytest.raises(RemoteProtocolError, match="which nobody has let in"):
-            a.receive(c.me, message)  # it knows the joiner
-        with pytest.raises(RemoteProtocolError, match="which nobody has let in"):
-            b.receive(c.me, message)
-    assert not a.victims
-
-
-@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
-@pytest.mark.parametrize("honest", [False, True], ids=["false", "true"])
-def test_a_member_knows_which_reports_a_claimed_end_comes_after(honest, restarted) -> None:
-    """Also after a restart: the state has the numbers that were reported, its messages when that was."""
-    town = talking("abcd")
-    a, b, c, d = (town.engines[name] for name in "abcd")
-    kind, report = encode(Frozen(d.me, 1))
-    ending, cuts = encode(Sweep(((d.me, Cut(1, How.EVICTED)),)))
-    town.take_down("c")
-    town.take_down("d")
-    eviction = a.evict(d.me).dot
-    town.run()
-    reports = (Dot(a.me, eviction.counter + 1), Dot(b.me, b.vector[b.me])) if honest else ()
-    b.evict(a.me)
-    town.run()  # a victim concludes nothing itself
-    engine = GroupEngine(a.me, a.state()) if restarted else a
-    engine.receive(c.me, Message(Dot(c.me, 2), (eviction,), report, kind))
-    engine.receive(c.me, Message(Dot(c.me, 3), (*reports, Dot(c.me, 2)), cuts, ending))
-    while engine.poll():
-        pass
-    assert (d.me in engine.ended) is honest
-    assert engine.blames.take_doubts().keys() == (set() if honest else {c.me})
-
-
-@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
-def test_a_report_counts_only_after_an_eviction(restarted) -> None:
-    """Else it would count where the eviction has come before it, and not elsewhere. A later one counts everywhere."""
-    town = talking("abcd")
-    a, c, d = (town.engines[name] for name in "acd")
-    kind, report = encode(Frozen(d.me, 1))
-    early = Message(Dot(c.me, 2), c.context, report, kind)
-    town.take_down("c")
-    town.take_down("d")
-    evictions = [
-        a.evict(d.me).dot,
-        town.engines["b"].evict(d.me).dot,
-    ]  # by each before it has heard of the other
-    town.run()
-    a = GroupEngine(a.me, a.state()) if restarted else a
-    for message in (early, Message(Dot(c.me, 3), (evictions[1], Dot(c.me, 2)), report, kind)):
-        a.receive(c.me, message)
-        assert a.poll() is not None
-        assert (c.me in a.state().evictions.get(d.me, {}) or d.me in a.ended) is (
-            message is not early
-        )
-        assert a.blames.take_doubts().keys() == ({c.me} if message is early else set())
-    assert not a.blamed
-
-
-def test_a_report_that_lies_keeps_no_eviction_open() -> None:
-    town = talking("abcd")
-    a, c = town.engines["a"], town.engines["c"]
-    town.take_down("b")
-    victim = next(m for m in a.members if m.startswith("b."))
-    a.evict(victim)
-    lie = following(c, Frozen(victim, 10**18))
-    for name in "ad":  # before they have heard of the eviction, and so of what it should be
-        with pytest.raises(RemoteProtocolError, match=c.me):
-            town.engines[name].receive(c.me, lie)
-    town.run()
-    town.assert_one_group("a", "c", "d")
-
-
-@pytest.mark.parametrize("far", [10**5, 10**18])
-def test_a_number_that_somebody_names_is_no_loop(far: int) -> None:
-    """A message that depends on what nobody can have of a victim. It takes no time, and names who holds it up."""
-    town = talking("abcd")
-    a, b, c, d = (town.engines[name] for name in "abcd")
-    town.take_down("b")
-    town.take_down("c")
-    a.evict(b.me)
-    town.run()
-    for engine in (a, d):
-        engine.receive(c.me, following(c, Frozen(b.me, 1)))
-        engine.receive(c.me, Message(Dot(c.me, 3), (Dot(b.me, far),), b"x"))
-    town.run()
-    assert b.me in a.members
-    assert c.me in a.held_back_by()
-    a.evict(c.me, force=True)
-    town.run(80)
-    town.assert_one_group("a", "d")
 
 
 def test_what_a_member_sent_before_is_in_the_past_of_what_it_sends() -> None:
@@ -265,18 +152,374 @@ def test_what_a_member_sent_before_is_in_the_past_of_what_it_sends() -> None:
     assert a.counters().unstable == 0
 
 
-def test_nothing_comes_after_a_leave() -> None:
+# Views
+
+
+FAKE = f"{Q}+{new_incarnation('a', 1, 0)}+77"  # a has not sent so many
+
+
+def frame(engine: GroupEngine, **fields: object) -> Views:
+    """What a member would tell of views, but for these fields of its own record."""
+    told = engine.views_told()
+    record = next(each for each in told.records if each.member == engine.me)
+    changed = replace(record, **{"serial": record.serial + 1, **fields})  # type: ignore[arg-type]
+    return told._replace(has={**told.has, engine.me: changed.serial}, records=(changed,))
+
+
+def promising(engine: GroupEngine, ballot: Ballot, *more: str, **delivered: int) -> Promise:
+    named = {
+        next(m for m in engine.members if m.startswith(f"{name}.")): n
+        for name, n in delivered.items()
+    }
+    return Promise(ballot, named, tuple(sorted({*engine.members, *more})))
+
+
+def accepting(engine: GroupEngine, change: Change) -> Views:
+    ballot = Ballot(1, engine.me)
+    return frame(engine, promised=ballot, accepted=Accepted(ballot, change))
+
+
+def proposing(engine: GroupEngine, proposal: Proposal) -> Views:
+    promise = promising(engine, proposal.ballot)
+    return frame(engine, promised=proposal.ballot, promise=promise, proposal=proposal)
+
+
+Engine = GroupEngine
+FALSE_FRAMES: dict[str, Callable[[Engine, Engine, Engine], Views]] = {
+    "more records of its receiver than that has": lambda a, b, c: c.views_told()._replace(
+        has={a.me: 99, c.me: 1}
+    ),
+    "a record of its receiver that is none": lambda a, b, c: c.views_told()._replace(
+        records=(Record(a.me, 99, 0, c.view.name),)
+    ),
+    "more members than there can be": lambda a, b, c: c.views_told()._replace(
+        has={new_incarnation("x", n, 0): 1 for n in range(1_100)}
+    ),
+    "what is no id": lambda a, b, c: c.views_told()._replace(has={"nobody": 1}),
+    "more answers than there can be": lambda a, b, c: c.views_told()._replace(
+        asks=(Asked(c.me, 1, frozenset(new_incarnation("x", n, 0) for n in range(1_100))),)
+    ),
+    "a promise with more members than there can be": lambda a, b, c: frame(
+        c,
+        promised=Ballot(1, c.me),
+        promise=promising(c, Ballot(1, c.me), *(new_incarnation("x", n, 0) for n in range(1_100))),
+    ),
+    "a ballot beyond all that can be": lambda a, b, c: proposing(c, Proposal(Ballot(2**62, c.me))),
+    "a ballot of nobody": lambda a, b, c: frame(
+        c, promised=Ballot(1, ""), promise=promising(c, Ballot(1, ""))
+    ),
+    "a promise that says nothing": lambda a, b, c: frame(c, promised=Ballot(1, c.me)),
+    "a promise above what it has promised": lambda a, b, c: frame(
+        c, promised=Ballot(1, c.me), promise=promising(c, Ballot(2, c.me))
+    ),
+    "a promise, and nothing promised": lambda a, b, c: frame(
+        c, promised=NO_BALLOT, promise=promising(c, Ballot(1, c.me))
+    ),
+    "a promise of members in no order": lambda a, b, c: frame(
+        c, promised=Ballot(1, c.me), promise=Promise(Ballot(1, c.me), {}, (c.me, b.me, a.me))
+    ),
+    "a member that its receiver has not let in": lambda a, b, c: frame(
+        c, promised=Ballot(1, c.me), promise=promising(c, Ballot(1, c.me), f"{Q}+{a.me}+77")
+    ),
+    "a member whose join let nobody in": lambda a, b, c: frame(
+        c, promised=Ballot(1, c.me), promise=promising(c, Ballot(1, c.me), f"{Q}+{b.me}+1")
+    ),
+    "a member beyond what it has of its contact": lambda a, b, c: frame(
+        c, promised=Ballot(1, c.me), promise=promising(c, Ballot(1, c.me), f"{Q}+{b.me}+9", b=1)
+    ),
+    "more of its receiver than that has sent": lambda a, b, c: frame(
+        c, promised=Ballot(1, c.me), promise=promising(c, Ballot(1, c.me), a=77)
+    ),
+    "something accepted above what it has promised": lambda a, b, c: frame(
+        c,
+        promised=Ballot(1, c.me),
+        promise=promising(c, Ballot(1, c.me)),
+        accepted=Accepted(Ballot(2, c.me), Change()),
+    ),
+    "another one's proposal": lambda a, b, c: proposing(c, Proposal(Ballot(1, b.me))),
+    "victims in no order": lambda a, b, c: proposing(c, Proposal(Ballot(1, c.me), (b.me, a.me))),
+    "a victim that there never was": lambda a, b, c: proposing(c, Proposal(Ballot(1, c.me), (Q,))),
+    "a leave of somebody who stays": lambda a, b, c: proposing(
+        c, Proposal(Ballot(1, c.me), (b.me,), leaves=True)
+    ),
+    "itself as a victim": lambda a, b, c: proposing(c, Proposal(Ballot(1, c.me), (c.me,))),
+    "a word about one who is no victim": lambda a, b, c: proposing(
+        c, Proposal(Ballot(1, c.me), (b.me,), word=Word(forced=(a.me,)))
+    ),
+    "a change that it has not promised itself": lambda a, b, c: frame(
+        c, proposal=Proposal(Ballot(1, c.me), change=Change())
+    ),
+    "a change that puts out, and does not say where": lambda a, b, c: accepting(
+        c, Change(out=(b.me,))
+    ),
+    "a change in no order": lambda a, b, c: accepting(c, Change(votes=(b.me, a.me))),
+    "a vote for somebody who goes": lambda a, b, c: accepting(
+        c, Change(((b.me, Cut(1, How.EVICTED)),), (b.me,), (b.me,))
+    ),
+    "a vote for nobody": lambda a, b, c: accepting(c, Change(votes=(Q,))),
+    "a decision that puts out, and does not say where": lambda a, b, c: c.views_told()._replace(
+        decided=(Decided(0, c.view.name, Change(out=(b.me,))),)
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", FALSE_FRAMES.values(), ids=FALSE_FRAMES.keys())
+def test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(lie) -> None:
     town = talking()
     a, b, c = (town.engines[name] for name in "abc")
-    leave = following(c, Leave())
-    waits = Message(leave.dot, (*leave.context, Dot(b.me, 2)), leave.payload, leave.kind)
-    a.receive(c.me, waits)
-    with pytest.raises(RemoteProtocolError, match="after the leave"):
-        a.receive(c.me, Message(Dot(c.me, 3), (), b"more"))
-    # b has taken it in good faith, and another message under the number of the leave.
-    a.receive(b.me, Message(Dot(c.me, 3), (), b"more"))
-    assert a.blamed.keys() == {c.me} and b.me in a.blamed[c.me].text
-    assert a.counters().pending == 1 and not a.blames.take_late()
+    false = lie(a, b, c)
+    before, records = a.state(), a.views_told()
+    with pytest.raises(RemoteProtocolError, match=c.me):
+        a.receive(c.me, false)
+    assert a.state() == before
+    assert a.views_told() == records
+    assert a.blamed.keys() == {c.me} and a.blamed[c.me].times == 1
+    assert_go_on_without(town, "c")
+
+
+def test_only_what_holds_anywhere_is_refused_of_whoever_hands_it_on() -> None:
+    """b cannot know what a has let in; it has taken the record in good faith."""
+    town = talking()
+    a, b, c = (town.engines[name] for name in "abc")
+    ballot = Ballot(1, c.me)
+    false = frame(c, promised=ballot, promise=promising(c, ballot, f"{Q}+{a.me}+77"))
+    b.receive(c.me, false)
+    town.take_down("c")
+    town.run()
+    assert not a.blamed and not b.blamed
+    assert_go_on_without(town, "c")
+
+
+# What has no effect
+
+
+@pytest.mark.parametrize("number", [2_000, 2**40])
+def test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(number: int) -> None:
+    town = talking("abcd")
+    a, c = town.engines["a"], town.engines["c"]
+    far = proposing(c, Proposal(Ballot(number, c.me)))
+    for name in "abd":
+        town.engines[name].receive(c.me, far)
+        assert town.engines[name].open_change is None
+    assert_go_on_without(town, "c")
+    assert a.view.epoch == 1
+
+
+def test_ballots_that_others_have_taken_up_count() -> None:
+    """One step after the other it gets as far as it likes, and so do others: who comes later goes along."""
+    town = talking("abcd")
+    a, b, c = (town.engines[name] for name in "abc")
+    for serial, number in enumerate((900, 1_800, 2_700), 1):
+        ballot = Ballot(number, c.me)
+        far = frame(
+            c,
+            serial=serial,
+            promised=ballot,
+            promise=promising(c, ballot),
+            proposal=Proposal(ballot),
+        )
+        b.receive(c.me, far)
+    assert b.open_change is not None
+    a.receive(c.me, far)
+    assert a.open_change is None
+    town.take_down("c")
+    town.run(10)
+    assert a.open_change is not None
+    assert not a.blamed
+    assert_go_on_without(town, "c")
+
+
+CHANGES: dict[str, Callable[[Engine, Engine], Change]] = {
+    "a cut below what is delivered": lambda a, b: Change(((b.me, Cut(0, How.EVICTED)),), (b.me,)),
+    "one that is no victim": lambda a, b: Change(
+        ((a.me, Cut(1, How.EVICTED)), (b.me, Cut(1, How.EVICTED))), (a.me, b.me)
+    ),
+    "a leave of one that stays": lambda a, b: Change(((b.me, Cut(1, How.LEFT)),), (b.me,)),
+    "a vote for one that is still to come": lambda a, b: Change(
+        ((b.me, Cut(1, How.EVICTED)),), (b.me,), (f"{Q}+{a.me}+2",)
+    ),
+    "a level that is not read": lambda a, b: Change(
+        ((b.me, Cut(1, How.EVICTED)),), (b.me,), (), 1_000
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_what_its_terms_do_not_ask_for_nobody_accepts(change) -> None:
+    town = talking("abcd")
+    a, b, c, d = (town.engines[name] for name in "abcd")
+    terms = Proposal(Ballot(1, c.me), (b.me,), change=change(a, b))
+    for engine in (d,):
+        engine.receive(c.me, proposing(c, terms))
+        engine.tick()
+        (own,) = [r for r in engine.views_told().records if r.member == engine.me]
+        assert own.promised == terms.ballot and own.accepted is None
+    assert_go_on_without(town, "c")
+
+
+def test_an_accepted_change_below_what_members_report_is_not_taken_over() -> None:
+    town = talking("abcd")
+    a, b, c = (town.engines[name] for name in "abc")
+    town.take_down("b")
+    low = Change(((b.me, Cut(0, How.EVICTED)),), (b.me,))
+    (c._consensus.own,) = accepting(c, low).records
+    c._consensus.records[c.me] = c._consensus.own
+    town.run(1)
+    assert a.view.epoch == 0
+    a.evict(b.me)
+    town.run()
+    assert {x: cut.counter for x, cut in a.tombs.items()} == {b.me: 1}
+    town.assert_one_group("a", "c", "d")
+
+
+def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
+    """One vote is enough by force, but all who go on have promised it."""
+    town = talking("abcd")
+    a, b, c, d = (town.engines[name] for name in "abcd")
+    others = (a.me, b.me)
+    cuts = tuple((who, Cut(1, How.FORCED)) for who in others)
+    accepted = Accepted(Ballot(1, c.me), Change(cuts, others), Word(forced=others))
+    d.receive(c.me, frame(c, promised=Ballot(1, c.me), accepted=accepted))
+    d.tick()
+    assert d.view.epoch == 0
+    assert_go_on_without(town, "c")
+
+
+def test_a_cut_that_nobody_can_fill_ends_with_the_liar() -> None:
+    town = talking("abcd")
+    a, b, c = (town.engines[name] for name in "abc")
+    town.take_down("b")
+    a.evict(b.me)
+
+    def tells_more(sender: str, content: object) -> object:
+        """What c promises of b, it has all of."""
+        if not isinstance(content, Views):
+            return content
+        records = tuple(
+            replace(r, promise=r.promise._replace(delivered={b.me: 10**18}))
+            if r.member == c.me and r.promise is not None and b.me in r.promise.delivered
+            else r
+            for r in content.records
+        )
+        return content._replace(records=records)
+
+    town.change = tells_more
+    town.run()
+    assert b.me in a.members and a.view.epoch == 1
+    assert_go_on_without(town, "c")
+    assert {x: cut.counter for x, cut in a.tombs.items()} == {b.me: 1, c.me: 1}
+
+
+def test_members_that_are_made_up_leave_nothing_behind() -> None:
+    """A victim has let somebody in, it says, whom nobody else can know. What is left of that goes with the liar."""
+    town = talking("abcd")
+    a, b, c = (town.engines[name] for name in "abc")
+    town.take_down("b")
+    nobody = f"{Q}+{b.me}+5"
+
+    def names_more(sender: str, content: object) -> object:
+        if not isinstance(content, Views):
+            return content
+        records = tuple(
+            replace(
+                r,
+                promise=Promise(
+                    r.promise.ballot, {b.me: 9}, tuple(sorted({*r.promise.members, nobody}))
+                ),
+            )
+            if r.member == c.me and r.promise is not None and b.me in r.promise.delivered
+            else r
+            for r in content.records
+        )
+        return content._replace(records=records)
+
+    town.change = names_more
+    a.evict(b.me)
+    town.run(60)
+    assert a.outline().cuts.keys() == {b.me, nobody}
+    assert_go_on_without(town, "c")
+    assert not a.outline().cuts
+
+
+@pytest.mark.parametrize("number", [5, 900, 2**60])
+def test_who_has_answered_is_not_believed_of_a_question_that_was_never_asked(number: int) -> None:
+    town = talking("abcd")
+    a, b, c, d = (town.engines[name] for name in "abcd")
+    town.take_down("b")
+    everybody = frozenset({a.me, b.me, c.me, d.me})
+    asked = c.views_told()._replace(asks=(Asked(a.me, number, everybody),))
+    for engine in (a, d):
+        engine.receive(c.me, asked)
+    town.take_down("d")
+    a.evict(b.me)
+    town.run()
+    assert a.waits_for() == [d.me]
+    assert a.open_change is None
+    a.withdraw()
+    a.evict(b.me, d.me, c.me, force=True)
+    town.take_down("c")
+    town.run(80)
+    town.assert_one_group("a")
+
+
+def test_who_answers_and_never_votes_is_put_out_by_force() -> None:
+    town = talking("abc")
+    a, b, c = (town.engines[name] for name in "abc")
+    town.take_down("b")
+
+    def is_silent(sender: str, content: object) -> object:
+        if not isinstance(content, Views):
+            return content
+        return content._replace(records=tuple(r for r in content.records if r.member != c.me))
+
+    town.change = is_silent
+    a.evict(b.me, c.me, force=True)
+    town.run(200)
+    town.take_down("c")
+    town.run(80)
+    town.assert_one_group("a")
+
+
+def test_decisions_that_follow_from_nothing_are_not_kept() -> None:
+    town = talking()
+    a, c = town.engines["a"], town.engines["c"]
+    nothing = tuple(Decided(epoch, "0123456789abcdef", Change()) for epoch in range(4_000))
+    a.receive(c.me, c.views_told()._replace(decided=nothing))
+    assert a.view.epoch == 0
+    assert not a.blamed
+    assert not a._consensus._told
+    assert_go_on_without(town, "c")
+
+
+def test_records_and_questions_of_made_up_members_are_few() -> None:
+    town = talking()
+    a, c = town.engines["a"], town.engines["c"]
+    made_up = [f"{new_incarnation('x', n, 0)}+{a.me}+77" for n in range(3_000)]
+    told = c.views_told()
+    records = tuple(Record(who, 1, 0, c.view.name) for who in made_up)
+    asks = tuple(Asked(who, 1, frozenset()) for who in made_up)
+    a.receive(c.me, told._replace(records=records, asks=asks))
+    assert len(a.views_told().has) < 1_010
+    assert not a.views_told().asks
+    assert_go_on_without(town, "c")
+
+
+def test_of_a_sweep_that_comes_early_one_word_of_each_sender_is_kept() -> None:
+    """As often as it has delivered more of a victim it may say so, with a number that is its past's."""
+    town = talking("abcd")
+    a, c, d = (town.engines[name] for name in "acd")
+    town.cut("b", "acd")
+    town.send("d", *(b"%d" % n for n in range(20)))
+    town.run()
+    town.cut("d", "ac")
+    a.freeze([d.me])
+    for n in range(1, 21):
+        claim = following(c, Sweep(((d.me, Cut(n, How.EVICTED)),)))
+        past = (*(x for x in c.context if x.origin != d.me), Dot(d.me, n))
+        late = Message(Dot(c.me, n + 1), (*past, Dot(c.me, n)), claim.payload, claim.kind)
+        a.receive(c.me, late)
+        assert a.poll() is not None
+    assert len(a.outline().early.get(d.me, ())) <= 1
 
 
 # Digests, and what is said of this member
@@ -302,8 +545,10 @@ def test_whom_a_majority_has_evicted_ends_nobody() -> None:
     a.evict(c.me)
     town.run(80)
     a.receive(c.me, Ended(a.me, 1))
+    assert a.standing is Standing.DISPUTED  # it may be honest, and forced by an operator
+    assert not a.blamed
+    town.run(100)
     assert a.standing is Standing.MEMBER
-    assert not a.blamed  # it may be honest, and forced by an operator
     town.assert_one_group("a", "b")
 
 
@@ -336,14 +581,14 @@ def test_a_digest_has_no_more_names_than_there_can_be() -> None:
     made_up = {new_incarnation("x", n, 0): n for n in range(2_000)}
     invited = {f"{x}+{c.me}+1": 1 for x in made_up}
     here = dict(a.vector)
-    for vector, ended in (
-        ({**here, **made_up}, {}),
-        (here, made_up),
-        ({**here, **invited}, {}),
-        ({**here, c.me: 10**9, **invited}, {}),
+    a.take_outbox()
+    for vector in (
+        {**here, **made_up},
+        {**here, **invited},
+        {**here, c.me: 10**9, **invited},
     ):
         with pytest.raises(RemoteProtocolError, match="that nobody can know"):
-            a.receive(c.me, Digest(DigestKind.ASK, vector, ended))
+            a.receive(c.me, Digest(DigestKind.ASK, vector))
     assert a.take_outbox() == []
     assert a.state().vector == here
 
@@ -403,26 +648,9 @@ def test_one_base_that_two_contacts_let_in_is_two_members_everywhere() -> None:
         assert len(engine.members) == 5
         assert engine.fate(Q) == town.engines["a"].fate(Q)
         assert not engine.blamed
-    for victim in town.engines["a"].members.keys() - {town.id(name) for name in "abc"}:
-        town.engines["a"].evict(victim)
+    town.engines["a"].evict(*(town.engines["a"].members.keys() - {town.id(name) for name in "abc"}))
     town.run(80)
     town.assert_one_group("a", "b", "c")
-
-
-def test_a_level_that_a_downgraded_member_has_taken_back_is_no_lie() -> None:
-    """The raise and the news that somebody reads less are concurrent: nobody is blamed."""
-    two = Span(1, 2)
-    ids = [new_incarnation(name, 1, 0) for name in "ab"]
-    a, b = (GroupEngine.found(me, ids, reads=two) for me in ids)
-    older = GroupEngine(b.me, b.state(), Span(1, 1))
-    a.raise_level(2)
-    (raised,) = [m for _, m in a.take_outbox() if isinstance(m, Message)]
-    older.receive(a.me, Digest(DigestKind.NEWS, dict(a.vector)))
-    older.tick()  # it says what it reads now
-    older.receive(a.me, raised)
-    assert older.poll() is None
-    assert older.outdated == 2
-    assert not older.blamed
 
 
 # Whatever it is
@@ -452,7 +680,7 @@ def test_the_liar_of_the_tests_is_caught_often() -> None:
     street = Street(next(iter(Seeds(1, 0))))
     for _ in range(2_000):
         street.step()
-    assert street.counts["lies"] > 500
+    assert street.counts["lies"] > 300
     assert street.counts["refused"] > 20
 
 

@@ -129,8 +129,14 @@ class Town:
                 return
             flights, self._flights = self._flights, []
             for sender, receiver, content in flights:
+                content = self.change(sender, content)
                 if self._linked(sender, receiver) and self.passes(sender, receiver, content):
                     self.engines[receiver].receive(self.id(sender), content)  # type: ignore[arg-type]
+
+    @staticmethod
+    def change(sender: str, content: object) -> object:
+        """What becomes of a packet on its way."""
+        return content
 
     def delivered(self, name: str, delivery: Delivery) -> None:
         """For applications that are more than a list of payloads."""

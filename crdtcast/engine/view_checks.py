@@ -1,0 +1,264 @@
+"""What no member can have noted of views. A frame of which a part is such is refused as a whole, and changes nothing.
+
+What holds for a record wherever it is met is checked whoever passes it on: an honest member would have refused it, too.
+What depends on who knows what by now is checked at the link with the record's own member only.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Protocol
+
+from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way
+from crdtcast.engine.operations import Cut, How
+from crdtcast.engine.views import (
+    NO_BALLOT,
+    Accepted,
+    Ballot,
+    Change,
+    Promise,
+    Proposal,
+    Record,
+    View,
+)
+from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import base_of, joined_by, valid_incarnation
+from crdtcast.messages import Views
+from crdtcast.tags import Vector
+
+MOST_BALLOTS = 2**48
+"""Numbers of ballots go up one by one from 1, in each epoch."""
+
+
+class Knowledge(Protocol):
+    """What the receiver knows."""
+
+    me: str
+
+    def is_over(self, incarnation: str) -> bool:
+        """Whether it went, or has ended, or can never be a member."""
+        ...
+
+    def counted(self, incarnation: str) -> int:
+        """How many of its messages are delivered here."""
+        ...
+
+    def acknowledged(self, member: str, incarnation: str) -> int:
+        """How much of an incarnation another member has, as it said last."""
+        ...
+
+    def going_on(self) -> Collection[str]:
+        """The members but those who went."""
+        ...
+
+    def end_of(self, incarnation: str) -> Cut | None:
+        """Where one that went ends."""
+        ...
+
+
+def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
+    """Raise RemoteProtocolError for what no member can have noted, or more of it than there can be.
+
+    known: the receiver's vector. told: the newest one of the sender.
+    """
+    _check_ids(sender, frame.has.keys(), known, told)
+    for asked in frame.asks:
+        _check_ids(sender, asked.answered, known, told)
+    for record in frame.records:
+        if wrong := next(_wrong_in(record), None):
+            raise RemoteProtocolError(f"{sender} passes on a record of {record.member}: {wrong}")
+        if record.promise is not None and record.member == sender:
+            _check_ids(sender, record.promise.members, known, told)
+    for decided in frame.decided:
+        if wrong := next(_wrong_in_change(decided.change), None):
+            raise RemoteProtocolError(
+                f"{sender} passes on a decision of epoch {decided.epoch:,}: {wrong}"
+            )
+
+
+def check_own_record(record: Record, view: View, here: Knowledge) -> None:
+    """Raise RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell.
+
+    Members of one view have the same of whoever went before it.
+    """
+    if (record.epoch, record.name) != (view.epoch, view.name):
+        return
+    for what, incarnations in _named(record):
+        for incarnation in incarnations:
+            if here.is_over(incarnation):
+                raise RemoteProtocolError(
+                    f"{record.member} {what} {incarnation}, which cannot be a member any more"
+                )
+            join = joined_by(incarnation)
+            if join is not None and join[0] == base_of(here.me) and join[1] > here.counted(here.me):
+                raise RemoteProtocolError(
+                    f"{record.member} {what} {incarnation}, which {here.me} has not let in"
+                )
+
+
+def _named(record: Record) -> Iterator[tuple[str, Iterable[str]]]:
+    if record.promise is not None:
+        yield "counts as a member", record.promise.members
+    if record.proposal is not None:
+        yield "would put out", record.proposal.victims
+    for change in _changes(record):
+        yield "would put out", change.out
+        yield "gives a vote to", change.votes
+
+
+def _changes(record: Record) -> Iterator[Change]:
+    if record.accepted is not None:
+        yield record.accepted.change
+    if record.proposal is not None and record.proposal.change is not None:
+        yield record.proposal.change
+
+
+def _check_ids(sender: str, ids: Collection[str], known: Vector, told: Vector) -> None:
+    """Whether so many incarnations can be known that are not known here: see `check_group_digest`."""
+    strange = {each for each in ids if each not in known}
+    most = len(known) + MOST_STRANGE
+    if any(not valid_incarnation(each) for each in strange):
+        raise RemoteProtocolError(f"{sender} sent views of what is no incarnation")
+    if len(strange) > most and len(strange) - ids_on_their_way(strange, told) > most:
+        raise RemoteProtocolError(
+            f"{sender} sent views with {len(strange):,} ids that nobody can know, in a group of {len(known):,}"
+        )
+
+
+# A record, wherever it is met
+
+
+def _wrong_in(record: Record) -> Iterator[str]:
+    promised, promise = record.promised, record.promise
+    accepted, proposal = record.accepted, record.proposal
+    yield from _wrong_in_ballot(promised, may_be_none=True)
+    if promise is not None:
+        yield from _wrong_in_promise(promise, promised)
+    if accepted is not None:
+        yield from _wrong_in_accepted(accepted, promised)
+    if proposal is not None:
+        yield from _wrong_in_proposal(proposal, record)
+    if promised != NO_BALLOT and promise is None and accepted is None:
+        yield "it has promised something, and does not say what"
+
+
+def _wrong_in_ballot(ballot: Ballot, *, may_be_none: bool = False) -> Iterator[str]:
+    if may_be_none and ballot == NO_BALLOT:
+        return
+    if not 1 <= ballot.number <= MOST_BALLOTS or not ballot.proposer:
+        yield f"{ballot.number:,} is no number of a ballot"
+
+
+def _wrong_in_promise(promise: Promise, promised: Ballot) -> Iterator[str]:
+    yield from _wrong_in_ballot(promise.ballot)
+    if promise.ballot > promised:
+        yield "its promise is of a later ballot than it has promised"
+    if not _is_sorted(promise.members):
+        yield "its members are in no order"
+    # Whom a victim has let in beyond what was delivered of it is not known there.
+    delivered: dict[str, int] = {}
+    for who, counter in promise.delivered.items():
+        base = base_of(who)
+        delivered[base] = max(counter, delivered.get(base, 0))
+    for member in promise.members:
+        join = joined_by(member)
+        if join is not None and delivered.get(join[0], join[1]) < join[1]:
+            yield f"it knows {member}, and not the message that let it in"
+
+
+def _wrong_in_accepted(accepted: Accepted, promised: Ballot) -> Iterator[str]:
+    yield from _wrong_in_ballot(accepted.ballot)
+    if accepted.ballot > promised:
+        yield "it has accepted a later ballot than it has promised"
+    yield from _wrong_in_change(accepted.change)
+
+
+def _wrong_in_proposal(proposal: Proposal, record: Record) -> Iterator[str]:
+    yield from _wrong_in_ballot(proposal.ballot)
+    if proposal.ballot.proposer != record.member:
+        yield "its proposal is another one's"
+    if not _is_sorted(proposal.victims):
+        yield "its victims are in no order"
+    if proposal.leaves != (record.member in proposal.victims):
+        yield "it leaves, and does not, or the other way round"
+    if not {*proposal.word.replaced, *proposal.word.forced} <= set(proposal.victims):
+        yield "a word is about whom nobody wants to put out"
+    if proposal.change is not None:
+        if proposal.ballot > record.promised:
+            yield "it asks to accept what it has not promised itself"
+        yield from _wrong_in_change(proposal.change)
+
+
+def _wrong_in_change(change: Change) -> Iterator[str]:
+    cuts = [who for who, _ in change.cuts]
+    if not (_is_sorted(cuts) and _is_sorted(change.out) and _is_sorted(change.votes)):
+        yield "a change is in no order"
+    if not set(change.out) <= set(cuts):
+        yield "a change puts somebody out, and does not say where"
+    if set(change.votes) & set(cuts):
+        yield "a change gives a vote to somebody who goes"
+
+
+def _is_sorted(ids: Collection[str]) -> bool:
+    """And nobody twice: as every member writes them."""
+    listed = list(ids)
+    return listed == sorted(set(listed))
+
+
+# A change, for whoever is asked to accept it
+
+
+def is_plausible(change: Change, here: Knowledge) -> bool:
+    """Whether this may follow from what members have promised, the receiver among them.
+
+    Not if it cuts what is delivered here, or at another one that goes on, says of somebody who went how else it did, or
+    gives a vote to one that is no member here and will not be one by what it lets in.
+    """
+    cuts, me = dict(change.cuts), here.me
+    for member in here.going_on():
+        if member != me and _is_beyond(change, member, partial(here.acknowledged, member)):
+            return False
+    if me in change.out:
+        return cuts[me].counter <= here.counted(me)
+    if me in cuts or any(cut.counter < here.counted(who) for who, cut in change.cuts):
+        return False
+    for who, cut in change.cuts:
+        known = here.end_of(who)
+        if known is not None and (who in change.out or known.how is not cut.how):
+            return False
+    members = here.going_on()
+    ends = {base_of(who): cut.counter for who, cut in change.cuts}
+    for voter in change.votes:
+        join = joined_by(voter)
+        if voter not in members and (join is None or ends.get(join[0], 0) < join[1]):
+            return False
+    return True
+
+
+def is_new(change: Change, proposal: Proposal) -> bool:
+    """Whether a change is what these terms ask for. Otherwise it was taken over from an earlier ballot."""
+    if change.out != proposal.victims or change.level != proposal.level:
+        return False
+    forced = bool(proposal.word.forced)
+    for who, cut in change.cuts:
+        if who in change.out:
+            leaves = proposal.leaves and who == proposal.ballot.proposer
+            if cut.how is not (How.LEFT if leaves else How.FORCED if forced else How.EVICTED):
+                return False
+    return proposal.needs_all or not change.cuts
+
+
+def is_beyond(change: Change, member: str, report: Promise) -> bool:
+    """Whether a member that goes on has delivered more than that change would leave, as it reports: then nobody has
+    asked for it. One that was let in beyond a cut does not go on.
+    """
+    return _is_beyond(change, member, lambda who: report.delivered.get(who, 0))
+
+
+def _is_beyond(change: Change, member: str, has: Callable[[str], int]) -> bool:
+    if member in change.out:
+        return False
+    cuts = {base_of(who): cut.counter for who, cut in change.cuts}
+    join = joined_by(member)
+    if join is not None and cuts.get(join[0], join[1]) < join[1]:
+        return False
+    return any(has(who) > cut.counter for who, cut in change.cuts)
