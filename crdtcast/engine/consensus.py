@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from crdtcast.engine.operations import Cut, How
-from crdtcast.engine.view_checks import is_beyond, is_new, is_plausible
+from crdtcast.engine.view_checks import is_new, is_plausible, may_be
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
@@ -349,22 +349,30 @@ class Consensus:
             unseen |= {each for each in known if not ground.is_over(each)}
         return found, missing
 
-    def _may_take_over(self, change: Change, promises: Mapping[str, Record]) -> bool:
-        """Whether that may have been asked for, by what all who have promised say."""
-        reports = {m: r.promise for m, r in promises.items() if r.promise is not None}
-        return (
-            is_plausible(change, self._ground)
-            and self._can_go_on(change)
-            and not any(is_beyond(change, member, report) for member, report in reports.items())
-        )
+    def _accepted_before(
+        self, proposal: Proposal, promises: Mapping[str, Record]
+    ) -> list[Accepted]:
+        """What voters have accepted that may be decided.
+
+        If those who go on are a quorum by themselves, they know: what a victim says does not count then. And what is
+        certain to be a lie was not decided.
+        """
+        voters = promises.keys() & self.view.voters
+        going_on = voters - set(proposal.victims)
+        asked = going_on if self._is_quorum(going_on, proposal.word) else voters
+        accepted = [each for who in asked if (each := promises[who].accepted) is not None]
+        return [
+            each
+            for each in accepted
+            if may_be(each.change, self._ground) and self._can_go_on(each.change)
+        ]
 
     def _value(self, proposal: Proposal) -> Change | None:
         """What to ask to accept; None while promises are missing."""
         promises = self.promises(proposal)
         if not self._is_quorum(promises, proposal.word):
             return None
-        accepted = [r.accepted for m, r in promises.items() if m in self.view.voters and r.accepted]
-        before = [each for each in accepted if self._may_take_over(each.change, promises)]
+        before = self._accepted_before(proposal, promises)
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:

@@ -207,16 +207,12 @@ def _is_sorted(ids: Collection[str]) -> bool:
 # A change, for whoever is asked to accept it
 
 
-def is_plausible(change: Change, here: Knowledge) -> bool:
-    """Whether this may follow from what members have promised, the receiver among them.
+def may_be(change: Change, here: Knowledge) -> bool:
+    """Whether this may have been asked for, by what is certain here: otherwise nobody honest has accepted it.
 
-    Not if it cuts what is delivered here, or at another one that goes on, says of somebody who went how else it did, or
-    gives a vote to one that is no member here and will not be one by what it lets in.
+    Not if it cuts what is delivered here, or says of somebody who went how else it did.
     """
     cuts, me = dict(change.cuts), here.me
-    for member in here.going_on():
-        if member != me and _is_beyond(change, member, partial(here.acknowledged, member)):
-            return False
     if me in change.out:
         return cuts[me].counter <= here.counted(me)
     if me in cuts or any(cut.counter < here.counted(who) for who, cut in change.cuts):
@@ -225,6 +221,22 @@ def is_plausible(change: Change, here: Knowledge) -> bool:
         known = here.end_of(who)
         if known is not None and (who in change.out or known.how is not cut.how):
             return False
+    return True
+
+
+def is_plausible(change: Change, here: Knowledge) -> bool:
+    """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
+
+    Not if it cuts what another one has that goes on, or gives a vote to one that is no member here and will not be one
+    by what it lets in.
+    """
+    if not may_be(change, here):
+        return False
+    for member in here.going_on():
+        if member != here.me and _is_beyond(change, member, partial(here.acknowledged, member)):
+            return False
+    if here.me in change.out:
+        return True
     members = here.going_on()
     ends = {base_of(who): cut.counter for who, cut in change.cuts}
     for voter in change.votes:
@@ -247,14 +259,10 @@ def is_new(change: Change, proposal: Proposal) -> bool:
     return proposal.needs_all or not change.cuts
 
 
-def is_beyond(change: Change, member: str, report: Promise) -> bool:
-    """Whether a member that goes on has delivered more than that change would leave, as it reports: then nobody has
-    asked for it. One that was let in beyond a cut does not go on.
-    """
-    return _is_beyond(change, member, lambda who: report.delivered.get(who, 0))
-
-
 def _is_beyond(change: Change, member: str, has: Callable[[str], int]) -> bool:
+    """Whether a member that goes on has more than that change would leave. One that was let in beyond a cut does not go
+    on.
+    """
     if member in change.out:
         return False
     cuts = {base_of(who): cut.counter for who, cut in change.cuts}

@@ -128,8 +128,11 @@ class AcceptsAnything(GroupEngine):
 
 
 class _Credulous(Consensus):
-    def _may_take_over(self, change: Change, promises: Mapping[str, Record]) -> bool:
-        return True
+    def _accepted_before(
+        self, proposal: Proposal, promises: Mapping[str, Record]
+    ) -> list[Accepted]:
+        voters = promises.keys() & self.view.voters
+        return [each for who in voters if (each := promises[who].accepted) is not None]
 
 
 class TakesOverAnything(GroupEngine):
