@@ -127,6 +127,11 @@ def _check_ids(sender: str, ids: Collection[str], known: Vector, told: Vector) -
 # A record, wherever it is met
 
 
+def contradicts_itself(record: Record) -> bool:
+    """Whether no member can have noted this, whatever has happened."""
+    return next(_wrong_in(record), None) is not None
+
+
 def _wrong_in(record: Record) -> Iterator[str]:
     promised, promise = record.promised, record.promise
     accepted, proposal = record.accepted, record.proposal

@@ -25,13 +25,14 @@ from crdtcast import wire
 from crdtcast.checker import Kind as Wrong
 from crdtcast.engine.delivery import Inbox
 from crdtcast.engine.group import GroupEngine
-from crdtcast.engine.membership import Member
+from crdtcast.engine.membership import Member, Standing
 from crdtcast.engine.operations import Join, decode
 from crdtcast.engine.views import Record
 from crdtcast.exceptions import (
     ConfigurationError,
     CrdtcastError,
     LocalProtocolError,
+    OutdatedError,
     RemoteProtocolError,
     RolledBackError,
 )
@@ -89,6 +90,9 @@ class HostileWorld(GroupWorld):
         self.void = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
+        self._told_of_end: set[str] = (
+            set()
+        )  # incarnations that somebody has told that they have ended
         # Machine -> its last process that was started from a journal.
         self._from_journal: dict[str, int] = {}
         liar = self.liar
@@ -171,6 +175,14 @@ class HostileWorld(GroupWorld):
         super().after(machine)
         if machine.ghost:
             return
+        engine = machine.running
+        if (
+            engine.standing is Standing.EVICTED
+            and engine.me in engine.view.voters
+            and engine.me not in self._told_of_end
+            and not self.by_word
+        ):
+            raise Failure("cut-off", f"{engine.me} has a vote, and more than a change has left")
         for blamed, text in machine.running.blames.take_late().items():
             if self.is_honest(blamed):
                 raise Failure("blamed", f"{machine.me} blames an honest member: {text}")
@@ -193,8 +205,10 @@ class HostileWorld(GroupWorld):
     # What an honest member takes from the hostile one
 
     def _packet(self, verb: str, sender: str, receiver: str, place: int) -> bool:
+        flight = self.wires.flights.get((sender, receiver), [])
+        if place < len(flight) and isinstance(flight[place].content, Ended):
+            self._told_of_end.add(self.machines[receiver].me)
         if receiver == self.hostile:
-            flight = self.wires.flights.get((sender, receiver), [])
             if (
                 place < len(flight)
                 and isinstance(flight[place].content, Ended)
@@ -263,6 +277,8 @@ class HostileWorld(GroupWorld):
         elif isinstance(content, Message | Digest | Ended | Views):
             if isinstance(content, Message):
                 self._note(content)
+            elif isinstance(content, Ended):
+                self._told_of_end.add(machine.me)
             stopped = machine.stopped
             engine.receive(sender, content)
             if isinstance(content, Views):
@@ -425,7 +441,10 @@ class HostileWorld(GroupWorld):
             for issued in self.ledger.issued.values():
                 self.ledger.loose.update(issued)
         try:
-            drain_and_judge(self)
+            try:
+                drain_and_judge(self)
+            except OutdatedError as error:
+                raise Failure("outdated", str(error)) from error
             self._hear_a_stranger()
         except Failure as failure:
             if not self.excuses(failure):

@@ -35,6 +35,7 @@ class HostileScheduler(GroupScheduler):
             "frame": self._eager,
             "twist": self._eager if flies else 0,
             "letter": 2,
+            "redial": 60 if self._refused_by() else 0,
             "flood": 2 if self._floods and not world.counts["floods"] else 0,
             "accuse": 0 if self._accused else 1,
         }
@@ -43,6 +44,17 @@ class HostileScheduler(GroupScheduler):
         """It goes on as a member."""
         own = self.chance.choices(("send", "poll", "stable", "tick", "sync"), (2, 6, 1, 3, 5))[0]
         yield (own, self.world.hostile)
+
+    def _refused_by(self) -> list[str]:
+        """Machines that have closed their link with it."""
+        world = self.world
+        others = (m for m in world.machines.values() if m.up and m is not world.liar)
+        return [m.name for m in others if not world.wires.connected(world.hostile, m.name)]
+
+    def _redial(self, verb: str) -> Iterator[Action]:
+        """It dials again at once, as any member does."""
+        if names := self._refused_by():
+            yield ("link", self.world.hostile, self.chance.choice(names))
 
     def _issue(self, verb: str) -> Iterator[Action]:
         yield (verb, self.world.hostile, self._seed())

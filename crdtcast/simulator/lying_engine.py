@@ -7,13 +7,16 @@ from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import GroupState
 from crdtcast.engine.operations import Operation, encode
+from crdtcast.engine.view_checks import contradicts_itself
 from crdtcast.messages import Message
 from crdtcast.simulator.mutation import Lore, Mutation
 from crdtcast.tags import Dot, Tag
 
 
 class LyingConsensus(Consensus):
-    """Every fourth time it notes something else, and goes on from that; so all are told the same."""
+    """Every fourth time it notes something else, and goes on from that; so all are told the same. Most of it is nothing
+    that could be refused.
+    """
 
     lore: Callable[[], Lore]
 
@@ -21,7 +24,9 @@ class LyingConsensus(Consensus):
         super()._note(**changes)
         chance = random.Random(f"{self.own.member} {self.own.serial}")
         if chance.random() < 0.25:
-            self.own = Mutation(chance, self.lore()).record(self.own)
+            mutation = Mutation(chance, self.lore())
+            lies = [mutation.record(self.own) for _ in range(4)]
+            self.own = next((lie for lie in lies if not contradicts_itself(lie)), lies[0])
             self.records[self.own.member] = self.own
 
 

@@ -330,33 +330,40 @@ class Mutation:
         some = [self.somebody() for _ in range(self._chance.randrange(most))]
         return tuple(sorted(set(some))) if self._chance.random() < 0.9 else tuple(some)
 
+    def _others(self, most: int) -> tuple[str, ...]:
+        """Other members."""
+        others = [who for who in self._lore.members if who != self._lore.me]
+        chosen = self._chance.sample(others, min(len(others), self._chance.randrange(most)))
+        return tuple(sorted(chosen))
+
     def _proposing(self, record: Record) -> Record:
         """It asks for something, or to accept what nobody has promised."""
         chance, me = self._chance, self._lore.me
         ballot = self._ballot(record.promised)
-        victims = self._ids(3)
+        victims = self._others(3) if chance.random() < 0.7 else self._ids(3)
         leaves = me in victims if chance.random() < 0.9 else chance.random() < 0.5
         level = chance.choice((None, None, None, 1, 2, 1000))
         proposal = Proposal(ballot, victims, level, leaves, self._word(victims))
         if chance.random() < 0.5:
             change = self._change_for(proposal) if chance.random() < 0.6 else self._change()
             proposal = proposal._replace(change=change)
-        promise = Promise(ballot, dict.fromkeys(victims, 0), self._known())
+        delivered = {who: self._lore.vector.get(who, 0) for who in victims}
+        promise = Promise(ballot, delivered, self._known())
         promised = replace(record, promised=ballot, promise=promise, proposal=proposal)
         return promised if chance.random() < 0.9 else replace(record, proposal=proposal)
 
     def _word(self, victims: tuple[str, ...]) -> Word:
         way = self._chance.random()
-        if way < 0.8:
+        if way < 0.88:
             return NO_WORD
-        if way < 0.87:
+        if way < 0.92:
             return Word(replaced=victims)
-        return Word(forced=victims) if way < 0.94 else Word(self._ids(2), self._ids(2))
+        return Word(forced=victims) if way < 0.96 else Word(self._ids(2), self._ids(2))
 
     def _known(self) -> tuple[str, ...]:
         """The members, with somebody more or less."""
         known = set(self._lore.members)
-        if self._chance.random() < 0.4:
+        if self._chance.random() < 0.2:
             known ^= set(self._ids(3))
         return tuple(sorted(known))
 
@@ -390,7 +397,8 @@ class Mutation:
         return Change(cuts, proposal.victims, votes, proposal.level)
 
     def _change(self) -> Change:
-        chance, out = self._chance, self._ids(3)
+        chance = self._chance
+        out = self._others(3) if chance.random() < 0.7 else self._ids(3)
         cuts = tuple(
             (who, Cut(self.count(who), chance.choice(list(How))))
             for who in out
