@@ -21,6 +21,7 @@ from crdtcast.engine.views import (
 from crdtcast.exceptions import HandshakeError, NotReadyError, RemoteProtocolError, RolledBackError
 from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Asked, Digest, DigestKind, Ended, Message, Views
+from crdtcast.simulator.group_mutants import MUTANTS
 from crdtcast.tags import Dot
 from tests.effort import Seeds, seeds
 from tests.engine.liar import Street
@@ -373,15 +374,25 @@ def test_an_accepted_change_below_what_members_report_is_not_taken_over() -> Non
 
 
 def test_nobody_is_forced_to_anything_that_it_has_not_promised() -> None:
-    """One vote is enough by force, but all who go on have promised it."""
-    town = talking("abcd")
-    a, b, c, d = (town.engines[name] for name in "abcd")
+    """By force the vote of one is enough, but all who go on have promised it, also who has no vote."""
+    town = talking("abc")
+    d = town.join("d", "a")
+    a, b, c = (town.engines[name] for name in "abc")
     others = (a.me, b.me)
     cuts = tuple((who, Cut(1, How.FORCED)) for who in others)
     accepted = Accepted(Ballot(1, c.me), Change(cuts, others), Word(forced=others))
     d.receive(c.me, frame(c, promised=Ballot(1, c.me), accepted=accepted))
     d.tick()
     assert d.view.epoch == 0
+
+
+def test_no_decision_raises_the_level_above_what_a_member_reads() -> None:
+    town = talking()
+    a, c = town.engines["a"], town.engines["c"]
+    decided = Decided(0, a.view.name, Change(level=9))
+    a.receive(c.me, c.views_told()._replace(decided=(decided,)))
+    a.tick()
+    assert a.view.epoch == 0
     assert_go_on_without(town, "c")
 
 
@@ -701,3 +712,34 @@ def test_a_liar_who_says_to_have_what_is_still_to_come_breaks_no_order(monkeypat
     a.receive(c.me, Digest(DigestKind.NEWS, {c.me: 1, a.me: 4, b.me: 5000}))
     town.run(4)
     assert (a.stable[a.me], a.stable[b.me]) == (4, 4)  # b's fifth comes after a's fifth
+
+
+NEEDED = {
+    "trusts-cuts": lambda: test_an_operation_that_its_own_past_refutes_is_refused(
+        LIES["a sweep beyond what there is"]
+    ),
+    "trusts-frames": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
+        FALSE_FRAMES["a promise of members in no order"]
+    ),
+    "trusts-records": lambda: test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(
+        FALSE_FRAMES["a member that its receiver has not let in"]
+    ),
+    "takes-any-ballot": lambda: test_a_ballot_that_is_far_ahead_of_all_others_counts_for_nothing(
+        2**40
+    ),
+    "accepts-anything": lambda: test_what_its_terms_do_not_ask_for_nobody_accepts(
+        CHANGES["a cut below what is delivered"]
+    ),
+    "takes-over-anything": test_an_accepted_change_below_what_members_report_is_not_taken_over,
+    "forced-unasked": test_nobody_is_forced_to_anything_that_it_has_not_promised,
+    "takes-any-level": test_no_decision_raises_the_level_above_what_a_member_reads,
+    "keeps-unborn": test_members_that_are_made_up_leave_nothing_behind,
+}
+"""A check of the engine, and a lie that is believed without it."""
+
+
+@pytest.mark.parametrize("mutant", NEEDED)
+def test_without_its_check_a_lie_is_believed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.engine.town.GroupEngine", MUTANTS[mutant])
+    with pytest.raises((AssertionError, pytest.fail.Exception, RemoteProtocolError)):
+        NEEDED[mutant]()

@@ -19,9 +19,9 @@ class Town:
         self,
         names: Iterable[str],
         witnesses: Iterable[str] = (),
-        engine_type: type[GroupEngine] = GroupEngine,
+        engine_type: type[GroupEngine] | None = None,
     ) -> None:
-        self.engine_type = engine_type
+        self.engine_type = engine_type = engine_type or GroupEngine
         self.passes: Callable[[str, str, object], bool] = lambda sender, receiver, content: True
         """What is not lost without anybody noticing."""
         self.engines: dict[str, GroupEngine] = {}
