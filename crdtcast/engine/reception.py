@@ -247,9 +247,11 @@ class Reception(Core):
         for record in frame.records:
             if record.member == sender:
                 self._check_own_record(record)
+        members = self._of_use((r.member for r in frame.records), self._consensus.records)
+        askers = self._of_use((asked.asker for asked in frame.asks), self._exchange.asks)
         frame = frame._replace(
-            records=self._to_keep(frame.records),
-            asks=tuple(asked for asked in frame.asks if asked.asker in self.vector),
+            records=tuple(record for record in frame.records if record.member in members),
+            asks=tuple(asked for asked in frame.asks if asked.asker in askers),
         )
         goes_on = self.me not in self._membership.cuts
         if self._exchange.take(sender, frame, answers=goes_on):
@@ -267,18 +269,15 @@ class Reception(Core):
         if delivered > sent:
             raise remembers_more(record.member, self.me, delivered, sent, resumed=self.resumed)
 
-    def _to_keep(self, records: Iterable[Record]) -> tuple[Record, ...]:
-        """Those that are of use: not of members that are forgotten; of few that are still to come."""
-        strange = self._consensus.records.keys() - self.vector.keys()
-        kept = []
-        for record in records:
-            member = record.member
-            if member not in self.vector:
-                if self._membership.is_past(member) or len(strange | {member}) > MOST_STRANGE:
-                    continue
-                strange.add(member)
-            kept.append(record)
-        return tuple(kept)
+    def _of_use(self, incarnations: Iterable[str], known: Iterable[str]) -> set[str]:
+        """Those of which something may be kept: not of who is forgotten; of few that are still to come. known: of whom
+        something is kept.
+        """
+        strange = set(known) - self.vector.keys()
+        for incarnation in set(incarnations) - self.vector.keys():
+            if len(strange) < MOST_STRANGE and not self._membership.is_past(incarnation):
+                strange.add(incarnation)
+        return strange.union(self.vector)
 
     def is_over(self, incarnation: str) -> bool:
         """Whether it went, or has ended, or can never be a member."""

@@ -208,7 +208,7 @@ class TestRuns:
             def receive(self, sender, message):
                 raise KeyError(sender)
 
-        world = world_after("frame c a 3000", engine_type=Fragile)
+        world = world_after("frame c a 3000 / send c / sync c", engine_type=Fragile)
         with pytest.raises(Failure) as caught:
             while ("c", "a") in world.wires.flights:
                 world.apply(("net", "c", "a", 0))
