@@ -39,6 +39,7 @@ TESTS_FOR_THE_WHEEL = (
     "test_hlc.py",
     "test_public_names.py",
     "test_wire.py",
+    "view_values.py",
 )
 
 

@@ -49,7 +49,7 @@ CAUGHT = {
     "trusts-memories": ("hostile", 1),
     "keeps-all": ("hostile", 3),
     "lets-errors-through": ("hostile", 1),
-    "blames-nobody": ("hostile", 0),
+    "blames-nobody": ("hostile", 1),
 }
 
 # Rarer, or long: their runs stand still for a while.
