@@ -520,6 +520,10 @@ class Belonging:
     async def leave(self) -> None:
         """Begin to leave the group; `left` is set when that is done. Writes are refused from then on."""
         await unreserved(self)
+        self.leave_now()
+
+    def leave_now(self) -> None:
+        """The same, while no dot is reserved."""
         engine = self.engine
         if engine.standing.can_send:
             engine.leave()

@@ -260,11 +260,22 @@ class Consensus:
             return False
         if proposal.ballot.number > self._in_reach():
             return False
-        return is_new(change, proposal) or any(
+        if is_new(change, proposal):
+            return not proposal.needs_all or self._was_promised(proposal, change)
+        return any(
             record.accepted is not None
             and record.accepted.ballot <= proposal.ballot
             and record.accepted.change == change
             for record in self.current()
+        )
+
+    def _was_promised(self, proposal: Proposal, change: Change) -> bool:
+        """Whether all who go on, as far as is known here, have promised that, and none has more than its cuts."""
+        promises, cuts = self.promises(proposal), dict(change.cuts)
+        on, missing = self._going_on(proposal, promises)
+        reports = [report.delivered for m in on - missing if (report := promises[m].promise)]
+        return not missing and not any(
+            each.get(victim, 0) > cuts[victim].counter for each in reports for victim in change.out
         )
 
     def _can_go_on(self, change: Change) -> bool:
