@@ -1002,7 +1002,7 @@ class Committer:
             self._fatal(
                 SupersededError(
                     f"another gateway has taken this server (fence {_text(fence)}, ours was "
-                    f"{_text(self._epoch)}): this one stops"
+                    f"{_text(self._epoch)}): this one stops; run one gateway for each server"
                 )
             )
         elif self._server is not None and fence == self._epoch:

@@ -9,6 +9,7 @@ from crdtcast.adapters.redis.rawclient import RawClient
 from crdtcast.exceptions import SupersededError
 from tests.adapters.redis.member_support import Town, error_of
 from tests.adapters.redis.regression_support import Running, until
+from tests.adapters.redis.test_views import engine_of, wait_voters
 
 pytestmark = pytest.mark.process
 
@@ -28,7 +29,9 @@ def test_a_superseded_gateway_is_refused_counted_logged_once_and_others_are_unaf
         old = town.start("b", "a")
         town.start("c", "a")
         town.wait_equal("a", "b", "c")
-        # Nothing is written: it is not the fence at its server that tells the old one.
+        wait_voters(town, "a", "b", "c")
+        until(lambda: all(not engine_of(town, name).outline().decided for name in "abc"))
+        # No client writes: others tell the old one, or the fence at its server if it has something to note.
         caplog.set_level(logging.INFO)
         town.start("b", "a")
         error = error_of(old)
