@@ -14,11 +14,17 @@ from crdtcast.engine.checks import check_state
 from crdtcast.engine.membership import Early
 from crdtcast.engine.operations import read_level, read_span
 from crdtcast.exceptions import ConfigurationError, RemoteProtocolError
-from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Message
 from crdtcast.msgpack_limits import unpacked
 from crdtcast.tags import Tag
-from crdtcast.wire_values import message_fields, read_dot, read_message, read_number, read_vector
+from crdtcast.wire_values import (
+    message_fields,
+    read_dot,
+    read_incarnation,
+    read_message,
+    read_number,
+    read_vector,
+)
 from crdtcast.wire_views import (
     pack_decided,
     pack_record,
@@ -122,15 +128,9 @@ def _pack_tag(tag: Tag) -> list[Any]:
     return [list(tag.dot), [list(dot) for dot in tag.context], dict(tag.past)]
 
 
-def _incarnation(text: Any) -> str:
-    if type(text) is str and valid_incarnation(text):
-        return text
-    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
-
-
 def _cuts(packed: Any) -> dict[str, Cut]:
     return {
-        _incarnation(x): Cut(read_number(counter, "a cut"), read_how(how))
+        read_incarnation(x): Cut(read_number(counter, "a cut"), read_how(how))
         for x, (counter, how) in packed.items()
     }
 
@@ -179,17 +179,17 @@ def _state(packed: Any) -> GroupState:
         unstable=tuple(map(_message, unstable)),
         members=tuple(
             Member(
-                _incarnation(x),
+                read_incarnation(x),
                 read_flag(witness),
                 read_span(lowest, highest),
                 read_number(said_at, "a counter"),
             )
             for x, witness, lowest, highest, said_at in members
         ),
-        replaced={_incarnation(old): _incarnation(new) for old, new in replaced.items()},
+        replaced={read_incarnation(old): read_incarnation(new) for old, new in replaced.items()},
         ended=_cuts(ended),
-        swept={_incarnation(x): read_dot(*dot) for x, dot in swept.items()},
-        early={_incarnation(x): tuple(map(_early, each)) for x, each in early.items()},
+        swept={read_incarnation(x): read_dot(*dot) for x, dot in swept.items()},
+        early={read_incarnation(x): tuple(map(_early, each)) for x, each in early.items()},
         tombs=_cuts(tombs),
         dropped=read_number(dropped, "a sum of counters"),
         view=read_view(view),
@@ -205,8 +205,8 @@ def _state(packed: Any) -> GroupState:
 def _entry(packed: bytes) -> Entry:
     incarnation, founding, state, since = unpacked(packed)
     return Entry(
-        _incarnation(incarnation),
-        _incarnation(founding),
+        read_incarnation(incarnation),
+        read_incarnation(founding),
         _state(state),
         tuple(map(_happened, since)),
     )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.operations import read_span
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import valid_incarnation, valid_name
+from crdtcast.incarnation import valid_name
 from crdtcast.messages import Digest, Ended, Message, Views
 from crdtcast.wire_offers import ASKING, Asking, asking_fields, sentence, shaped
 from crdtcast.wire_values import (
@@ -23,6 +23,7 @@ from crdtcast.wire_values import (
     digest_fields,
     message_fields,
     read_digest,
+    read_incarnation,
     read_message,
     read_number,
     read_text,
@@ -136,12 +137,6 @@ def inner_fields(frame: InGroup, numbers: Numbers | None = None) -> list[object]
             raise TypeError(f"{frame!r} is no frame of a group")
 
 
-def _incarnation(text: object) -> str:
-    if type(text) is str and valid_incarnation(text):
-        return text
-    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
-
-
 def _group(text: object) -> str:
     if type(text) is str and valid_name(text):
         return text
@@ -151,7 +146,7 @@ def _group(text: object) -> str:
 def _read_here(fields: list[Any]) -> Here:
     shaped(fields, 5, "a here")
     number, group = read_number(fields[1], "a group's number"), _group(fields[2])
-    incarnation = None if fields[3] is None else _incarnation(fields[3])
+    incarnation = None if fields[3] is None else read_incarnation(fields[3])
     return Here(number, group, incarnation, read_text(fields[4], "a founding"))
 
 
@@ -190,7 +185,7 @@ def read_grouped(fields: list[Any], names: Names) -> Grouped:
 def _read_ended(fields: list[Any]) -> Ended:
     shaped(fields, 3, "an ended")
     cut = None if fields[2] is None else read_number(fields[2], "a cut")
-    return Ended(_incarnation(fields[1]), cut)
+    return Ended(read_incarnation(fields[1]), cut)
 
 
 def _read_copy(fields: list[Any]) -> Copy:
@@ -205,7 +200,7 @@ def _read_admit(fields: list[Any]) -> Admit:
         raise RemoteProtocolError("an admit frame of the wrong types")
     replaces = tuple([read_text(each, "an incarnation or name") for each in old])
     number = read_number(serial, "a serial")
-    return Admit(number, _incarnation(base), replaces, witness, _span(reads))
+    return Admit(number, read_incarnation(base), replaces, witness, _span(reads))
 
 
 def _span(fields: object) -> Span:

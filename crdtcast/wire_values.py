@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from crdtcast.exceptions import RemoteProtocolError
+from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Digest, DigestKind, Message
 from crdtcast.tags import Dot, make_tuple
 
@@ -89,6 +90,13 @@ def read_section(fields: list[Any]) -> Section:
 def printable(text: str) -> str:
     """What a stranger says goes into our log: one line of it, and no terminal's commands."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def read_incarnation(text: object) -> str:
+    """An incarnation id that a frame must have."""
+    if type(text) is str and valid_incarnation(text):
+        return text
+    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
 
 
 def read_number(value: object, what: str) -> int:

@@ -21,9 +21,8 @@ from crdtcast.engine.views import (
     packed_change,
 )
 from crdtcast.exceptions import RemoteProtocolError
-from crdtcast.incarnation import valid_incarnation
 from crdtcast.messages import Asked, Views
-from crdtcast.wire_values import FrameKind, read_number, read_vector
+from crdtcast.wire_values import FrameKind, read_incarnation, read_number, read_vector
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ def read_views(fields: list[Any]) -> Views:
             tuple(map(read_record, _listed(records, MOST_RECORDS))),
             tuple(map(read_decided, _listed(decided, MOST_RECORDS))),
             tuple(
-                Asked(_id(asker), _number(number), frozenset(_ids(answered)))
+                Asked(read_incarnation(asker), _number(number), frozenset(_ids(answered)))
                 for asker, number, answered in _listed(asks, MOST_RECORDS)
             ),
         )
@@ -88,7 +87,7 @@ def read_wants(packed: Any) -> Wants:
     victims, leaves, level = packed
     if type(victims) is not dict or len(victims) > MOST_IDS:
         raise RemoteProtocolError(f"not a table of victims: {victims!r:.80}")
-    asked = {_id(victim): read_flag(force) for victim, force in victims.items()}
+    asked = {read_incarnation(victim): read_flag(force) for victim, force in victims.items()}
     return Wants(asked, read_flag(leaves), _optional(level, read_level))
 
 
@@ -117,7 +116,7 @@ def read_record(packed: Any) -> Record:
     """The inverse of `pack_record`."""
     member, serial, epoch, name, sent, promised, promise, accepted, proposal = packed
     return Record(
-        _id(member),
+        read_incarnation(member),
         _number(serial),
         _number(epoch),
         _name(name),
@@ -181,7 +180,7 @@ def _change(packed: Any) -> Change:
     cuts, out, votes, level = packed
     return Change(
         tuple(
-            (_id(who), Cut(_number(counter), read_how(how)))
+            (read_incarnation(who), Cut(_number(counter), read_how(how)))
             for who, counter, how in _listed(cuts, MOST_IDS)
         ),
         _ids(out),
@@ -192,7 +191,7 @@ def _change(packed: Any) -> Change:
 
 def _ballot(packed: Any) -> Ballot:
     number, proposer = packed
-    return Ballot(_number(number), "" if proposer == "" else _id(proposer))
+    return Ballot(_number(number), "" if proposer == "" else read_incarnation(proposer))
 
 
 def _optional(packed: Any, read: Callable[[Any], T]) -> T | None:
@@ -206,13 +205,7 @@ def _listed(packed: Any, most: int) -> list[Any]:
 
 
 def _ids(packed: Any) -> tuple[str, ...]:
-    return tuple(map(_id, _listed(packed, MOST_IDS)))
-
-
-def _id(text: Any) -> str:
-    if type(text) is str and valid_incarnation(text):
-        return text
-    raise RemoteProtocolError(f"not an incarnation: {text!r:.80}")
+    return tuple(map(read_incarnation, _listed(packed, MOST_IDS)))
 
 
 def _name(text: Any) -> str:

@@ -496,7 +496,7 @@ class Belonging:
     def evict(self, *members: str, force: bool = False) -> None:
         """Ask the group to put members out in one change, by their names or incarnations; see `GroupEngine.evict`.
 
-        Raises LocalProtocolError if there is no such one.
+        Raises LocalProtocolError for a name that is not a member's.
         """
         self.engine.evict(*self._named(members), force=force)
         self._gateway.committer.kick()

@@ -178,7 +178,7 @@ class MembershipChanges(Reception):
         return level in self._reads
 
     def holds_data(self, member: str) -> bool:
-        """Whether it is no witness."""
+        """Whether it is a member, and holds application state: a witness does not."""
         known = self._membership.members.get(member)
         return known is not None and not known.witness
 
@@ -239,7 +239,7 @@ class MembershipChanges(Reception):
         view = self._consensus.view
         self._decisions.append(self._consensus.decided[view.epoch - 1])
         self._agreed = view.level
-        self._exchange.is_over()
+        self._exchange.drop_questions()
         if self.me in change.out:
             # It stays until others know that: perhaps only its own vote has made this a decision.
             membership.cuts[self.me] = dict(change.cuts)[self.me]

@@ -110,7 +110,7 @@ class Claims:
         if cut.counter != known(incarnation):
             return Wrong(f"{what}, of which it had {known(incarnation):,}")
         if incarnation == membership.me:
-            return None  # whoever knows that tells it otherwise, too
+            return None  # a frame of views, or an `Ended`, tells a member of its own end
         ended = membership.cut(incarnation)
         if ended is None:
             if membership.limit(incarnation) is not None:

@@ -75,7 +75,7 @@ class Ground(Protocol):
         ...
 
     def holds_data(self, member: str) -> bool:
-        """Whether it is no witness."""
+        """Whether it is a member, and holds application state: a witness does not."""
         ...
 
     def may_vote(self, learner: str) -> bool:
@@ -402,7 +402,10 @@ class Consensus:
     def _cuts(
         self, proposal: Proposal, on: Collection[str], promises: Mapping[str, Record]
     ) -> tuple[tuple[str, Cut], ...]:
-        """Of the victims, and anew of whoever has gone and not ended everywhere: all who had its last may go now."""
+        """Where each victim ends; and, stated anew, where those end who went before and have not ended everywhere.
+
+        All who have the last messages of these may go with this change.
+        """
         ground = self._ground
         told = [record.promise.delivered for m in on if (record := promises[m]).promise is not None]
         cuts = {}
@@ -448,7 +451,7 @@ class Consensus:
         self._ground.decided(change)
 
     def prune(self) -> None:
-        """Forget what has ended those epochs that all are beyond, also whoever they had let in before that."""
+        """Forget the decisions of epochs that all members have passed, those included whom they let in before that."""
         ground = self._ground
         least = self.view.epoch
         if not self._takes_part():

@@ -132,7 +132,7 @@ class Exchange:
         known = self.asks.get(self._me)
         return frozenset() if known is None else known.answered
 
-    def is_over(self) -> None:
+    def drop_questions(self) -> None:
         """The epoch is decided: who was there before that does not matter."""
         self.asks = {}
         self._unsure.update(self._links)

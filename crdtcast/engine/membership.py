@@ -238,7 +238,7 @@ class Membership:
         self.early = {who: early for who, early in self.early.items() if who in self.cuts}
 
     def end(self, incarnation: str, cut: Cut) -> None:
-        """It is no member any more: all of it that counts is delivered here."""
+        """It has ended: all of it that counts is delivered here."""
         del self.members[incarnation]
         self.cuts.pop(incarnation, None)
         self.ended[incarnation] = cut

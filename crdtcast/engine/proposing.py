@@ -130,8 +130,9 @@ class Proposer:
     def _look_at_open(self, tick: int) -> None:
         consensus = self._consensus
         own = consensus.own.proposal
-        is_own = own is not None and own.ballot == consensus.own.promised
-        if is_own and own is not None:
+        if own is not None and own.ballot != consensus.own.promised:
+            own = None  # another one's ballot is open
+        if own is not None:
             self.waits_for = tuple(sorted(consensus.without_promise(own)))
             if own.change is None and not self._still_wanted(own):
                 consensus.prepare(Proposal(own.ballot))
@@ -140,22 +141,21 @@ class Proposer:
                 self._begin(self._ready(self._terms() or own, tick))
                 return
         forces = any(self.wants.victims.values())  # it does without whom the others wait for
-        patience = PATIENCE * (1 if is_own or forces else 2) + PACE * self._rank()
+        patience = PATIENCE * (1 if own is not None or forces else 2) + PACE * self._rank()
         if not forces:
             patience *= min(1 << self._tries, MOST_PATIENCE)
-        is_empty = own is not None and not own.needs_all
-        if (is_own and is_empty and tick - self.since >= PACE) or (
-            self.wants and not is_own and tick - self.since >= PATIENCE
-        ):
+        waited = tick - self.since
+        may_overrule = bool(self.wants) if own is None else not own.needs_all
+        if may_overrule and waited >= (PATIENCE if own is None else PACE):
             # What needs a quorum only has none. By a word, those who are left may do without.
             terms = self._terms()
             if terms is not None and terms.needs_all and (terms := self._ready(terms, tick)):
                 self._tries += 1
                 consensus.prepare(terms)
                 return
-        if tick - self.since < patience:
+        if waited < patience:
             return
-        if is_own and own is not None and own.needs_all:
+        if own is not None and own.needs_all:
             self._named |= consensus.without_promise(own)
         self._tries += 1
         consensus.prepare(Proposal(NO_BALLOT))

@@ -474,7 +474,7 @@ _OF_THE_ORACLE = frozenset(
         *(kind.value for kind in Wrong),
         *("payload-loss", "payload-differs", "payload-ghost", "payload-twice", "removal", "split"),
         *("join-stuck", "leave-hang", "evict-stuck", "return-stuck", "reissue-stuck", "disputed"),
-        *("unrest", "each-other", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
+        *("unrest", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
         *("copy-differs", "restart", "all-ended", "vectors"),
         *("RolledBackError", "RemoteProtocolError", "blamed", "doubted"),
     }
