@@ -131,6 +131,8 @@ class KeyPages:
         (row,) = yield from reading([self._subject(slots)], self._keyspace)
         worth = dict(row.contents or {})
         worth.pop(RedisType.DEADLINE, None)  # it may be put off yet
+        if len(slots) == self._slots:  # the key may have had less in it when its slots were counted
+            self._walks[0].fit({slot: b for each in worth.values() for slot, b in each.items()})
         return [replace(row, contents=worth)]
 
     def closing(self) -> Subject:

@@ -331,7 +331,7 @@ def run(seed: int) -> Counter[str]:
             receiver.call(*words)
 
     for _ in range(STEPS):
-        write(_take(copy.steps(), region, busy, hot))
+        write(take(copy.steps(), region, busy, hot))
         if not copy.is_enough:
             continue
         if random.random() < 0.7:
@@ -358,21 +358,21 @@ def run(seed: int) -> Counter[str]:
     raise CopyFailureError("it does not come to an end")
 
 
-def _take(
+def take(
     steps: Generator[list[list[bytes]], Sequence[Any], Any],
     region: Region,
-    busy: float,
-    hot: bytes | None,
+    busy: float = 0,
+    hot: bytes | None = None,
 ) -> Any:
-    """Answer what is read, with commits in between."""
+    """Answer what is read, with commits in between. busy: about how many, before and after each read."""
     random = region.random
     try:
         commands = next(steps)
         while True:
-            for _ in range(int(random.expovariate(1 / busy))):
+            for _ in range(int(random.expovariate(1) * busy)):
                 region.commit(hot)
             replies = [region.server.call(*words) for words in commands]
-            for _ in range(int(random.expovariate(1 / busy))):
+            for _ in range(int(random.expovariate(1) * busy)):
                 region.commit(hot)  # before the copy gets to see them
             commands = steps.send(replies)
     except StopIteration as ended:

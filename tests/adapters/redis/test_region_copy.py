@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from crdtcast.adapters.redis.key_pages import KeyPages
 from crdtcast.adapters.redis.region_copy import RegionCopy
 from crdtcast.adapters.redis.types import strings
 from crdtcast.adapters.redis.types.native import BEGINNING
-from tests.adapters.redis.copy_support import CopyFailureError, run
+from tests.adapters.redis.copy_support import CopyFailureError, Region, run, take
 from tests.effort import seeds
 
 
@@ -33,6 +34,30 @@ def test_a_copy_is_what_the_giver_holds_however_much_is_written_meanwhile() -> N
         counts.update(run(seed))
     for what in ("hidden", "taken back", "drop", "until", "replace", "2 rows"):
         assert counts[what], counts
+
+
+def test_slots_written_to_a_key_that_had_one_large_slot_are_read_again_in_whole_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(value_pages, "MOST_SLOTS", 1_000)
+    for module in (key_pages, region_copy, value_pages):
+        monkeypatch.setattr(module, "PAGE_BYTES", 4_000)
+    region = Region(Random(0))
+    region.server.call(b"SADD", b"s", b"x" * 4_000)
+    pages = KeyPages(b"s", {RedisType.SET: Home(b"s", b"s", 0)}, region.keyspace)
+    reads = 0
+    while pages.has_more or reads == 0:
+        take(pages.steps(), region)
+        reads += 1
+    slots = tuple(b"%d" % number for number in range(5_000))
+    region.server.call(b"SADD", b"s", *slots)
+    pages.touched([One(b"s", RedisType.SET, slots)])
+    pages.begin_round()
+    again = 0
+    while pages.has_more:
+        take(pages.steps(), region)
+        again += 1
+    assert again < 25  # not one by one
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]

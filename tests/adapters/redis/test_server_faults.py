@@ -83,7 +83,7 @@ def test_server_emptied_under_load_is_filled_again(cluster: OpenCluster, emptied
             running.clients[emptied].wait_for(20)
             empty(cluster[emptied].server)
         running.clients[emptied].wait_for(20)
-    check_cluster(cluster, [running], may_yield=True)
+    check_cluster(cluster, [running], may_yield=True, emptied=True)
 
 
 def test_member_killed_while_it_is_filled_loses_nothing(
@@ -100,7 +100,7 @@ def test_member_killed_while_it_is_filled_loses_nothing(
                 running.clients["b"].wait_for(10)
                 empty(region.server)
             running.clients["b"].wait_for(10)
-    check_cluster(cluster, [running], may_yield=True)
+    check_cluster(cluster, [running], may_yield=True, emptied=True)
 
 
 def test_joiner_killed_at_a_named_point_is_let_in_later(
@@ -120,7 +120,7 @@ def test_joiner_killed_at_a_named_point_is_let_in_later(
             with dying_at(region.gateway, point, 1, monkeypatch):
                 pass
             running.clients["c"].wait_for(5)
-    check_cluster(cluster, [running], may_yield=True)
+    check_cluster(cluster, [running], may_yield=True, emptied=True)
 
 
 class WithServers(OpenCluster):
