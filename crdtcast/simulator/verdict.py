@@ -26,7 +26,8 @@ def drain_and_judge(world: "GroupWorld") -> None:
     living = world.living()
     _no_two_groups(living)
     if not any(m.active and not m.witness for m in living):
-        there = {m.me for m in living}
+        # Who knows that it was evicted goes on under another id, and nobody is linked with this one any more.
+        there = {m.me for m in living if m.running.standing is not Standing.EVICTED}
         for machine in living:
             if machine.running.standing is Standing.LEAVING and (
                 waits_for := there.intersection(machine.running.waits_for())
