@@ -12,8 +12,8 @@ docs/protocol.md, *Views*, gives the reasons.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
+from crdtcast.engine.ground import Ground
 from crdtcast.engine.operations import Cut, How
 from crdtcast.engine.view_checks import is_new, is_plausible, may_be
 from crdtcast.engine.views import (
@@ -33,60 +33,6 @@ MOST_SKIPPED = 1000
 """Numbers of ballots by which one member may be ahead of all others."""
 
 
-class Ground(Protocol):
-    """What a decision is about: the member that takes part in it."""
-
-    me: str
-
-    def going_on(self) -> Collection[str]:
-        """The members, this one included, but those who went."""
-        ...
-
-    def is_over(self, incarnation: str) -> bool:
-        """Whether it went, or has ended, or can never be a member."""
-        ...
-
-    def cut_short(self) -> Mapping[str, Cut]:
-        """Those who went and have not ended here."""
-        ...
-
-    def end_of(self, incarnation: str) -> Cut | None:
-        """Where somebody who went ends, whether or not it has ended here."""
-        ...
-
-    def counted(self, incarnation: str) -> int:
-        """How many of its messages are delivered here."""
-        ...
-
-    def acknowledged(self, member: str, incarnation: str) -> int:
-        """How much of an incarnation another member has, as it said last."""
-        ...
-
-    def freeze(self, incarnations: Iterable[str]) -> None:
-        """Deliver no more of these."""
-        ...
-
-    def agree(self, level: int | None) -> None:
-        """A format level may be in force soon."""
-        ...
-
-    def reads_level(self, level: int) -> bool:
-        """Whether the program of this member reads that format level."""
-        ...
-
-    def holds_data(self, member: str) -> bool:
-        """Whether it is a member, and holds application state: a witness does not."""
-        ...
-
-    def may_vote(self, learner: str) -> bool:
-        """Whether everybody knows it, and it has been heard of since."""
-        ...
-
-    def decided(self, change: Change) -> None:
-        """The epoch is over, and the freeze with it."""
-        ...
-
-
 def _highest(record: Record) -> int:
     proposed = 0 if record.proposal is None else record.proposal.ballot.number
     return max(record.promised.number, proposed)
@@ -103,7 +49,7 @@ class Consensus:
         self.records = {own.member: own}
         """The newest that is known of each member."""
         self._told: list[Decided] = []  # what follows the view of this member
-        self._ground = ground
+        self.ground = ground
 
     # What is known
 
@@ -191,7 +137,7 @@ class Consensus:
         self.records[self.own.member] = self.own
 
     def _takes_part(self) -> bool:
-        return self.own.member in self._ground.going_on()
+        return self.own.member in self.ground.going_on()
 
     def _follow(self) -> bool:
         if not self._told:
@@ -209,7 +155,7 @@ class Consensus:
     def _promise(self) -> bool:
         if not self._takes_part():
             return False
-        ground, own, most = self._ground, self.own, self._in_reach()
+        ground, own, most = self.ground, self.own, self._in_reach()
         asked = [
             record.proposal
             for record in self.current()
@@ -256,7 +202,7 @@ class Consensus:
         """Whether its proposer may ask to accept that, as far as can be told here: what its terms say, or what was
         accepted before.
         """
-        if not (is_plausible(change, self._ground) and self._can_go_on(change)):
+        if not (is_plausible(change, self.ground) and self._can_go_on(change)):
             return False
         if proposal.ballot.number > self._in_reach():
             return False
@@ -281,7 +227,7 @@ class Consensus:
     def _can_go_on(self, change: Change) -> bool:
         """Whether this member goes, or reads the level: otherwise nobody had its promise for that."""
         level = change.level
-        return level is None or self._ground.reads_level(level) or self.own.member in change.out
+        return level is None or self.ground.reads_level(level) or self.own.member in change.out
 
     def _conclude(self) -> bool:
         """What a quorum has accepted is decided. And the proposer's part: it has the promises that it needs."""
@@ -345,7 +291,7 @@ class Consensus:
         """Who goes on: those whom this member knows, and whom those know, by their promises. Of these, who has not
         promised. What a victim knows does not count: whom it has let in beyond its cut never was a member.
         """
-        ground, gone = self._ground, set(proposal.victims)
+        ground, gone = self.ground, set(proposal.victims)
         found: set[str] = set()
         missing: set[str] = set()
         unseen = set(ground.going_on()) - gone
@@ -375,7 +321,7 @@ class Consensus:
         return [
             each
             for each in accepted
-            if may_be(each.change, self._ground) and self._can_go_on(each.change)
+            if may_be(each.change, self.ground) and self._can_go_on(each.change)
         ]
 
     def _value(self, proposal: Proposal) -> Change | None:
@@ -387,7 +333,7 @@ class Consensus:
         if before:
             return max(before, key=lambda each: each.ballot).change
         if not proposal.needs_all:
-            return Change(votes=self._votes(self._ground.going_on(), ()))
+            return Change(votes=self._votes(self.ground.going_on(), ()))
         on, missing = self._going_on(proposal, promises)
         if missing or not (on or proposal.victims == (self.own.member,)):
             return None  # nobody puts everybody out
@@ -406,7 +352,7 @@ class Consensus:
 
         All who have the last messages of these may go with this change.
         """
-        ground = self._ground
+        ground = self.ground
         told = [record.promise.delivered for m in on if (record := promises[m]).promise is not None]
         cuts = {}
         for victim in proposal.victims:
@@ -425,7 +371,7 @@ class Consensus:
 
     def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
         """Who gets a vote: only those who go on may. A view has a voter that holds data while anybody does."""
-        ground, voters = self._ground, self.view.voters
+        ground, voters = self.ground, self.view.voters
         learners = [member for member in sorted(on) if member not in voters and member not in gone]
         learners = [member for member in learners if ground.end_of(member) is None]
         votes = [member for member in learners if ground.may_vote(member)]
@@ -442,17 +388,17 @@ class Consensus:
         self._note(
             epoch=view.epoch,
             name=view.name,
-            sent=self._ground.counted(self.own.member),
+            sent=self.ground.counted(self.own.member),
             promised=NO_BALLOT,
             promise=None,
             accepted=None,
             proposal=None,
         )
-        self._ground.decided(change)
+        self.ground.decided(change)
 
     def prune(self) -> None:
         """Forget the decisions of epochs that all members have passed, those included whom they let in before that."""
-        ground = self._ground
+        ground = self.ground
         least = self.view.epoch
         if not self._takes_part():
             return

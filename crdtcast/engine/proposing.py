@@ -6,11 +6,9 @@ decision is ended by a ballot without victims, by whoever notices first; then it
 clock.
 """
 
-from collections.abc import Collection, Set
-from typing import Protocol
-
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.exchange import Exchange
+from crdtcast.engine.ground import Ground
 from crdtcast.engine.views import NO_BALLOT, Proposal, Wants, Word
 
 PACE = 4
@@ -29,41 +27,11 @@ MOST_PATIENCE = 4
 """Times by which that grows where ballots get in each other's way."""
 
 
-class Standpoint(Protocol):
-    """What a proposer wants to know of its member."""
-
-    def going_on(self) -> Collection[str]: ...
-
-    def is_replaced(self, member: str) -> bool:
-        """Whether its successor has joined."""
-        ...
-
-    def is_unheard(self, member: str) -> bool:
-        """Whether it was let in, and nothing has come of it."""
-        ...
-
-    def may_vote(self, learner: str) -> bool: ...
-
-    def cut_short(self) -> Collection[str]:
-        """Those who went and have not ended here."""
-        ...
-
-    def linked(self) -> Collection[str]: ...
-
-    def lacking_level(self, level: int) -> Collection[str]:
-        """The members whose programs do not read that level, as they said last."""
-        ...
-
-    def untold(self, gone: Set[str]) -> Set[str]:
-        """Before this member leaves: whom it waits for, of those who have not all that it has delivered."""
-        ...
-
-
 class Proposer:
     """Of one member. wants: what it has saved."""
 
     def __init__(
-        self, me: str, consensus: Consensus, exchange: Exchange, ground: Standpoint, wants: Wants
+        self, me: str, consensus: Consensus, exchange: Exchange, ground: Ground, wants: Wants
     ) -> None:
         self._me = me
         self._consensus = consensus
@@ -81,7 +49,9 @@ class Proposer:
         self._ask_delay = ASK_AGAIN
         self._tries = 0
         self._due: int | None = None
-        self._named: set[str] = set()  # members of which others know, and that have not promised
+        self._named: set[str] = (
+            set()
+        )  # members of which only others know, and that have not promised
 
     def look(self, tick: int) -> None:
         """Begin a ballot if it is time to."""
@@ -155,8 +125,6 @@ class Proposer:
                 return
         if waited < patience:
             return
-        if own is not None and own.needs_all:
-            self._named |= consensus.without_promise(own)
         self._tries += 1
         consensus.prepare(Proposal(NO_BALLOT))
 
@@ -164,8 +132,8 @@ class Proposer:
         """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
         ground = self._ground
         strange = self._consensus.without_promise(own).difference(ground.going_on())
-        self._named |= {x for x in strange if ground.is_unheard(x) or ground.is_replaced(x)}
-        return bool(strange & self._named)
+        self._named |= strange
+        return any(ground.is_unheard(x) or ground.is_replaced(x) for x in strange)
 
     def _still_wanted(self, own: Proposal) -> bool:
         ground, wanted = self._ground, set(self.wants.victims)

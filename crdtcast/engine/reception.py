@@ -263,7 +263,7 @@ class Reception(Core):
 
     def _check_own_record(self, record: Record) -> None:
         """Whether its member can have noted this, and have delivered so much of this one."""
-        check_own_record(record, self._consensus.view, self)
+        check_own_record(record, self._consensus.view, self._consensus.ground)
         promise, sent = record.promise, self.vector[self.me]
         delivered = 0 if promise is None else promise.delivered.get(self.me, 0)
         if delivered > sent:

@@ -6,10 +6,10 @@ What depends on who knows what by now is checked at the link with the record's o
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Protocol
 
 from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way
-from crdtcast.engine.operations import Cut, How
+from crdtcast.engine.ground import Ground
+from crdtcast.engine.operations import How
 from crdtcast.engine.views import (
     NO_BALLOT,
     Accepted,
@@ -27,32 +27,6 @@ from crdtcast.tags import Vector
 
 MOST_BALLOTS = 2**48
 """Numbers of ballots go up one by one from 1, in each epoch."""
-
-
-class Knowledge(Protocol):
-    """What the receiver knows."""
-
-    me: str
-
-    def is_over(self, incarnation: str) -> bool:
-        """Whether it went, or has ended, or can never be a member."""
-        ...
-
-    def counted(self, incarnation: str) -> int:
-        """How many of its messages are delivered here."""
-        ...
-
-    def acknowledged(self, member: str, incarnation: str) -> int:
-        """How much of an incarnation another member has, as it said last."""
-        ...
-
-    def going_on(self) -> Collection[str]:
-        """The members but those who went."""
-        ...
-
-    def end_of(self, incarnation: str) -> Cut | None:
-        """Where one that went ends."""
-        ...
 
 
 def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
@@ -75,7 +49,7 @@ def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
             )
 
 
-def check_own_record(record: Record, view: View, here: Knowledge) -> None:
+def check_own_record(record: Record, view: View, here: Ground) -> None:
     """Raise RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell.
 
     Members of one view have the same of whoever went before it.
@@ -212,7 +186,7 @@ def _is_sorted(ids: Collection[str]) -> bool:
 # A change, for whoever is asked to accept it
 
 
-def may_be(change: Change, here: Knowledge) -> bool:
+def may_be(change: Change, here: Ground) -> bool:
     """Whether this may have been asked for, by what is certain here: otherwise nobody honest has accepted it.
 
     Not if it cuts what is delivered here, or says of somebody who went how else it did.
@@ -229,7 +203,7 @@ def may_be(change: Change, here: Knowledge) -> bool:
     return True
 
 
-def is_plausible(change: Change, here: Knowledge) -> bool:
+def is_plausible(change: Change, here: Ground) -> bool:
     """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
 
     Not if it cuts what another one has that goes on, or gives a vote to one that is no member here and will not be one

@@ -178,9 +178,9 @@ class _Thawing(Consensus):
         done = super()._promise()
         proposal = self.open_proposal()
         if done and before != self.own.promised and proposal is not None and not proposal.needs_all:
-            assert isinstance(self._ground, GroupEngine)
-            self._ground._membership.frozen.clear()
-            self._ground._limits_changed()
+            assert isinstance(self.ground, GroupEngine)
+            self.ground._membership.frozen.clear()
+            self.ground._limits_changed()
         return done
 
 
@@ -220,7 +220,7 @@ class _Known(Consensus):
     def _going_on(
         self, proposal: Proposal, promises: Mapping[str, Record]
     ) -> tuple[set[str], set[str]]:
-        on = set(self._ground.going_on()) - set(proposal.victims)
+        on = set(self.ground.going_on()) - set(proposal.victims)
         return on, on - promises.keys()
 
 
@@ -284,7 +284,7 @@ class NobodyVotes(GroupEngine):
 
 class _NoHeirs(Consensus):
     def _votes(self, on: Collection[str], gone: Collection[str]) -> tuple[str, ...]:
-        ground, voters = self._ground, self.view.voters
+        ground, voters = self.ground, self.view.voters
         return tuple(
             x for x in sorted(on) if x not in voters and x not in gone and ground.may_vote(x)
         )

@@ -57,7 +57,7 @@ def test_after_a_thousand_changes_of_members_a_group_holds_what_a_fresh_one_hold
     assert town.log["b"].count(b"still sends") == 3
 
 
-def test_a_long_chain_of_a_victim_that_one_report_vouches_for() -> None:
+def test_a_long_chain_of_a_victim_that_one_promise_reports() -> None:
     town = Town("abc")
     town.cut("c", "ab")
     victim, reporter = town.id("c"), town.engines["b"]

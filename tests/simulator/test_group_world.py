@@ -336,7 +336,7 @@ def failures():
             "",
             "mute b c / send b / sync b / evict a b / copy i b / join i b / die b",
         ),
-        "vouched for by way of somebody who is no member yet": (
+        "reported by way of somebody who is no member yet": (
             "abcd",
             "",
             "evict a d / join e c / sync c / die c / net c e 0 / crash b",
@@ -371,7 +371,7 @@ def failures():
             " / crash e / join g e / join g b",
         ),
         "two of three, one of them by force": ("abc", "", "evict a c / force a b"),
-        "what a victim's message vouches for no longer": (
+        "what a victim's message rests on no longer": (
             "abcde",
             "",
             "torn d 1 / leave a / send e / send e / evict b e / evict e c / sync e / net e c 2 / net e a 0"
