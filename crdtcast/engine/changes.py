@@ -203,9 +203,9 @@ class MembershipChanges(Reception):
         contact = None if join is None else self._membership.incarnation(join[0])
         return join is not None and contact in self._limits and join[1] > self.counted(contact)
 
-    def is_replaced(self, member: str) -> bool:
-        """Whether its successor has joined."""
-        return self._membership.is_replaced(member)
+    def replaced(self, among: Set[str]) -> set[str]:
+        """Those of them whose successors have joined."""
+        return self._membership.replaced_among(among)
 
     def linked(self) -> Collection[str]:
         """The other members to which there is a link."""

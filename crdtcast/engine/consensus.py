@@ -128,6 +128,10 @@ class Consensus:
 
     def react(self) -> None:
         """Do what the records that are here ask for."""
+        if not self._told and all(
+            r.proposal is None and r.accepted is None for r in self.records.values()
+        ):
+            return  # as nearly always
         while self._follow() or self._promise() or self._accept() or self._conclude():
             pass
 

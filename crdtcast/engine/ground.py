@@ -30,8 +30,8 @@ class Ground(Protocol):
         """Where somebody who went ends, whether or not it has ended here."""
         ...
 
-    def is_replaced(self, member: str) -> bool:
-        """Whether its successor has joined."""
+    def replaced(self, among: Set[str]) -> set[str]:
+        """Those of them whose successors have joined."""
         ...
 
     def is_unheard(self, member: str) -> bool:

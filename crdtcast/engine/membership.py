@@ -5,7 +5,7 @@ the same and are in the same view.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from crdtcast.engine.level import PROGRAM, Span
@@ -169,6 +169,10 @@ class Membership:
     def is_replaced(self, incarnation: str) -> bool:
         """Whether a delivered join replaces it."""
         return base_of(incarnation) in self.replaced
+
+    def replaced_among(self, incarnations: Iterable[str]) -> set[str]:
+        """Those that delivered joins replace."""
+        return set(filter(self.is_replaced, incarnations)) if self.replaced else set()
 
     def established(self, stable: Vector) -> frozenset[str]:
         """The members whose join is stable here."""

@@ -133,16 +133,14 @@ class Proposer:
         ground = self._ground
         strange = self._consensus.without_promise(own).difference(ground.going_on())
         self._named |= strange
-        return any(ground.is_unheard(x) or ground.is_replaced(x) for x in strange)
+        return bool(ground.replaced(strange)) or any(map(ground.is_unheard, strange))
 
     def _still_wanted(self, own: Proposal) -> bool:
         ground, wanted = self._ground, set(self.wants.victims)
         if self.wants.leaves:
             wanted.add(self._me)
-        return all(
-            who in wanted or ground.is_replaced(who) or ground.is_unheard(who)
-            for who in own.victims
-        )
+        victims = set(own.victims) - wanted
+        return all(map(ground.is_unheard, victims - ground.replaced(victims)))
 
     # Terms
 
@@ -150,7 +148,7 @@ class Proposer:
         """What this member would ask for now; None: nothing."""
         ground, wants = self._ground, self.wants
         members = set(ground.going_on())
-        replaced = set(filter(ground.is_replaced, members | self._named)) - {self._me}
+        replaced = ground.replaced(members | self._named) - {self._me}
         victims = (wants.victims.keys() & members) | replaced
         leaves = wants.leaves
         if leaves:
@@ -169,8 +167,7 @@ class Proposer:
                 leaves,
                 Word(tuple(sorted(replaced))),
             )
-        voters = self._consensus.view.voters
-        if any(member not in voters and ground.may_vote(member) for member in members):
+        if any(map(ground.may_vote, members - self._consensus.view.voters)):
             return Proposal(NO_BALLOT)
         return None
 
