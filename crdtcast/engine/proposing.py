@@ -158,7 +158,7 @@ class Proposer:
             leaves = not self.waits_for and not (victims and is_last)
         if leaves:
             victims.add(self._me)
-        level = wants.level
+        level = None if leaves else wants.level  # its own program may not even read that
         if victims or level is not None:
             return Proposal(
                 NO_BALLOT,

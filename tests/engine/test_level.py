@@ -3,7 +3,7 @@
 import msgpack
 import pytest
 
-from crdtcast.engine import GroupEngine, Kind, Span
+from crdtcast.engine import GroupEngine, Kind, Span, Standing
 from crdtcast.engine.operations import Reads, decode, encode
 from crdtcast.exceptions import (
     HandshakeError,
@@ -113,6 +113,17 @@ def test_a_program_that_went_back_keeps_the_level_down_and_nobody_from_writing()
     three.exchange()
     assert [engine.level for engine in three.engines.values()] == [2, 2, 2]
     assert not three[A].wants
+
+
+def test_a_leaver_that_went_back_does_not_ask_for_the_level_that_it_wanted() -> None:
+    three = Three(NEW, NEW, NEW)
+    three.exchange()
+    three[A].raise_level(2)
+    three.restart(A, OLD)
+    three[A].leave()
+    three.exchange()
+    assert three[A].standing is Standing.LEFT
+    assert [three[B].level, three[C].level] == [1, 1]
 
 
 def test_group_goes_on_when_the_older_program_is_evicted() -> None:
