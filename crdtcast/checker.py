@@ -116,13 +116,20 @@ class Checker:
         self._past_vector: list[dict[str, int]] = []
         self._rolled_back: set[Dot] = set()
         self._sent = 0  # a bit for each message that was not rolled back
+        self._set_back = 0  # of these, those that their sender does not know of any more
         self._reissued: list[tuple[Dot, Dot]] = []
         self.findings: list[Finding] = []
+
+    def _is_lost(self, index: int) -> bool:
+        """Whether only its sender had it, whose disk was set back."""
+        known = any(view.known >> index & 1 for view in self._views.values())
+        return bool(self._set_back >> index & 1) and not known
 
     def sent(self, member: str, dot: Dot, tag: Tag | None = None) -> None:
         """The application at `member` has sent, and so delivered to itself, `dot`."""
         view = self._views[member]
-        if dot in self._index:
+        before = self._index.get(dot)
+        if before is not None and not self._is_lost(before):
             self._find(Kind.DUPLICATE, member, dot)
             return
         index = self._index[dot] = len(self._dots)
@@ -148,7 +155,7 @@ class Checker:
         past = self._past[index]
         if past & ~view.known:
             self._find(Kind.CAUSAL, member, dot, past & ~view.known)
-        if view.stable & ~past:
+        if view.stable & ~past and not self._set_back >> index & 1:
             self._find(Kind.UNSAFE_STABLE, member, dot, view.stable & ~past)
         if tag is not None:
             self._check_tag(member, index, tag)
@@ -180,7 +187,7 @@ class Checker:
 
     def _to_come(self, view: _View, stable: int) -> int:
         """Messages concurrent with a delivered one that can still be delivered there: not those beyond a cut."""
-        left = self._sent & ~view.known
+        left = self._sent & ~view.known & ~self._set_back
         found = 0
         while left:
             bit = left & -left
@@ -253,6 +260,17 @@ class Checker:
                 del self._index[dot]
         view.cut(position)
 
+    def set_back(self, member: str, position: int) -> None:
+        """The same, for an older state than the last that was synced: what it has sent since may be with others.
+
+        Nobody has to wait for that any more, and it may send something else under the same dot if nobody has it.
+        """
+        view = self._views[member]
+        for stable, index, _ in view.log[position:]:
+            if stable is False and self._sender[index] == member:
+                self._set_back |= 1 << index
+        view.cut(position)
+
     def knows(self, member: str, dot: Dot) -> bool:
         """Whether `dot` is applied in the application state of `member`."""
         index = self._index.get(dot)
@@ -299,6 +317,8 @@ class Checker:
                     self.findings.append(Finding(Kind.TWICE, name, new, (old,)))
 
     def _check_tag(self, member: str, index: int, tag: Tag) -> None:
+        if self._set_back >> index & 1:
+            return  # what is stable by now counts as before it, though it was not when that was sent
         told = {origin: counter for origin, counter in tag.past.items() if counter}
         truth = self._past_vector[index]
         if told != truth:

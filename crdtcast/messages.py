@@ -27,11 +27,16 @@ class Message:
 
 
 class DigestKind(enum.IntEnum):
-    """NEWS tells, ASK wants a REPLY. A REPLY is never answered, so an exchange ends."""
+    """NEWS tells, ASK wants a REPLY. A REPLY is never answered, so an exchange ends.
+
+    TOLD comes in the place of a REPLY to a member that lacks what it has told before: its vector is that, and
+    acknowledges nothing.
+    """
 
     NEWS = 0
     ASK = 1
     REPLY = 2
+    TOLD = 6  # between them are those of senders whose messages do not acknowledge: see `crdtcast.wire_values`
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ def _ids(numbers: list[Any], names: Names) -> list[str]:
         raise _unknown_number() from None
 
 
-_DECLARED = len(DigestKind)
+_DECLARED = 3
 """Added to the kind of a digest whose sender's messages do not acknowledge. Programs that do not know
 that would count them, so it is well that they refuse the kind.
 """

@@ -412,6 +412,7 @@ class Belonging:
     def _rolled_back(self, error: RolledBackError) -> None:
         """Another member has more of this incarnation than the server here, which no file has told."""
         engine = self.engine
+        self._standing = Standing.EVICTED
         if engine.vector.get(engine.me, 0) == self._resumed_at:  # nothing was said since
             self._log.error("%s: it joins again as another incarnation", error)
             self._evicted, self._is_whole = engine, False

@@ -50,9 +50,9 @@ class MembershipChanges(Reception):
     def _announce(self) -> None:
         """Tell the group which format levels are read here, if it is not what was said before.
 
-        Not before a member was heard of: it may remember more of this incarnation than its journal.
+        Not before all members were heard of: they may remember more of this incarnation than its journal.
         """
-        if self._reservation is not None or self.silent:
+        if self._reservation is not None or self.silent or self.is_unsure:
             return
         here = self._membership.members.get(self.me)
         if here is not None and here.reads != self._reads and (self._digests_in or not self._peers):
@@ -344,7 +344,7 @@ class MembershipChanges(Reception):
         if not unswept:
             self._ended_at = None
             return
-        if self._reservation is not None or self.silent:
+        if self._reservation is not None or self.silent or self.is_unsure:
             return
         if self._ended_at is None:
             self._ended_at = self._tick
@@ -381,6 +381,7 @@ class MembershipChanges(Reception):
             return
         self._pace_leave()
         super().tick()
+        self._look_at_probation()
         self._exchange.tick(self._tick)
         if self._consensus.decided and not self._unaware():
             self._consensus.prune()
@@ -411,4 +412,15 @@ class MembershipChanges(Reception):
         """See `Core.take_outbox`."""
         if self._exchange.has_news and not self._left:
             self._outbox += self._exchange.flush()
-        return super().take_outbox()
+        outbox = super().take_outbox()
+        if self.is_on_probation:
+            self._outbox = list(filter(self._may_be_said_twice, outbox))
+            outbox = [effect for effect in outbox if not self._may_be_said_twice(effect)]
+        return outbox
+
+    def _may_be_said_twice(self, effect: Transmit) -> bool:
+        """Whether it is a new message of this member, and its number may have been used before: it waits for that."""
+        message = effect.message
+        if not isinstance(message, Message) or message.dot.origin != self.me:
+            return False
+        return message.dot.counter > self._probation.sent

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Set
 
 from crdtcast.engine.members import Members
-from crdtcast.engine.membership import GroupState
+from crdtcast.engine.membership import GroupState, Membership
 from crdtcast.engine.peer import Peer
 from crdtcast.exceptions import (
     ConfigurationError,
@@ -33,6 +33,20 @@ def remembers_more(
     return RolledBackError(
         f"{sender} has {told} {what} of {me}, whose journal ends at {known}: it is older than it"
         " should be. Go on under a new incarnation"
+    )
+
+
+def lost_more(
+    sender: str, me: str, origin: str, told: int, known: int, *, resumed: bool
+) -> RolledBackError | RemoteProtocolError:
+    """The same for a peer that knows that `me` has had message number `told` of somebody, and has `known` of them."""
+    if not resumed:
+        return RemoteProtocolError(
+            f"{sender} says that {me} has acknowledged {told:,} messages of {origin}, which has {known:,}"
+        )
+    return RolledBackError(
+        f"{me} has acknowledged {told:,} messages of {origin}, as {sender} knows, and its journal has {known:,}: it is "
+        "older than it should be. Go on under a new incarnation"
     )
 
 
@@ -179,6 +193,14 @@ def check_group_digest(
     if own > known[me]:
         raise remembers_more(sender, me, own, known[me], resumed=resumed)
     return weight + digest.dropped
+
+
+def check_told(sender: str, vector: Vector, here: Membership, *, resumed: bool) -> None:
+    """Raise what `remembers_more` says if the receiver lacks what a peer says that it has told."""
+    known = here.vector
+    for origin, counter in vector.items():
+        if counter > known.get(origin, 0) and not (origin not in known and here.is_past(origin)):
+            raise lost_more(sender, here.me, origin, counter, known.get(origin, 0), resumed=resumed)
 
 
 def _check_strange(sender: str, digest: Digest, strange: Set[str], known: Vector) -> None:

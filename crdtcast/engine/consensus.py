@@ -141,7 +141,8 @@ class Consensus:
         self.records[self.own.member] = self.own
 
     def _takes_part(self) -> bool:
-        return self.own.member in self.ground.going_on()
+        ground = self.ground
+        return self.own.member in ground.going_on() and not ground.is_on_probation
 
     def _follow(self) -> bool:
         if not self._told:
@@ -248,6 +249,8 @@ class Consensus:
                 return True
         proposal = own.proposal
         if proposal is None or proposal.change is not None or proposal.ballot != own.promised:
+            return False
+        if not self._takes_part():
             return False
         value = self._value(proposal)
         if value is None:

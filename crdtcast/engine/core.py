@@ -353,10 +353,14 @@ class Core:
         if kind is DigestKind.ASK:
             self._asks += 1
 
+    def _greeting(self, peer: str) -> DigestKind:
+        """The kind of the first digest on a link."""
+        return DigestKind.NEWS
+
     def _send_greetings(self) -> None:
         if self._greet and self._may_tell():
             for peer in self._greet:
-                self._tell(peer, DigestKind.NEWS)
+                self._tell(peer, self._greeting(peer))
             self._greet.clear()
 
     def _repair(self, peer: Peer, vector: Vector) -> None:

@@ -58,6 +58,11 @@ class Ground(Protocol):
 
     # Votes and levels
 
+    @property
+    def is_on_probation(self) -> bool:
+        """Whether it has started from a disk, and others may remember that it has voted."""
+        ...
+
     def may_vote(self, learner: str) -> bool:
         """Whether everybody knows it, and it has been heard of since."""
         ...

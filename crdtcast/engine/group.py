@@ -19,6 +19,7 @@ from crdtcast.engine.changes import MembershipChanges
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import Fate, GroupState, Member, Standing
 from crdtcast.engine.operations import Cut, Join, Settled
+from crdtcast.engine.probation import LISTEN
 from crdtcast.engine.state import EngineCounters
 from crdtcast.engine.views import Decided, Proposal, View, Wants
 from crdtcast.exceptions import LocalProtocolError, NotReadyError
@@ -62,9 +63,7 @@ class GroupEngine(MembershipChanges):
         vector = dict.fromkeys(everybody, 0)
         view = View.first(everybody, reads.lowest)
         state = GroupState(vector=vector, members=members, view=view, agreed=view.level)
-        engine = cls(me, state, reads)
-        engine.resumed = False
-        return engine
+        return cls(me, state, reads)
 
     # Who is in the group
 
@@ -224,6 +223,10 @@ class GroupEngine(MembershipChanges):
             membership, self.victims, over=self._over or self.standing is Standing.LEAVING
         )
         self._refuse_if_reserved()
+        if self.is_on_probation and self._tick < LISTEN:
+            raise NotReadyError(
+                f"{self.me} has just started, and asks the others first whether they have more of it"
+            )
         self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:

@@ -112,7 +112,7 @@ class Membership:
 
     def __init__(self, me: str, vector: Vector, state: GroupState) -> None:
         self.me = me
-        self._vector = vector
+        self.vector = vector
         self.members = {member.incarnation: member for member in state.members}
         self.replaced = dict(state.replaced)
         self.ended = dict(state.ended)
@@ -139,9 +139,7 @@ class Membership:
             # No contact is itself unknown to a member; but nobody waits for one that went before letting others in.
             return self.me not in self.cuts
         cut = self.ended.get(contact)
-        return self._vector.get(contact, 0) >= join[1] or (
-            cut is not None and join[1] > cut.counter
-        )
+        return self.vector.get(contact, 0) >= join[1] or (cut is not None and join[1] > cut.counter)
 
     def cut_of(self, incarnation: str) -> int | None:
         """How many messages of an ended incarnation count; None if it has not ended, or that is forgotten.

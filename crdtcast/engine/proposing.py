@@ -60,6 +60,8 @@ class Proposer:
         if self._me not in self._ground.going_on():
             self.waits_for = ()
             return
+        if self._ground.is_on_probation:
+            return
         if consensus.own.promised != NO_BALLOT:
             self._look_at_open(tick)
             return

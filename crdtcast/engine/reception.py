@@ -15,6 +15,7 @@ from crdtcast.engine.checks import (
     check_incarnation,
     check_message,
     check_state,
+    check_told,
     remembers_more,
 )
 from crdtcast.engine.claims import Claims
@@ -25,14 +26,15 @@ from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
 from crdtcast.engine.operations import Cut, How, decode
 from crdtcast.engine.peer import Peer
+from crdtcast.engine.probation import Probation
 from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.view_checks import check_own_record, check_views
 from crdtcast.engine.views import Record
-from crdtcast.exceptions import HandshakeError, RemoteProtocolError
+from crdtcast.exceptions import HandshakeError, RemoteProtocolError, RolledBackError
 from crdtcast.incarnation import joined_by
 from crdtcast.messages import Digest, DigestKind, Ended, Message, Transmit, Views
-from crdtcast.tags import Dot, Vector
+from crdtcast.tags import Dot, Vector, merge_into
 
 DISPUTE_TICKS = 100
 """Ticks for which this member is in dispute after one that a majority has put out has said the same of it."""
@@ -70,7 +72,8 @@ class Reception(Core):
         """Whether it leaves, and takes nothing for a while."""
         self._disputed: dict[str, int] = {}  # who has cut us off, as they said last, in which tick
         self._cut: int | None = None
-        self.resumed = state.vector.get(me, 0) == state.counter
+        self.resumed = state.record is not None  # which no contact gives to a joiner
+        self._probation = Probation(state.counter)
         self._claims = self.claims_type(membership, self.vector)
         self._from: dict[Dot, str] = {}  # who has sent a membership operation that waits
         self._held: dict[str, Message] = {}
@@ -134,6 +137,32 @@ class Reception(Core):
     def _over(self) -> bool:
         return self._left or self._evicted
 
+    @property
+    def is_on_probation(self) -> bool:
+        """Whether it has started from a disk, and only listens: others may remember more of it than it does itself."""
+        return self.resumed and not self._probation.is_over and bool(self._others())
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it has started from a disk, and not all others have said that they have no more of it."""
+        return self.resumed and bool(self._probation.unasked(self._others()))
+
+    def _others(self) -> Collection[str]:
+        """The members but this one and those who went."""
+        return [member for member in self._membership.going_on() if member != self.me]
+
+    def _look_at_probation(self) -> None:
+        if not self.resumed:
+            return
+        for member in self._probation.look(self._tick, self._others()):
+            peer = self._peers.get(member)
+            if peer is not None and peer.linked:
+                self._tell(member, DigestKind.ASK)
+
+    def _greeting(self, peer: str) -> DigestKind:
+        asks = self.resumed and self._probation.unasked([peer])
+        return DigestKind.ASK if asks else DigestKind.NEWS
+
     def _become_evicted(self, cut: int | None) -> None:
         self._evicted = True
         self._cut = cut
@@ -154,6 +183,7 @@ class Reception(Core):
         if known is None:
             known = self._strangers.setdefault(peer, Peer(peer))
         self._exchange.link_up(peer)
+        self._probation.linked(self._tick)
         self._link_up(known)
 
     def disconnected(self, peer: str) -> None:
@@ -186,7 +216,8 @@ class Reception(Core):
         """Take what the incarnation `sender` sent. Deliveries and notices then come from `poll` and `poll_stable`.
 
         Raises RemoteProtocolError for what no member may send, and RolledBackError if the peer remembers more of this
-        incarnation than it does itself, which may have lost something; the state is unchanged then, but for `blamed`.
+        incarnation than it does itself, which has lost something: it is over then. The state is unchanged in either
+        case, but for `blamed`.
         """
         if self._over:
             if type(message) is Views and self._evicted:
@@ -205,8 +236,15 @@ class Reception(Core):
                 self._receive_views(sender, message)
             else:
                 raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
+        except RolledBackError:
+            self._was_set_back()
+            raise
         except RemoteProtocolError as error:
             self.blames.refuse(sender, error)
+
+    def _was_set_back(self) -> None:
+        """It says nothing more: it does not know what it has said, nor what it has voted for."""
+        self._become_evicted(None)
 
     def _listens_to(self, sender: str) -> bool:
         """Nothing is taken from what has ended (but a leaver hands over what it has)."""
@@ -263,11 +301,9 @@ class Reception(Core):
 
     def _check_own_record(self, record: Record) -> None:
         """Whether its member can have noted this, and have delivered so much of this one."""
-        check_own_record(record, self._consensus.view, self._consensus.ground)
-        promise, sent = record.promise, self.vector[self.me]
-        delivered = 0 if promise is None else promise.delivered.get(self.me, 0)
-        if delivered > sent:
-            raise remembers_more(record.member, self.me, delivered, sent, resumed=self.resumed)
+        check_own_record(
+            record, self._consensus.view, self._consensus.ground, resumed=self.resumed
+        )
 
     def _of_use(self, incarnations: Iterable[str], known: Iterable[str]) -> set[str]:
         """Those of which something may be kept: not of who is forgotten; of few that are still to come. known: of whom
@@ -424,6 +460,10 @@ class Reception(Core):
                 self._stale += 1
                 return
             peer = self._strangers.setdefault(sender, Peer(sender))
+        if digest.kind is DigestKind.TOLD:
+            if sender in membership.members:
+                check_told(sender, digest.vector, membership, resumed=self.resumed)
+            return
         self._digests_in += 1
         peer.met = True
         if peer.frozen or sender not in membership.members:
@@ -434,6 +474,46 @@ class Reception(Core):
                 self._repair(peer, digest.vector)
         else:
             self._take_digest(peer, digest, weight)
+        if digest.kind is DigestKind.REPLY and self.resumed:
+            self._probation.answered(sender)
+            self._look_at_probation()
+
+    def _answer(self, to: str, asked: Digest) -> None:
+        """A REPLY says, too, that nothing is known here that the asker has lost; otherwise it gets the proof."""
+        proof = self.proof_of_loss(to, asked.vector)
+        if proof is None:
+            super()._answer(to, asked)
+        else:
+            self._outbox.append(Transmit(to, proof))
+
+    def proof_of_loss(self, member: str, vector: Vector) -> Message | Digest | None:
+        """What shows a member that its disk was set back, if this is its vector now: a message of it, or what it has
+        told. Records are compared with each frame of views.
+        """
+        if (message := self._own_message(member, vector.get(member, 0))) is not None:
+            return message
+        if member not in self._membership.going_on():
+            return None
+        peer, told = self._peers.get(member), dict(self.stable)
+        if peer is not None and peer.newest is not None:
+            merge_into(told, peer.newest)
+        told[member] = max(told.get(member, 0), self.vector[member])
+        has = self._stability.completed(vector)
+        told = {
+            o: n for o, n in told.items() if o in self.vector
+        }  # what is forgotten proves nothing
+        if all(n <= has.get(origin, 0) for origin, n in told.items()):
+            return None
+        return Digest(DigestKind.TOLD, told)
+
+    def _own_message(self, member: str, sent: int) -> Message | None:
+        """A message of its own that waits here, and that it has not sent, as it says."""
+        if not self._inbox.size and not self._held:
+            return None
+        for message in (*self._inbox.messages(), *self._held.values()):
+            if message.dot.origin == member and message.dot.counter > sent:
+                return message
+        return None
 
     def _to_tell(self) -> Vector:
         if self._told is None:

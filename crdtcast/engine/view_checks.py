@@ -7,7 +7,7 @@ What depends on who knows what by now is checked at the link with the record's o
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
-from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way
+from crdtcast.engine.checks import MOST_STRANGE, ids_on_their_way, remembers_more
 from crdtcast.engine.ground import Ground
 from crdtcast.engine.operations import How
 from crdtcast.engine.views import (
@@ -49,8 +49,9 @@ def check_views(sender: str, frame: Views, known: Vector, told: Vector) -> None:
             )
 
 
-def check_own_record(record: Record, view: View, here: Ground) -> None:
-    """Raise RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell.
+def check_own_record(record: Record, view: View, here: Ground, *, resumed: bool) -> None:
+    """Raise RemoteProtocolError if its member cannot have noted this, as far as the receiver can tell; and what
+    `remembers_more` says if it counts on more messages of the receiver than that has sent.
 
     Members of one view have the same of whoever went before it.
     """
@@ -63,10 +64,16 @@ def check_own_record(record: Record, view: View, here: Ground) -> None:
                     f"{record.member} {what} {incarnation}, which cannot be a member any more"
                 )
             join = joined_by(incarnation)
-            if join is not None and join[0] == base_of(here.me) and join[1] > here.counted(here.me):
-                raise RemoteProtocolError(
-                    f"{record.member} {what} {incarnation}, which {here.me} has not let in"
-                )
+            if join is not None and join[0] == base_of(here.me):
+                _check_sent(record, join[1], here, resumed=resumed)
+    if record.promise is not None:
+        _check_sent(record, record.promise.delivered.get(here.me, 0), here, resumed=resumed)
+
+
+def _check_sent(record: Record, told: int, here: Ground, *, resumed: bool) -> None:
+    known = here.counted(here.me)
+    if told > known:
+        raise remembers_more(record.member, here.me, told, known, resumed=resumed)
 
 
 def _named(record: Record) -> Iterator[tuple[str, Iterable[str]]]:

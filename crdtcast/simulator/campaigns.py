@@ -16,6 +16,7 @@ class Limits:
     evictions: int = 4
     deaths: int = 2
     torn: int = 2
+    setbacks: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,15 @@ CAMPAIGNS: dict[str, Campaign] = {
         limits=Limits(evictions=2, torn=3),
         calm=12,
         happens=("restarts_returning", "torn", "evictions", "reissued"),
+    ),
+    "set-back": Campaign(
+        faults=replace(
+            Faults.named((*NETWORK, "restart", "join", "leave", "evict", "setback")),
+            setback=15,
+            evict=15,
+        ),
+        limits=Limits(joins=2, leaves=1, evictions=3),
+        happens=("set_back", "rolled_back", "evictions", "joined", "left", "restarts"),
     ),
     "copies": Campaign(
         faults=replace(Faults.named(("loss", "partition", "restart", "join", "leave")), join=15),

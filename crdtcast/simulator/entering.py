@@ -21,7 +21,7 @@ def join(world: "GroupWorld", name: str, contact: str) -> bool:
     """A machine outside asks `contact`: for the first time, again, or after it has asked somebody else in vain."""
     machine = world.machines.get(name)
     host = world.machines.get(contact)
-    if host is None or not host.active or host.ghost or name == contact:
+    if host is None or not host.active or host.ghost or world.is_outdated(host) or name == contact:
         return False
     if machine is None:
         machine = world.machines[name] = Machine(name)
@@ -42,7 +42,13 @@ def join(world: "GroupWorld", name: str, contact: str) -> bool:
 def replace(world: "GroupWorld", name: str, old: str, contact: str) -> bool:
     """By the operator's word, a new machine joins in the place of another one, or of an incarnation."""
     host = world.machines.get(contact)
-    if host is None or not host.active or host.ghost or name in world.machines:
+    if (
+        host is None
+        or not host.active
+        or host.ghost
+        or world.is_outdated(host)
+        or name in world.machines
+    ):
         return False
     target = world.machines.get(old)
     if target is not None and target.up:

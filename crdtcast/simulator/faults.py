@@ -28,6 +28,8 @@ class Faults:
     """A timer jumps: many ticks at once. Others hardly tick at all."""
     torn: int = 0
     """A journal is lost, or older than it should be: the member must come back as a new incarnation."""
+    setback: int = 0
+    """A member goes on from an older state of its disk, as the same incarnation, and does not know it."""
     crash: int = 0
     """A member dies for good."""
     join: int = 0
@@ -80,6 +82,7 @@ STRONG = Faults(
     slow=20,
     clock=3,
     torn=5,
+    setback=8,
     crash=2,
     join=6,
     leave=4,

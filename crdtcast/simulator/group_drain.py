@@ -289,6 +289,7 @@ class Drain:
             and not any(self.wants_in(m) for m in world.machines.values())
             and all(
                 m.running.quiet
+                and not m.running.is_unsure
                 and m.running.has_told_all
                 and m.active
                 and m.running.standing is Standing.MEMBER

@@ -1,6 +1,7 @@
 """Group engines with one rule of the protocol dropped each. A campaign that does not catch them is too weak."""
 
 from collections.abc import Collection, Mapping, Set
+from contextlib import suppress
 from dataclasses import replace
 
 from crdtcast.engine.consensus import Consensus
@@ -12,7 +13,8 @@ from crdtcast.engine.peer import Peer
 from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.views import Change, Proposal, Record, Word
-from crdtcast.messages import Digest, DigestKind
+from crdtcast.exceptions import RolledBackError
+from crdtcast.messages import Digest, DigestKind, Ended, Message, Views
 from crdtcast.simulator.trusting_engines import TRUSTING
 from crdtcast.tags import Dot, Vector
 
@@ -343,6 +345,39 @@ class WaitsForEver(GroupEngine):
     proposer_type = _Rash
 
 
+class BelievesItsDisk(GroupEngine):
+    """What others prove to have gone from its disk ends an incarnation: it sends nothing and never votes again."""
+
+    def receive(self, sender: str, message: Message | Digest | Ended | Views) -> None:
+        with suppress(RolledBackError):
+            super().receive(sender, message)
+
+    def _was_set_back(self) -> None:
+        pass
+
+
+class SpeaksUnheard(GroupEngine):
+    """A member that starts from a disk asks the others first whether they have more of it, and says nothing before."""
+
+    @property
+    def is_on_probation(self) -> bool:
+        return False
+
+    @property
+    def is_unsure(self) -> bool:
+        return False
+
+    def _look_at_probation(self) -> None:
+        pass
+
+
+class KeepsWhatWasTold(GroupEngine):
+    """Who lacks what it has acknowledged is told so: nobody keeps that any more."""
+
+    def proof_of_loss(self, member: str, vector: Vector) -> Message | Digest | None:
+        return self._own_message(member, vector.get(member, 0))
+
+
 MUTANTS: dict[str, type[GroupEngine]] = {
     "eager-adoption": EagerAdoption,
     "no-asking": NoAsking,
@@ -375,5 +410,8 @@ MUTANTS: dict[str, type[GroupEngine]] = {
     "blank-rows": NewRowsBlank,
     "any-program": AnyProgram,
     "goes-back": GoesBack,
+    "believes-its-disk": BelievesItsDisk,
+    "speaks-unheard": SpeaksUnheard,
+    "keeps-what-was-told": KeepsWhatWasTold,
     **TRUSTING,
 }

@@ -110,6 +110,7 @@ class GroupScheduler:
         options["link"] = 6 * self._missing(living)
         options["crash"] = faults.restart
         options["torn"] = faults.torn if counts["torn"] < limits.torn and len(living) > 1 else 0
+        options["setback"] = faults.setback if counts["set_back"] < limits.setbacks else 0
         options["die"] = faults.crash if counts["deaths"] < limits.deaths and len(living) > 1 else 0
         options["enter"] = faults.join if counts["joined"] < limits.joins else 0
         options["leave"] = faults.leave if len(living) > 2 else 0
@@ -213,6 +214,18 @@ class GroupScheduler:
                 self.chance.choice([m.name for m in living if m.name != victim]),
                 victim,
             )
+
+    def _setback(self, verb: str) -> Iterator[Action]:
+        """Mostly a snapshot first, and later on one goes on from that, or from one of its last syncs."""
+        machine = self.chance.choice(self.world.living() or [None])
+        if machine is None:
+            return
+        if machine.backup is None and self.chance.random() < 0.7:
+            yield ("backup", machine.name)
+        else:
+            older = max(len(machine.commits) - 1, 0) + (machine.backup is not None)
+            if older:
+                yield (verb, machine.name, self.chance.randrange(older))
 
     def _torn(self, verb: str) -> Iterator[Action]:
         living = [m for m in self.world.living() if m.active]

@@ -9,6 +9,8 @@ Actions (machines by name; a name that is new is a machine outside of the group)
     crash X      X goes on from its last sync          torn X n     n syncs are lost too: X must join again
     die X        X is gone for good                    revive X     … or not
     restore X n  X's disk is a backup of its n-th former life: it must join again
+    backup X     a snapshot of X's disk is taken
+    setback X n  X goes on from an older state of its disk as the same incarnation: nobody tells it
     copy N C     N fetches a copy of C's application   join N C     N asks C to let it in (again, or elsewhere)
     replace N X C   … as the operator's word: N replaces X
     leave X      evict E X    force E X                E's operator evicts X (a machine, or an incarnation)
@@ -30,6 +32,7 @@ from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.membership import Fate, Standing
 from crdtcast.engine.operations import How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
+from crdtcast.engine.views import NO_BALLOT
 from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
 from crdtcast.messages import Ended
 from crdtcast.simulator import entering, returning, upgrades
@@ -79,6 +82,8 @@ class GroupWorld:
         self.ledger = Ledger()
         self.formats = Formats()
         self.counts: Counter[str] = Counter()
+        self.set_back: set[str] = set()
+        """Incarnations that have gone on from an older state of their disk."""
         self.views: dict[int, str] = {}
         """The name of the view of each epoch."""
         self.settling = False
@@ -151,6 +156,10 @@ class GroupWorld:
             return returning.torn(self, machine, int(arguments[1]))
         if verb == "restore":
             return returning.restore(self, machine, int(arguments[1]))
+        if verb == "backup":
+            return returning.back_up(self, machine)
+        if verb == "setback":
+            return returning.set_back(self, machine, int(arguments[1]))
         if verb == "die":
             return returning.die(self, machine)
         done = self._own(verb, machine, words[1] if len(words) > 1 else "")
@@ -196,7 +205,7 @@ class GroupWorld:
         raise ValueError(f"unknown action {verb!r}")
 
     def _send(self, machine: Machine) -> bool:
-        if not machine.active or machine.ghost or machine.witness:
+        if not machine.active or machine.ghost or machine.witness or self.is_outdated(machine):
             return False
         payload = operation_name(self.counts["sent"], machine.name)
         if is_removal(payload):
@@ -286,7 +295,7 @@ class GroupWorld:
         tags = machine.running.poll_stable()
         self.counts["stable"] += len(tags)
         if not machine.ghost:
-            members = machine.running.members
+            members = machine.running.members.keys() - self.set_back
             for tag in tags:
                 self.checker.stable(machine.me, tag.dot, members)
                 self.observer.stable(machine, tag)
@@ -379,6 +388,7 @@ class GroupWorld:
         if machine.parked is not None:
             machine.parked = machine.parked.meeting(engine)
         if not machine.ghost:
+            self._note_votes(machine)
             for tag in engine.take_issued():
                 self.sent(machine, tag)
             self.observer.changed(machine)
@@ -393,10 +403,35 @@ class GroupWorld:
         """An epoch has one view for all who save theirs; only an operator's word may make two of it."""
         view = engine.view
         known = self.views.setdefault(view.epoch, view.name)
-        if known != view.name and not self.by_word:
+        if known != view.name and not self.by_word and not self.counts["voted_twice"]:
             raise Failure(
                 "two-views", f"{engine.me} is in another view of epoch {view.epoch} than others"
             )
+
+    def is_outdated(self, machine: Machine) -> bool:
+        """Whether its disk was set back, and somebody who lives could prove it. Its application writes nothing then,
+        and nobody asks it to be let in: what it would send has been sent already, and was something else.
+        """
+        if machine.me not in self.set_back:
+            return False
+        engine = machine.running
+        serial = engine.views_told().has[machine.me]
+        others = [m.running for m in self.living() if m is not machine]
+        return any(
+            other.views_told().has.get(machine.me, 0) > serial
+            or other.proof_of_loss(machine.me, engine.vector) is not None
+            for other in others
+        )
+
+    def _note_votes(self, machine: Machine) -> None:
+        """Whether one whose disk was set back has voted again where it had voted before: it may have done otherwise."""
+        lost = machine.lost_votes
+        if lost is None or lost.voted:
+            return
+        own = next(r for r in machine.running.views_told().records if r.member == machine.me)
+        if own.serial > lost.serial and own.promised != NO_BALLOT and own.epoch <= lost.until:
+            lost.voted = True
+            self.counts["voted_twice"] += 1
 
     @property
     def by_word(self) -> bool:
@@ -435,9 +470,12 @@ class GroupWorld:
             try:
                 machine.running.receive(parcel.sender, parcel.content)
             except RolledBackError:
-                if not machine.ghost:
+                if machine.ghost:  # a copy that is older than what others have
+                    returning.lay_to_rest(self, machine)
+                elif machine.me in self.set_back:
+                    returning.rolled_back(self, machine)
+                else:
                     raise
-                returning.lay_to_rest(self, machine)  # a copy that is older than what others have
                 return True
             self.after(machine)
         return True

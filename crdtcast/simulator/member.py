@@ -13,6 +13,7 @@ from crdtcast.engine.group import Admission, GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Standing
 from crdtcast.engine.reissue import Parked
+from crdtcast.engine.views import NO_BALLOT
 from crdtcast.incarnation import new_incarnation
 from crdtcast.messages import Transmit
 from crdtcast.simulator.application import Application, Copy
@@ -39,6 +40,31 @@ class Commit:
     parked: Parked | None
     position: int  # events of the application so far, see `Checker.position`
     issued: int  # operations of this node that are acknowledged with it, see `Ledger`
+
+    def is_behind(self, other: "Commit") -> bool:
+        """Whether the same incarnation has told others something since that it has not noted here."""
+        mine, later = self.state, other.state
+        return mine.vector != later.vector or mine.record != later.record
+
+
+@dataclass(slots=True)
+class LostVotes:
+    """Of a machine whose disk was set back. serial: of the record that it has gone on from. until: the last epoch in
+    which it may have voted without knowing it. voted: whether it has voted there since.
+    """
+
+    serial: int
+    until: int
+    voted: bool = False
+
+    @classmethod
+    def between(cls, commit: Commit, last: Commit) -> "LostVotes":
+        """What it had voted for since the older one."""
+        old, new = commit.state.record, last.state.record
+        assert old is not None and new is not None
+        if (old.epoch, old.promised, old.accepted) == (new.epoch, new.promised, new.accepted):
+            return cls(old.serial, -1)
+        return cls(old.serial, new.epoch if new.promised != NO_BALLOT else new.epoch - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +95,9 @@ class Machine:
     application: Application = field(default_factory=Application)
     held: list[tuple[str | None, object]] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)  # of this incarnation, the newest last
+    backup: Commit | None = None
+    """A snapshot of its disk, of this incarnation."""
+    lost_votes: LostVotes | None = None
     parked: Parked | None = None
     # To get in: a base, at whom it was used, whom it replaces, and a copy that was fetched before.
     base: str | None = None
@@ -149,6 +178,7 @@ class Machine:
         if self.commits:
             self.former.append((self.me, self.commits[0]))
         self.stop(Phase.OUTSIDE)
+        self.backup = self.lost_votes = None
         self.commits = []
         self.base = self.asked = self.bulk = None
         self.replaces = replaces

@@ -1,12 +1,13 @@
 """Crashes, torn journals, deaths, ghosts, and the way back: a former life's operations are issued again."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from crdtcast.engine.membership import Fate, Membership
 from crdtcast.engine.reissue import Parked
 from crdtcast.exceptions import OutdatedError
 from crdtcast.incarnation import name_of
-from crdtcast.simulator.member import Letter, Machine, Phase
+from crdtcast.simulator.member import Letter, LostVotes, Machine, Phase
 
 if TYPE_CHECKING:
     from crdtcast.simulator.group_world import GroupWorld
@@ -51,6 +52,76 @@ def torn(world: "GroupWorld", machine: Machine, lost: int) -> bool:
     before = () if established else machine.replaces
     machine.retire((machine.me, *before))
     return True
+
+
+def back_up(world: "GroupWorld", machine: Machine) -> bool:
+    """A snapshot of its disk is taken."""
+    if machine.ghost or not machine.commits:
+        return False
+    machine.backup = machine.commits[-1]
+    return True
+
+
+def set_back(world: "GroupWorld", machine: Machine, which: int) -> bool:
+    """The process dies, and goes on as the same incarnation from an older state of its disk: a snapshot, or one that
+    was taken for synced. Nobody tells it; others may prove it.
+    """
+    older = [*machine.commits[:-1], *filter(None, [machine.backup])]
+    if (
+        machine.ghost
+        or not 0 <= which < len(older)
+        or not older[which].is_behind(machine.commits[-1])
+    ):
+        return False
+    commit, last = older[which], machine.commits[-1]
+    _end_process(world, machine)
+    world.wires.lose(machine.name)  # the links of its next life come after that
+    world.counts["set_back"] += 1
+    world.checker.rolled_back(machine.me, last.position)
+    world.checker.set_back(machine.me, commit.position)
+    world.ledger.torn(machine.name, commit.issued)
+    world.ledger.loose |= _only_at(world, machine, last.application.applied)
+    _may_repeat(world, commit.parked)
+    lost, before = LostVotes.between(commit, last), machine.lost_votes
+    if before is not None:
+        lost.until = max(lost.until, before.until)
+    machine.lost_votes = lost
+    for other in world.machines.values():
+        copied = other.bulk
+        if copied is not None and copied.vector.get(machine.me, 0) > commit.state.counter:
+            other.bulk = None  # it copies again: its contact would not know what that holds
+    world.set_back.add(machine.me)
+    machine.commits = [commit]
+    if machine.backup is not commit:
+        machine.backup = None
+    machine.resumed(commit, world.engine_type)
+    world.observer.started(machine)
+    world.after(machine)
+    return True
+
+
+def _only_at(world: "GroupWorld", machine: Machine, applied: Iterable[bytes]) -> set[bytes]:
+    """Of these operations, those that no other machine has saved: they may be lost with its disk."""
+    saved: set[bytes] = set()
+    for other in world.machines.values():
+        if other is not machine:
+            if other.commits:
+                saved |= other.commits[-1].application.applied.keys()
+            if other.parked is not None:
+                saved |= {operation.payload for operation in other.parked.operations}
+    return set(applied) - saved
+
+
+def rolled_back(world: "GroupWorld", machine: Machine) -> None:
+    """Another member has proved that its disk was set back: it parks what it has, and is to join again."""
+    engine = machine.running
+    world.ledger.synced(machine.name)
+    if not machine.witness:
+        machine.parked = Parked.of(engine.state(), machine.me, machine.parked)
+    world.end_process(machine)
+    before = () if machine.me in engine.established else machine.replaces
+    machine.retire((machine.me, *before))
+    world.counts["rolled_back"] += 1
 
 
 def restore(world: "GroupWorld", machine: Machine, which: int) -> bool:
@@ -122,7 +193,7 @@ def _end_process(world: "GroupWorld", machine: Machine) -> None:
 
 def reissue(world: "GroupWorld", machine: Machine) -> bool:
     """One step: send one operation of a former life again, tell the group that this was all, or forget about it."""
-    if machine.ghost or not machine.active:
+    if machine.ghost or not machine.active or world.is_outdated(machine):
         return False
     parked = machine.parked
     if parked is None:

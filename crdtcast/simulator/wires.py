@@ -97,3 +97,8 @@ class Wires:
         """The receiver has died: what was on its way to it is lost."""
         for pair in [pair for pair in self.flights if pair[1] == receiver]:
             del self.flights[pair]
+
+    def lose(self, sender: str) -> None:
+        """What a sender that has died had sent on its way is lost, too."""
+        for pair in [pair for pair in self.flights if pair[0] == sender]:
+            del self.flights[pair]

@@ -177,6 +177,7 @@ def test_contact_refuses_whom_its_agreement_excludes_asked_again_or_not() -> Non
 
 def test_message_that_cannot_be_read_is_kept_by_the_others() -> None:
     three = Three(OLD, OLD, OLD)
+    three.exchange()
     tag = three[A].send(b"strange")
     three[B].send(b"plain")
     for packet in three[A].take_outbox():

@@ -64,9 +64,11 @@ class Checked(NotingEngine):
             if h.payload is not None
         ]
         assert told == self.tags
-        if random.Random(Checked.checks).random() < 0.3:
+        if random.Random(Checked.checks).random() < 0.5:
             Checked.replayed += len(told)
             for first in told:
+                if first.dot.origin not in self.vector:
+                    continue  # of one that is forgotten a past may tell, or not
                 for second, original in zip(told, self.tags, strict=True):
                     # (By dots: tags compare by the later one's past.)
                     assert (first < second) == (first < original)

@@ -368,6 +368,7 @@ async def test_rights_outlive_a_crash_and_are_never_spent_twice() -> None:
         c = await present.start("c")
         stock = c.object("stock", BoundedCounter)
         await stock.decrement(1)
+        await present.agree()
         present.cut("c")
         await stock.decrement(7)
         with pytest.raises(InvalidOperationError, match="has rights for 2"):
