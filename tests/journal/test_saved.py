@@ -64,7 +64,7 @@ class Checked(NotingEngine):
             if h.payload is not None
         ]
         assert told == self.tags
-        if random.Random(Checked.checks).random() < 0.5:
+        if len(told) < 10 or random.Random(Checked.checks).random() < 0.3:
             Checked.replayed += len(told)
             for first in told:
                 if first.dot.origin not in self.vector:
