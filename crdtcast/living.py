@@ -401,6 +401,10 @@ class Living(Broadcasting):
                     "which one goes on, and let the members of the other one surrender",
                     self.group,
                 )
+            elif self._standing is Standing.SPLIT:
+                self._logger.error(
+                    "%s makes no change of members: %s", engine.me, engine.told_of_split()
+                )
 
     def _was_evicted(self) -> None:
         self._logger.warning(

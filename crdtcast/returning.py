@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from crdtcast.engine import GroupEngine, Parked, ParkedOperation, Standing
+from crdtcast.engine import GroupEngine, Parked, ParkedOperation
 from crdtcast.exceptions import NotReadyError
 from crdtcast.incarnation import name_of
 
@@ -37,7 +37,7 @@ class Returning:
         """Until nothing is left to be said; or until the member has another incarnation."""
         member = self._member
         engine = member.engine
-        while member.engine is engine and engine.standing is Standing.MEMBER:
+        while member.engine is engine and engine.standing.can_send:
             parked = member.parked
             if parked is not None and parked.is_decided(engine):
                 self._tell_lost(engine, parked)
@@ -46,7 +46,7 @@ class Returning:
                         self._send(operation)
                         if number % _TURN == 0:
                             await trio.lowlevel.checkpoint()
-                            if engine.standing is not Standing.MEMBER:
+                            if not engine.standing.can_send:
                                 return
                 except NotReadyError:
                     await self._progress.park()

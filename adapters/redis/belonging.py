@@ -408,6 +408,8 @@ class Belonging:
                 "and let the members of the other one surrender",
                 self._gateway.options.node.group,
             )
+        elif self._standing is Standing.SPLIT:
+            self._log.error("%s makes no change of members: %s", engine.me, engine.told_of_split())
 
     def _rolled_back(self, error: RolledBackError) -> None:
         """Another member has more of this incarnation than the server here, which no file has told."""

@@ -157,6 +157,7 @@ class MembershipChanges(Reception):
         own = state.record or Record(me, 0, view.epoch, view.name, self.vector[me])
         self._consensus = self.consensus_type(view, own, state.decided, self)
         self._exchange = self.exchange_type(me, self._consensus)
+        self._forks = self.forks_type(self._consensus)
         self._proposer = self.proposer_type(me, self._consensus, self._exchange, self, state.wants)
 
     def cut_short(self) -> Mapping[str, Cut]:

@@ -66,6 +66,13 @@ class Consensus:
         self.records[record.member] = record
         return True
 
+    def contradicts(self, epoch: int, name: str) -> bool:
+        """Whether a view of that epoch is another one than that of this member was, as far as it still knows."""
+        if epoch == self.view.epoch:
+            return name != self.view.name
+        known = self.decided.get(epoch)
+        return known is not None and known.name != name
+
     def told(self, decisions: Iterable[Decided]) -> bool:
         """Somebody says what has ended epochs, one after the other. Whether it is news.
 
@@ -142,7 +149,7 @@ class Consensus:
 
     def _takes_part(self) -> bool:
         ground = self.ground
-        return self.own.member in ground.going_on() and not ground.is_on_probation
+        return self.own.member in ground.going_on() and not ground.abstains
 
     def _follow(self) -> bool:
         if not self._told:
@@ -412,6 +419,8 @@ class Consensus:
         for member in ground.going_on():
             record = self.records.get(member)
             if record is None or ground.counted(member) < record.sent:
+                return
+            if record.epoch > self.view.epoch or self.contradicts(record.epoch, record.name):
                 return
             least = min(least, record.epoch)
         for epoch in [epoch for epoch in self.decided if epoch < least]:

@@ -22,12 +22,13 @@ MOST_SKIPPED = 1000
 class _Link:
     """What one linked process has said that it has, and what it was sent since.
 
-    epoch, has: of its last frame. sent, sent_epoch: what is on its way to it. asks: the number of each question that it
-    was told, and with how many answers. owes: whether it is to be told what this member has, though nothing is new.
-    is_due: whether it gets what it still lacks, whosesoever it is. again_at: the tick of the next look at that.
+    epoch, name, has: of its last frame. sent, sent_epoch: what is on its way to it. asks: the number of each question
+    that it was told, and with how many answers. owes: whether it is to be told what this member has, though nothing is
+    new. is_due: whether it gets what it still lacks, whosesoever it is. again_at: the tick of the next look at that.
     """
 
     epoch: int = -1
+    name: str = ""
     has: Mapping[str, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     sent_epoch: int = -1
@@ -79,7 +80,7 @@ class Exchange:
         consensus = self._consensus
         link = self._links.get(sender)
         if link is not None:
-            link.epoch, link.has = frame.epoch, frame.has
+            link.epoch, link.name, link.has = frame.epoch, frame.name, frame.has
             if frame.records or frame.decided:
                 link.owes = self._news = True
             self._unsure.add(sender)
@@ -156,6 +157,8 @@ class Exchange:
 
     def _lacks(self, link: _Link) -> bool:
         epoch = self._consensus.view.epoch
+        if self._consensus.contradicts(link.epoch, link.name):
+            return True
         return link.epoch < epoch or any(
             link.has.get(member, -1) < serial for member, serial in self._relevant().items()
         )
@@ -208,6 +211,8 @@ class Exchange:
                 and serials[member] > max(link.has.get(member, -1), link.sent.get(member, -1))
             )
             known = max(link.epoch, link.sent_epoch)
+            if link.sent_epoch < 0 and consensus.contradicts(link.epoch, link.name):
+                known = -1  # it is to know where that has begun
             decided = (
                 tuple(each for epoch, each in sorted(consensus.decided.items()) if known <= epoch)
                 if known < view.epoch

@@ -59,8 +59,8 @@ class Ground(Protocol):
     # Votes and levels
 
     @property
-    def is_on_probation(self) -> bool:
-        """Whether it has started from a disk, and others may remember that it has voted."""
+    def abstains(self) -> bool:
+        """Whether it must not vote: others may remember that it has voted, or there are two views of one epoch."""
         ...
 
     def may_vote(self, learner: str) -> bool:

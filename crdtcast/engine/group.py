@@ -181,6 +181,7 @@ class GroupEngine(MembershipChanges):
         Raises LocalProtocolError if not all members read it, or if there is nothing to raise.
         """
         self._refuse_if_ending()
+        self._refuse_if_split()
         if level <= self.level:
             raise LocalProtocolError(f"the group's format level is {self.level} already")
         if lacking := self.lacking_level(level):
@@ -241,6 +242,22 @@ class GroupEngine(MembershipChanges):
         joined = joined_id(base, self.me, tag.dot.counter)
         return Admission(joined, self.state().given_to_joiner())
 
+    def _refuse_if_split(self) -> None:
+        if self.standing is Standing.SPLIT:
+            raise LocalProtocolError(
+                f"{self.me} makes no change of members: {self.told_of_split()}"
+            )
+
+    def told_of_split(self) -> str:
+        """What has happened, and what to do, where the standing is SPLIT."""
+        apart = self.apart
+        epochs = ", ".join(f"{epoch:,}" for epoch in sorted(set(apart.values())))
+        return (
+            f"{', '.join(sorted(map(name_of, apart)))} and this member follow two different changes of epoch {epochs}, "
+            "since a voter's disk was set back. Data goes on. Decide which side goes on, and type `crdtcast surrender` "
+            "at each member of the other one: it joins again"
+        )
+
     def _want(self, wants: Wants) -> None:
         self._proposer.wants = wants
         self._look_at_views()
@@ -259,6 +276,7 @@ class GroupEngine(MembershipChanges):
         `withdraw`.
         """
         self._refuse_if_ending()
+        self._refuse_if_split()
         for incarnation in incarnations:
             if incarnation not in self.going_on():
                 raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
@@ -296,8 +314,8 @@ class GroupEngine(MembershipChanges):
         return self._membership.fate(incarnation)
 
     def surrender(self) -> None:
-        """By the operator's word, after a mutual forced eviction: the other side goes on, this incarnation ends."""
-        if self.standing is not Standing.DISPUTED:
+        """By the operator's word, where there are two sides: the other one goes on, this incarnation ends."""
+        if self.standing not in (Standing.DISPUTED, Standing.SPLIT):
             raise LocalProtocolError(f"{self.me} is not in dispute with anybody")
         self._evicted = True
 

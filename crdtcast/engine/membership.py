@@ -22,10 +22,13 @@ class Standing(enum.Enum):
     LEAVING: by its own will, until the others have all that it has; or put out, until they know that.
     DISPUTED: a member, but one that was forcibly evicted by those whom this side has evicted, too. It goes on; the
     operator names the side that ends (`GroupEngine.surrender`), and may come back.
+    SPLIT: a member, but one epoch has ended in two ways, and nobody has forced that: a voter's disk was set back. It
+    goes on, but makes no change of views until those of one side have ended, likewise.
     """
 
     MEMBER = "member"
     DISPUTED = "disputed"
+    SPLIT = "split"
     LEAVING = "leaving"
     LEFT = "left"
     EVICTED = "evicted"
@@ -33,7 +36,7 @@ class Standing(enum.Enum):
     @property
     def can_send(self) -> bool:
         """Whether it is in the group, as far as it knows, and does not leave."""
-        return self is Standing.MEMBER or self is Standing.DISPUTED
+        return self in (Standing.MEMBER, Standing.DISPUTED, Standing.SPLIT)
 
 
 class Fate(enum.Enum):

@@ -60,7 +60,7 @@ class Proposer:
         if self._me not in self._ground.going_on():
             self.waits_for = ()
             return
-        if self._ground.is_on_probation:
+        if self._ground.abstains:
             return
         if consensus.own.promised != NO_BALLOT:
             self._look_at_open(tick)

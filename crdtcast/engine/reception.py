@@ -22,6 +22,7 @@ from crdtcast.engine.claims import Claims
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.core import Core
 from crdtcast.engine.exchange import Exchange
+from crdtcast.engine.forks import Forks
 from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
 from crdtcast.engine.operations import Cut, How, decode
@@ -49,11 +50,13 @@ class Reception(Core):
     consensus_type: ClassVar[type[Consensus]] = Consensus
     exchange_type: ClassVar[type[Exchange]] = Exchange
     proposer_type: ClassVar[type[Proposer]] = Proposer
+    forks_type: ClassVar[type[Forks]] = Forks
 
     _stability: SweptRows
     _consensus: Consensus
     _exchange: Exchange
     _proposer: Proposer
+    _forks: Forks
 
     def __init__(self, me: str, state: GroupState, reads: Span) -> None:
         super().__init__(me)
@@ -120,7 +123,9 @@ class Reception(Core):
             return Standing.EVICTED
         if self._proposer.wants.leaves or self.me in self._membership.cuts:
             return Standing.LEAVING
-        return Standing.DISPUTED if any(map(self._disputes, self._disputed)) else Standing.MEMBER
+        if any(map(self._disputes, self._disputed)):
+            return Standing.DISPUTED
+        return Standing.SPLIT if self._is_split else Standing.MEMBER
 
     def _disputes(self, other: str) -> bool:
         """Whether the operator has to know that it has put this member out, and was put out itself.
@@ -147,9 +152,24 @@ class Reception(Core):
         """Whether it has started from a disk, and not all others have said that they have no more of it."""
         return self.resumed and bool(self._probation.unasked(self._others()))
 
+    @property
+    def _is_split(self) -> bool:
+        return self._forks.has_any and self._forks.is_split(self._others())
+
+    @property
+    def apart(self) -> dict[str, int]:
+        """The members that follow another change than this one, and in which epoch: see `Standing.SPLIT`."""
+        return self._forks.apart(self._others())
+
+    @property
+    def abstains(self) -> bool:
+        """Whether it must not vote: others may remember that it has voted, or there are two views of one epoch."""
+        return self.is_on_probation or self._is_split
+
     def _others(self) -> Collection[str]:
-        """The members but this one and those who went."""
-        return [member for member in self._membership.going_on() if member != self.me]
+        """The members but this one, those who went, and those whose successor has joined."""
+        membership = self._membership
+        return [x for x in membership.going_on() if x != self.me and not membership.is_replaced(x)]
 
     def _look_at_probation(self) -> None:
         if not self.resumed:
@@ -291,10 +311,20 @@ class Reception(Core):
             records=tuple(record for record in frame.records if record.member in members),
             asks=tuple(asked for asked in frame.asks if asked.asker in askers),
         )
+        self._look_for_fork(sender, frame)
         goes_on = self.me not in self._membership.cuts
         if self._exchange.take(sender, frame, answers=goes_on):
             self._consensus.react()
             self._look_at_views()
+
+    def _look_for_fork(self, sender: str, frame: Views) -> None:
+        epoch = self._forks.note(sender, frame.epoch, frame.name, frame.decided)
+        if epoch is not None and not self._is_split:
+            self.blames.doubt(
+                sender,
+                f"{sender} follows another change of epoch {epoch:,} than {self.me}: a disk was set back, or it lies; "
+                "as long as it is alone with that, evict it, and it joins again",
+            )
 
     def _check_views(self, sender: str, frame: Views, newest: Vector) -> None:
         check_views(sender, frame, self.vector, newest)
@@ -533,6 +563,10 @@ class Reception(Core):
         inbox, membership, limits = self._inbox, self._membership, self._limits
         if self._over or self._reservation is not None or self._pauses or self._has_said_all:
             return False
+        if self.is_on_probation:
+            return (
+                False  # what it acknowledged now might be concurrent with what it had sent before
+            )
         while inbox.has_deliverable():
             message = inbox.ready[0]
             origin, counter = message.dot

@@ -15,6 +15,13 @@ DISPUTED = (
     "`crdtcast surrender` at the nodes of the other one"
 )
 
+SPLIT = (
+    "SPLIT: a voter's disk was set back, and members follow two different changes of one epoch (WARNING and ERROR "
+    "lines of the log name them): no change of members is made, data goes on; decide which side goes on, and type "
+    "`crdtcast surrender` at the nodes of the other one, which join again"
+)
+_SIDES = {"disputed": DISPUTED, "split": SPLIT}
+
 
 def seconds(value: float | None) -> str:
     """A duration, in one or two of its units."""
@@ -76,8 +83,8 @@ def status(found: Answer) -> str:
         lines.append(
             "journal " + ", ".join(f"{k} {size(v) if k in _SIZES else v}" for k, v in said)
         )
-    if found["standing"] == "disputed":
-        lines.append(DISPUTED)
+    if found["standing"] in _SIDES:
+        lines.append(_SIDES[found["standing"]])
     for suspect in found["suspects"]:
         lines.append(
             f"SUSPECT {suspect['name']}: silent for {seconds(suspect['silence'])}, "
@@ -187,8 +194,8 @@ def members(found: Answer) -> str:
 
     rows = ((m["name"], m["incarnation"] or "-", remarks(m)) for m in found["members"])
     lines = view(found["view"])
-    if found["standing"] == "disputed":
-        lines.append(DISPUTED)
+    if found["standing"] in _SIDES:
+        lines.append(_SIDES[found["standing"]])
     return "\n".join([*lines, "", table(("member", "incarnation", ""), rows)])
 
 

@@ -5,6 +5,7 @@ outside; replaces a living victim whose eviction no majority can conclude; and o
 each other keeps one. Then `crdtcast.simulator.verdict` judges.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -139,7 +140,7 @@ class Drain:
         outside = [m.name for m in world.machines.values() if self.wants_in(m)]
         state = [(m.name, sorted(m.running.victims), m.running.standing) for m in active], outside
         unsettled = outside or any(
-            m.running.victims or m.running.standing is Standing.DISPUTED for m in active
+            m.running.victims or m.running.standing is not Standing.MEMBER for m in active
         )
         if state != self._open or not unsettled:
             self._open, self._since = state, self.rounds
@@ -232,6 +233,10 @@ class Drain:
         """Nothing moves: replace a living victim, or keep the first side of a dispute."""
         world = self.world
         victims = set().union(*(m.running.victims for m in active))
+        split = [m for m in active if m.running.standing is Standing.SPLIT]
+        if split:
+            self._end_one_line(active, split)
+            return
         disputed = [m for m in active if m.running.standing is Standing.DISPUTED]
         if disputed:
             holders = [m for m in active if not m.witness]
@@ -275,6 +280,16 @@ class Drain:
         self._forced = True
         for other in sorted(first.running.members.keys() - sound - {first.me}):
             world.counts[FORCED] += world.apply(("force", first.name, other))
+
+    def _end_one_line(self, active: list[Machine], split: list[Machine]) -> None:
+        """Members follow two changes of one epoch: those surrender who are not in the view that most are in."""
+        world = self.world
+        sides = Counter(m.running.view.name for m in active if not m.witness)
+        kept = max(sides, key=lambda name: (sides[name], name))
+        world.counts["split_views"] += 1
+        for machine in split:
+            if machine.running.view.name != kept:
+                world.apply(("surrender", machine.name))
 
     # The end
 

@@ -33,7 +33,12 @@ from crdtcast.engine.membership import Fate, Standing
 from crdtcast.engine.operations import How, Kind
 from crdtcast.engine.reissue import Parked, ParkedOperation
 from crdtcast.engine.views import NO_BALLOT
-from crdtcast.exceptions import CrdtcastError, LocalProtocolError, RolledBackError
+from crdtcast.exceptions import (
+    CrdtcastError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RolledBackError,
+)
 from crdtcast.messages import Ended
 from crdtcast.simulator import entering, returning, upgrades
 from crdtcast.simulator.application import (
@@ -198,7 +203,7 @@ class GroupWorld:
             case "evict" | "force":
                 return self._evict(machine, victim, force=verb == "force")
             case "surrender":
-                if engine.standing is not Standing.DISPUTED:
+                if engine.standing not in (Standing.DISPUTED, Standing.SPLIT):
                     return False
                 engine.surrender()
                 return True
@@ -476,6 +481,12 @@ class GroupWorld:
                     returning.rolled_back(self, machine)
                 else:
                     raise
+                return True
+            except RemoteProtocolError:
+                if parcel.sender not in self.set_back:
+                    raise
+                # It has lost what it had said, and does not know it yet. The link is closed; it dials again.
+                self.disconnect(sender, receiver)
                 return True
             self.after(machine)
         return True

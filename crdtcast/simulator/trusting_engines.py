@@ -8,6 +8,7 @@ import msgpack
 from crdtcast.engine.claims import Claims, Wrong
 from crdtcast.engine.consensus import Consensus
 from crdtcast.engine.delivery import Inbox
+from crdtcast.engine.forks import Forks
 from crdtcast.engine.group import GroupEngine
 from crdtcast.engine.level import PROGRAM, Span
 from crdtcast.engine.membership import GroupState, Membership
@@ -174,6 +175,16 @@ class KeepsUnborn(GroupEngine):
     membership_type = _Haunted
 
 
+class _OneWord(Forks):
+    enough = 1
+
+
+class StopsAtOneWord(GroupEngine):
+    """That an epoch has ended in two ways two members have to say, before this one stops changing views."""
+
+    forks_type = _OneWord
+
+
 TRUSTING: dict[str, type[GroupEngine]] = {
     "trusts-cuts": TrustsCuts,
     "trusts-ends": TrustsEnds,
@@ -189,4 +200,5 @@ TRUSTING: dict[str, type[GroupEngine]] = {
     "forced-unasked": ForcedUnasked,
     "takes-any-level": TakesAnyLevel,
     "keeps-unborn": KeepsUnborn,
+    "stops-at-one-word": StopsAtOneWord,
 }

@@ -61,9 +61,11 @@ def _nobody_blamed(world: "GroupWorld", living: list[Machine]) -> None:
     """Whoever is honest claims nothing that others refuse; after an operator's word two sides may disagree."""
     for machine in living:
         for who, blame in machine.running.blamed.items():
+            if who in world.set_back:
+                continue
             raise Failure("blamed", f"{machine.me} blames {who}: {blame.text}")
         for text in machine.running.blames.take_doubts().values():
-            if not world.by_word:
+            if not world.by_word and not world.counts["voted_twice"]:
                 raise Failure("doubted", f"{machine.me} takes for wrong: {text}")
 
 
@@ -81,7 +83,7 @@ def _everybody_is_where_it_should_be(
             raise Failure("leave-hang", f"{machine.me} cannot leave")
         if standing is Standing.EVICTED:
             raise Failure("return-stuck", f"{machine.me} was evicted and cannot come back")
-        if standing is Standing.DISPUTED:
+        if standing in (Standing.DISPUTED, Standing.SPLIT):
             raise Failure("disputed", f"{machine.me} is in dispute")
     for machine in living:
         if machine.running.victims:

@@ -209,6 +209,7 @@ def test_what_is_no_span_of_levels_is_refused(payload: bytes) -> None:
 
 def test_refused_message_comes_up_again_when_it_is_repaired() -> None:
     three = Three(OLD, OLD, OLD)
+    three.exchange()
     message = Message(Dot(A, 1), (), b"strange")
     for _ in range(2):
         three[C].receive(A, message)

@@ -25,6 +25,7 @@ from crdtcast.simulator.group_mutants import MUTANTS
 from crdtcast.tags import Dot
 from tests.effort import Seeds, seeds
 from tests.engine.liar import Street
+from tests.engine.test_forks import OTHER, divided
 from tests.engine.town import Town
 
 Q = new_incarnation("q", 99, 0)
@@ -723,7 +724,21 @@ def test_a_liar_who_says_to_have_what_is_still_to_come_breaks_no_order(monkeypat
     assert (a.stable[a.me], a.stable[b.me]) == (4, 4)  # b's fifth comes after a's fifth
 
 
+def test_one_that_tells_of_another_change_stops_nobody() -> None:
+    """It would be a sign that a voter has voted twice, if it were true."""
+    town = divided("abc", "")
+    a, b, c = (town.engines[name] for name in "abc")
+    lie = Decided(0, a._consensus.decided[0].name, OTHER)
+    for engine in (a, b):
+        for epoch in (1, 2, 7):
+            engine.receive(c.me, Views(epoch, "0" * 16, {}, decided=(lie,)))
+        assert engine.standing is Standing.MEMBER and engine.apart == {c.me: 0}
+        assert c.me in engine.blames.take_doubts()
+    assert_go_on_without(town, "c")
+
+
 NEEDED = {
+    "stops-at-one-word": test_one_that_tells_of_another_change_stops_nobody,
     "trusts-cuts": lambda: test_an_operation_that_its_own_past_refutes_is_refused(
         LIES["a sweep beyond what there is"]
     ),

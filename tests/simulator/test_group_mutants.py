@@ -80,6 +80,7 @@ BY_LIE = (
     "accepts-anything",
     "forced-unasked",
     "keeps-unborn",
+    "stops-at-one-word",
     "takes-any-ballot",
     "takes-any-level",
     "takes-over-anything",
