@@ -25,7 +25,7 @@ from crdtcast.exceptions import (
 from crdtcast.fresh import fresh_incarnation
 from crdtcast.group_state import Entry, Happened
 from crdtcast.incarnation import name_of
-from crdtcast.journal.deciding import is_whole
+from crdtcast.journal.deciding import asks_first, is_whole
 from crdtcast.journal.noting import NotingEngine
 from crdtcast.offers import Progress
 from crdtcast.recording import Recording, Resumed
@@ -57,6 +57,8 @@ class Living(Broadcasting):
     _change_told: str
     _standing: Standing
     _is_leaving: bool
+    _asks_first: bool
+    """Whether it had left before this process started, and does not know whether the others know that."""
     _join_scope: trio.CancelScope
     _left: trio.Event
     _changed: trio.lowlevel.ParkingLot
@@ -242,7 +244,7 @@ class Living(Broadcasting):
         self._stable.clear()
         self._contact.clear()
         self.engine = self._engine_type(entry.incarnation, entry.state)
-        self.is_over = False
+        self.is_over = self._asks_first = False
         if self._recording is not None:
             self._recording.is_member()
         try:
@@ -275,6 +277,9 @@ class Living(Broadcasting):
         if same:
             self._begin(engine)
             self.channel.shared.spawn(self._returning.send_again)
+        elif asks_first(saved, resumed.damage):
+            self._asks_first = True
+            self._begin(engine)
         else:
             self.engine = engine
             self._goes_on_anew(resumed.damage)
@@ -388,7 +393,20 @@ class Living(Broadcasting):
             self._standing = standing
             self._changed.unpark_all()
             self._logger.info("%s in group %s: %s", engine.me, self.group, standing.value)
-            if standing is Standing.LEFT:
+            if standing is Standing.LEAVING and self._asks_first:
+                self._logger.warning(
+                    "%s has left group %s, not confirmed: it asks whether the others know, and joins again then",
+                    engine.me,
+                    self.group,
+                )
+            elif standing is Standing.LEFT and self._asks_first and not self._is_leaving:
+                self._logger.warning(
+                    "%s has left group %s, as the others know: it joins again",
+                    engine.me,
+                    self.group,
+                )
+                self._end_incarnation(parks=True)
+            elif standing is Standing.LEFT:
                 self._left.set()
                 if self._recording is not None:
                     self._recording.finish(keeps=self.parked is not None)

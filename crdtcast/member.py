@@ -75,7 +75,7 @@ class GroupMember(Living):
         self._members: tuple[str, ...] = ()
         self._change_told = ""
         self._standing = Standing.MEMBER
-        self._is_leaving = False
+        self._is_leaving = self._asks_first = False
         self._join_scope = trio.CancelScope()
         self._left = trio.Event()
         self._changed = trio.lowlevel.ParkingLot()

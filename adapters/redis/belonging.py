@@ -107,6 +107,8 @@ class Belonging:
         self._resumed_at = 0
         self._entering: Entering | None = None
         self._standing = Standing.MEMBER
+        self._asks_first = False
+        """Whether it had left before this start, and does not know whether the others know that."""
         self._members: tuple[str, ...] = ()
         self._change_told = ""
         self._noted_level = 0
@@ -330,6 +332,12 @@ class Belonging:
         """Take part with that engine. Nothing leaves before all that was read of the server is synced."""
         gateway = self._gateway
         self._standing = Standing.MEMBER
+        self._asks_first = engine.wants.leaves and engine.me not in engine.going_on()
+        if self._asks_first:
+            self._log.warning(
+                "%s has left, not confirmed: it asks whether the others know, and joins again then",
+                engine.me,
+            )
         self.stored = gateway.committer.recorded.count + state.order
         self._resumed_at = state.vector.get(engine.me, 0)
         self.peers.start(engine, state.founding)
@@ -399,7 +407,12 @@ class Belonging:
         self._standing = engine.standing
         if self._standing is Standing.LEFT:
             self._gateway.note(left=True)
-            self.left.set()
+            if self._asks_first:
+                text = f"{engine.me} has left, as the others know"
+                self._log.warning("%s: it joins again", text)
+                self._gateway.begin_anew(text)
+            else:
+                self.left.set()
         elif self._standing is Standing.EVICTED:
             self._was_evicted(engine)
         elif self._standing is Standing.DISPUTED:
@@ -528,6 +541,7 @@ class Belonging:
     def leave_now(self) -> None:
         """The same, while no dot is reserved."""
         engine = self.engine
+        self._asks_first = False
         if engine.standing.can_send:
             engine.leave()
             self._log.warning("%s leaves the group", engine.me)

@@ -4,6 +4,14 @@ from crdtcast.exceptions import ConfigurationError, UnusableInputError
 from crdtcast.journal.saved import Saved
 
 
+def asks_first(saved: Saved, damage: str) -> bool:
+    """Whether it has left, as the group has decided, and did not hear that enough of the others know: perhaps only its
+    own vote has decided it. The same incarnation goes on until it hears that, and joins again then.
+    """
+    state, me = saved.state, saved.incarnation
+    return state.wants.leaves and me in state.cuts and not (saved.life.over or damage)
+
+
 def is_whole(saved: Saved, damage: str, *, has_process: bool) -> bool:
     """Whether the same incarnation may go on: it has not ended, does not leave, and nothing of its journal is missing.
     Otherwise it has to join again, as a new one that replaces it.

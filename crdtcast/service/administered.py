@@ -52,7 +52,7 @@ class Departure(NamedTuple):
         if not self.confirmed:
             return (
                 f"left, not confirmed, {waited}: it is decided, and those hear of it from the others. Its journal "
-                "is kept"
+                "is kept: started again, it asks them first, and joins under a new id then"
             )
         return None
 

@@ -3,11 +3,12 @@
 import pytest
 import trio
 
-from crdtcast import EndedError
+from crdtcast import EndedError, GroupMember
 from crdtcast.engine import Standing
+from crdtcast.messages import Digest, Ended, Message, Views
 from tests.journal.test_members import Country, country
 from tests.node.group_support import members_are
-from tests.node.network import simulated
+from tests.node.network import eventually, simulated
 
 
 async def leave_in_vain(group: Country, payload: bytes) -> None:
@@ -67,3 +68,59 @@ async def test_what_is_still_to_be_sent_again_goes_out_before_the_leave() -> Non
                 b.tcbroadcast(b"too late")
         assert b.standing is Standing.LEFT
         assert group.hosts["a"].ledger.payloads == payloads
+
+
+def deafen(member: GroupMember) -> None:
+    """It does not hear of what it is asked to accept, nor of what is decided, until `hears_again`."""
+    engine, receive = member.engine, member.engine.receive
+
+    def hears(sender: str, frame: Message | Digest | Ended | Views) -> None:
+        records = frame.records if isinstance(frame, Views) else ()
+        asks = any(r.accepted or (r.proposal and r.proposal.change) for r in records)
+        if not (isinstance(frame, Views) and (frame.decided or asks)):
+            receive(sender, frame)
+
+    engine.receive = hears  # type: ignore[method-assign]
+
+
+def hears_again(member: GroupMember) -> None:
+    del member.engine.receive
+
+
+async def leave_unconfirmed(group: Country) -> str:
+    """It is decided that b has left, c does not know, and b's time is up. Who b was."""
+    a, b, c = (group.up(name) for name in "abc")
+    await eventually(lambda: len(a.engine.view.voters) == 3)
+    b.tcbroadcast(b"x")
+    await group.hosts["c"].ledger.has(b"x")
+    deafen(c)
+    with trio.move_on_after(5) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(b.leave)
+            await eventually(lambda: b.has_left)
+            group.cut("c")
+    assert scope.cancelled_caught and b.has_left
+    assert a.engine.view.epoch > c.engine.view.epoch
+    group.power_off("b")
+    return b.incarnation
+
+
+@simulated
+async def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then() -> None:
+    async with country("a", "b", "c") as group, trio.open_nursery() as nursery:
+        old = await leave_unconfirmed(group)
+        a, c = group.up("a"), group.up("c")
+        for _ in range(2):  # it is stopped meanwhile, and still asks
+            with trio.move_on_after(5) as scope:
+                await group.power_on("b")
+            assert scope.cancelled_caught
+            assert a.channel.here["b"] == old and a.engine.view.epoch > c.engine.view.epoch
+            group.power_off("b")
+        nursery.start_soon(group.power_on, "b")
+        await trio.sleep(1)
+        hears_again(c)
+        group.heal()
+        await eventually(lambda: a.channel.here.get("b", old) != old)
+        await eventually(lambda: len(a.engine.view.voters) == 3)
+        assert group.up("b").standing is Standing.MEMBER and group.up("b").incarnation != old
+        await group.calm(b"x")

@@ -15,6 +15,7 @@ from crdtcast.adapters.redis.belonging import Belonging, GroupOptions
 from crdtcast.adapters.redis.durability import Mark
 from crdtcast.adapters.redis.gateway import GatewayOptions
 from crdtcast.adapters.redis.giving import Giver
+from crdtcast.adapters.redis.localfile import LocalFile
 from crdtcast.adapters.redis.rawclient import ErrorReply, RawClient
 from crdtcast.adapters.redis.recovery import Durability
 from crdtcast.adapters.redis.server_address import ServerAddress
@@ -64,6 +65,32 @@ def test_regions_join_while_everybody_writes_and_leave_again(tmp_path: Path) -> 
         town.start("c", "a")
         town.wait_equal("a", "b", "c")
         assert town.call("c", "GET", "total") is None
+
+
+def test_one_that_had_left_unconfirmed_asks_first_and_joins_again_then(tmp_path: Path) -> None:
+    with Town(tmp_path) as town:
+        for name, through in (("a", None), ("b", "a"), ("c", "a")):
+            town.start(name, through)
+        town.call("c", "SADD", "s", "1")
+        town.wait_equal("a", "b", "c")
+        old = town.status("c")["incarnation"]
+        assert town.call("c", "CRDTCAST", "LEAVE") == b"OK"
+        town.running["c"].wait_ended()
+        # As if its time had been up before it heard that the others know.
+        directory = town.running["c"].gateway.options.state_dir
+        file = LocalFile.read(directory, "c")
+        assert file is not None and file.left
+        replace(file, left=False).write(directory)
+        town.call("a", "SADD", "s", "2")
+
+        town.start("c", "a")
+        town.wait_equal("a", "b", "c")
+        assert town.status("c")["incarnation"] not in (old, "") and town.members("a") == [
+            "a",
+            "b",
+            "c",
+        ]
+        assert sorted(town.call("c", "SMEMBERS", "s")) == [b"1", b"2"]
 
 
 def test_all_regions_restart_at_once_as_the_same_incarnations(tmp_path: Path) -> None:
