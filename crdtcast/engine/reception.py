@@ -331,9 +331,7 @@ class Reception(Core):
 
     def _check_own_record(self, record: Record) -> None:
         """Whether its member can have noted this, and have delivered so much of this one."""
-        check_own_record(
-            record, self._consensus.view, self._consensus.ground, resumed=self.resumed
-        )
+        check_own_record(record, self._consensus.view, self._consensus.ground, resumed=self.resumed)
 
     def _of_use(self, incarnations: Iterable[str], known: Iterable[str]) -> set[str]:
         """Those of which something may be kept: not of who is forgotten; of few that are still to come. known: of whom
