@@ -62,6 +62,8 @@ def settle(world, names):
 def test_the_actions_of_a_run_replay_it(seed):
     outcome = run_group_seed(seed, EVERYTHING, range(3, 7))
     again = run_schedule(outcome.schedule)
+    for counts in (again.counts, outcome.counts):
+        del counts["not_ready"]  # of joins that were refused, which are not in the schedule
     assert again.counts == outcome.counts
     assert again.schedule == outcome.schedule
 
