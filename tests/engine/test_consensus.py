@@ -256,6 +256,29 @@ def test_a_cut_is_stated_anew_when_all_who_had_the_last_are_gone(kind: str) -> N
         town.assert_one_group("a", "b", "c")
 
 
+def test_one_whose_join_a_cut_stated_anew_leaves_out_is_evicted() -> None:
+    """j has gone on through the eviction of its contact b. Only c, which goes next, has the message that let it in."""
+    town = Town("abc")
+    town.run()
+    contact = town.id("b")
+    town.passes = lambda sender, receiver, content: (
+        not (isinstance(content, Message) and content.dot.origin == contact and receiver == "a")
+    )
+    j = town.join("j", "b")
+    town.run(3)
+    town.engines["c"].evict(contact)
+    town.run(30)
+    a, c = town.engines["a"], town.engines["c"]
+    assert a.view.name == c.view.name == j.view.name
+    assert j.standing is Standing.MEMBER and j.me not in a.members
+    town.take_down("b")
+    a.evict(c.me)
+    town.run(80)
+    assert a.view.epoch == j.view.epoch == 2
+    assert j.standing is Standing.EVICTED
+    assert town.names("a") == ["a"]
+
+
 @pytest.mark.parametrize("kind", [OURS, "leaves-untold"])
 def test_a_leaver_goes_when_others_have_all_that_it_has(kind: str) -> None:
     town = Town("abc", engine_type=engine(kind))
