@@ -239,9 +239,7 @@ class Reception(Core):
         incarnation than it does itself, which has lost something: it is over then. The state is unchanged in either
         case, but for `blamed`.
         """
-        if self._over:
-            if type(message) is Views and self._evicted:
-                self._exchange.take(sender, message, answers=False)
+        if self._over and not (self._evicted and type(message) is Views):
             return
         try:
             if type(message) is Message:
@@ -287,23 +285,24 @@ class Reception(Core):
             self._from[message.dot] = sender
 
     def _receive_views(self, sender: str, frame: Views) -> None:
-        """Records of members, decisions, and questions whether this member is there."""
+        """Records of members, decisions, and questions whether this member is there. One that is out passes them on."""
         serial = self._consensus.own.serial
         told = [
             frame.has.get(self.me, 0),
             *(r.serial for r in frame.records if r.member == self.me),
         ]
-        if max(told) > serial:
+        is_out = self._over
+        if max(told) > serial and not is_out:
             raise remembers_more(
                 sender, self.me, max(told), serial, resumed=self.resumed, what="records"
             )
         peer = self._peers.get(sender)
-        if peer is None and self._tell_ended(sender):
+        if peer is None and not is_out and self._tell_ended(sender):
             self._stale += 1
             return
         self._check_views(sender, frame, (peer.newest if peer is not None else None) or {})
         for record in frame.records:
-            if record.member == sender:
+            if record.member == sender and not is_out:
                 self._check_own_record(record)
         members = self._of_use((r.member for r in frame.records), self._consensus.records)
         askers = self._of_use((asked.asker for asked in frame.asks), self._exchange.asks)
@@ -312,8 +311,8 @@ class Reception(Core):
             asks=tuple(asked for asked in frame.asks if asked.asker in askers),
         )
         self._look_for_fork(sender, frame)
-        goes_on = self.me not in self._membership.cuts
-        if self._exchange.take(sender, frame, answers=goes_on):
+        goes_on = not is_out and self.me not in self._membership.cuts
+        if self._exchange.take(sender, frame, answers=goes_on) and not is_out:
             self._consensus.react()
             self._look_at_views()
 

@@ -1,5 +1,6 @@
 """What one member says that cannot be: it is refused, or has no effect, it is named, and the others go on."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -277,6 +278,22 @@ def test_a_frame_of_views_that_cannot_be_is_refused_as_a_whole(lie) -> None:
     assert a.views_told() == records
     assert a.blamed.keys() == {c.me} and a.blamed[c.me].times == 1
     assert_go_on_without(town, "c")
+
+
+@pytest.mark.parametrize("lie", FALSE_FRAMES.values(), ids=FALSE_FRAMES.keys())
+def test_one_that_was_evicted_passes_no_lie_on(lie) -> None:
+    town = talking()
+    a, b, c = (town.engines[name] for name in "abc")
+    false = lie(a, b, c)
+    a.receive(c.me, Ended(a.me, None))
+    assert a.standing is Standing.EVICTED
+    with contextlib.suppress(RemoteProtocolError):
+        a.receive(c.me, false)
+    a.tick()
+    for to, content in a.take_outbox():
+        if to in (None, b.me):
+            b.receive(a.me, content)
+    assert a.me not in b.blamed
 
 
 def test_only_what_holds_anywhere_is_refused_of_whoever_hands_it_on() -> None:
