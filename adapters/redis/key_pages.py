@@ -7,7 +7,7 @@ deadline travels before that: the copy must not end by one that was put off late
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -28,9 +28,11 @@ from crdtcast.adapters.redis.row_reads import Subject, reading
 from crdtcast.adapters.redis.steps import Steps
 from crdtcast.adapters.redis.types import TYPES
 from crdtcast.adapters.redis.types.native import PAGE_BYTES
-from crdtcast.adapters.redis.value_pages import ValuePages
+from crdtcast.adapters.redis.value_pages import MOST_SLOTS, ValuePages
 
 Slot: TypeAlias = tuple[RedisType, bytes]
+Sizes: TypeAlias = dict[Slot, int]
+"""Slots, and about how many bytes they have."""
 Rows: TypeAlias = list[Row]
 LARGE_SLOT = PAGE_BYTES // 16
 """From so many bytes on each value is asked for by itself: servers scan several slots at least."""
@@ -50,11 +52,11 @@ class KeyPages:
         self._left = list(self._walks)
         self._keyspace = keyspace
         self._is_begun = False
-        self._dirty: dict[Slot, None] = {}
+        self._dirty: Sizes = {}
         """Written since the first page, and not read again yet."""
-        self._again: dict[Slot, None] = {}
+        self._again: Sizes = {}
         """To be read again in this round."""
-        self._went: list[Slot] = []
+        self._went: Sizes = {}
         """Went with an admission, which may not have come through."""
 
     @property
@@ -65,7 +67,7 @@ class KeyPages:
     @property
     def open_bytes(self) -> int:
         """Of what has to be read again, about."""
-        return len(self._dirty) * PAGE_BYTES // max(self._slots, 1)
+        return sum(self._dirty.values())
 
     def touched(self, effects: Iterable[Effect]) -> None:
         """The key was written by these."""
@@ -78,7 +80,7 @@ class KeyPages:
             ):
                 self.is_stale = True
                 return
-            self._dirty.update(dict.fromkeys(slots))
+            self._dirty.update(slots)
 
     def begin_round(self) -> None:
         """What is written by now is to be read again."""
@@ -86,8 +88,8 @@ class KeyPages:
 
     def take_back(self) -> None:
         """What went with an admission has not come through."""
-        self._dirty.update(dict.fromkeys(self._went))
-        self._went = []
+        self._dirty.update(self._went)
+        self._went = {}
 
     def steps(self) -> Steps[Rows]:
         """Read the next page, of the key or of this round. It is stale if its type is another one now."""
@@ -95,18 +97,19 @@ class KeyPages:
             return (yield from self._page() if self._left else self._some_again())
         self._is_begun = True
         (walk, *_), first = self._left, Row(self.key, {})
-        if (yield from walk.weigh()) > LARGE_SLOT and walk.native.names and not self.hides:
-            yield from self._name_slots(walk)
+        weight = yield from walk.weigh()
+        if weight > LARGE_SLOT and walk.native.names and not self.hides:
+            yield from self._name_slots(walk, weight)
             return [first]
         return [first, *(yield from self._page())]
 
-    def _name_slots(self, walk: ValuePages) -> Steps[None]:
-        """Each is large: all of them are read one by one."""
+    def _name_slots(self, walk: ValuePages, weight: int) -> Steps[None]:
+        """Each is large: all of them are asked for by name."""
         self._left.clear()
         assert walk.native.names is not None
         (names,) = yield from in_home(walk.home, [[walk.native.names, walk.home.key]])
         if isinstance(names, list):
-            self._again.update(dict.fromkeys((walk.native.type, name) for name in names))
+            self._again.update(dict.fromkeys(((walk.native.type, name) for name in names), weight))
         else:
             self.is_stale = True
 
@@ -123,29 +126,28 @@ class KeyPages:
         return [Row(self.key, {type_: page.content}, part)] if page.content else []
 
     def _some_again(self) -> Steps[Rows]:
-        slots = list(self._again)[: self._slots]
-        for slot in slots:
-            del self._again[slot]
+        slots: list[Slot] = []
+        room = PAGE_BYTES
+        for slot, size in self._again.items():
+            room -= size
+            if slots and (room < 0 or len(slots) == MOST_SLOTS):
+                break
+            slots.append(slot)
         if not slots:
             return []
+        for slot in slots:
+            del self._again[slot]
         (row,) = yield from reading([self._subject(slots)], self._keyspace)
         worth = dict(row.contents or {})
         worth.pop(RedisType.DEADLINE, None)  # it may be put off yet
-        if len(slots) == self._slots:  # the key may have had less in it when its slots were counted
-            self._walks[0].fit({slot: b for each in worth.values() for slot, b in each.items()})
         return [replace(row, contents=worth)]
 
     def closing(self) -> Subject:
         """All that is left: with it the copy is what the key is worth at the instant at which it is read."""
-        slots = [*self._again, *self._dirty]
+        slots = self._again | self._dirty
         self._again, self._dirty = {}, {}
-        self._went += slots
+        self._went.update(slots)
         return self._subject(slots)
-
-    @property
-    def _slots(self) -> int:
-        """Of a page, about; 0 before the first one."""
-        return self._walks[0].slots
 
     def _subject(self, slots: Iterable[Slot]) -> Subject:
         by_type: dict[RedisType, list[bytes]] = {}
@@ -154,17 +156,19 @@ class KeyPages:
         return Subject(self.key, by_type)
 
 
-def _slots_of(effect: Effect) -> Collection[Slot] | None:
-    """What an effect writes; None for the whole key. A deadline is read at the end anyhow."""
+def _slots_of(effect: Effect) -> Sizes | None:
+    """What an effect writes, with the bytes of it; None for the whole key. A deadline is read at the end anyhow."""
     match effect:
         case One(_, type_, slots) | KillSlots(_, type_, slots):
-            written: Collection[bytes] = slots
+            written = {slot: len(slot) for slot in slots}
         case Reg(_, type_, words):
-            written = pairs_of(words)
+            written = {slot: len(slot) + len(word) for slot, word in pairs_of(words).items()}
         case Inc(_, type_, slot):
-            written = (slot,)
+            written = {slot: len(slot)}
         case Until():
-            return ()
+            return {}
         case _:
             return None
-    return None if TYPES[type_].get is None else [(type_, slot) for slot in written]
+    if TYPES[type_].get is None:
+        return None
+    return {(type_, slot): size for slot, size in written.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from crdtcast.adapters.redis.databases import Home, in_home
 from crdtcast.adapters.redis.sizes import weighing, weight_of
 from crdtcast.adapters.redis.steps import Steps
-from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES, Content, NativeType, Page
+from crdtcast.adapters.redis.types.native import BEGINNING, PAGE_BYTES, NativeType, Page
 
 MOST_SLOTS = 10_000
 """Of a page: what a turn of the loop has time for."""
@@ -53,14 +53,10 @@ class ValuePages:
         page = self.native.page_of(start, reply)
         self.following = None if page is None else page.following
         if page is not None:
-            self.fit(page.content)
+            size = sum(len(slot) + len(worth) for slot, worth in page.content.items())
+            fitting = self.slots * PAGE_BYTES // max(size, 1)
+            self.slots = self._bounded(min(fitting, 2 * self.slots))
         return page
-
-    def fit(self, content: Content) -> None:
-        """So many slots as were asked for held that: how many are a page from now on?"""
-        size = sum(len(slot) + len(worth) for slot, worth in content.items())
-        fitting = self.slots * PAGE_BYTES // max(size, 1)
-        self.slots = self._bounded(min(fitting, 2 * self.slots))
 
     def _bounded(self, slots: int) -> int:
         return min(max(slots, 1), self._most)

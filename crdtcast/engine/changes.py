@@ -50,9 +50,9 @@ class MembershipChanges(Reception):
     def _announce(self) -> None:
         """Tell the group which format levels are read here, if it is not what was said before.
 
-        Not before all members were heard of: they may remember more of this incarnation than its journal.
+        Not on probation: others may remember more of this incarnation than its journal.
         """
-        if self._reservation is not None or self.silent or self.is_unsure:
+        if self._reservation is not None or self.silent or self.is_on_probation:
             return
         here = self._membership.members.get(self.me)
         if here is not None and here.reads != self._reads and (self._digests_in or not self._peers):

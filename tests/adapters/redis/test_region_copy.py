@@ -24,7 +24,8 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page has few slots here, and few keys may be left for the end."""
     for module in (key_pages, region_copy, strings, value_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", 24)
-    monkeypatch.setattr(value_pages, "MOST_SLOTS", 4)
+    for module in (key_pages, value_pages):
+        monkeypatch.setattr(module, "MOST_SLOTS", 4)
     monkeypatch.setattr(key_pages, "LARGE_SLOT", 12)
 
 
@@ -39,7 +40,7 @@ def test_a_copy_is_what_the_giver_holds_however_much_is_written_meanwhile() -> N
 def test_slots_written_to_a_key_that_had_one_large_slot_are_read_again_in_whole_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(value_pages, "MOST_SLOTS", 1_000)
+    monkeypatch.setattr(key_pages, "MOST_SLOTS", 1_000)
     for module in (key_pages, region_copy, value_pages):
         monkeypatch.setattr(module, "PAGE_BYTES", 4_000)
     region = Region(Random(0))
@@ -69,7 +70,7 @@ def _slots_missed(*kinds: type[Effect]) -> Plant:
         patch.setattr(
             key_pages,
             "_slots_of",
-            lambda effect: () if isinstance(effect, kinds) else right(effect),
+            lambda effect: {} if isinstance(effect, kinds) else right(effect),
         )
 
     return plant

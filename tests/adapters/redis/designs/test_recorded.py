@@ -56,11 +56,13 @@ FOUND_BY = {
 
 
 RARE = {
+    Fault.STILL_UNTIL_THE_ANSWER,
+    Fault.LINKS_BEFORE_DERIVING,
     Fault.ORPHAN_LOST,
     Fault.HIDDEN_STAYS,
     Fault.COUNT_WITHOUT_RECORD,
 }
-"""Found by one or two seeds of a hundred: the search begins where the default's half of them finds it."""
+"""Found by one to three seeds of a hundred: the search begins where the default's half of them finds it."""
 CAMPAIGNS = (ANY, TORN, VALUES, ROUGH)
 
 
