@@ -90,6 +90,8 @@ class Entering:
                 return copy, entry
             except HandshakeError as error:
                 self._joining.asked = False  # it has said that it did not let us in
+                if asked == link.name:  # or that whom it had let in has ended
+                    replaces, asked = (*replaces, base), ""
                 refused[link.name] = str(error)
                 again = self._said.get(link.name) == str(error)
                 self._said[link.name] = str(error)

@@ -224,15 +224,15 @@ class GroupEngine(MembershipChanges):
             membership, self.victims, over=self._over or self.standing is Standing.LEAVING
         )
         self._refuse_if_reserved()
-        if self.is_on_probation and self._tick < LISTEN:
-            raise NotReadyError(
-                f"{self.me} has just started, and asks the others first whether they have more of it"
-            )
         self.check_reader(base, reads)
         known = asked_before(membership, base)
         if known is not None:
             check_copy(membership, self.vector, covered or {}, copied_from)
             return Admission(known, self.state().given_to_joiner())
+        if self.is_on_probation and self._tick < LISTEN:
+            raise NotReadyError(
+                f"{self.me} has just started, and asks the others first whether they have more of it"
+            )
         replaced = tuple(sorted({base_of(incarnation) for incarnation in replaces}))
         check_joiner(membership, base, replaced)
         if not membership.is_established(self.me, self._stability.stable):

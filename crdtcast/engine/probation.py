@@ -26,6 +26,11 @@ class Probation:
         self._ask_at = 0
         self._delay = LISTEN
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there was a link."""
+        return self._until is not None
+
     def linked(self, tick: int) -> None:
         """There is a link: who is there is about to be heard."""
         if self._until is None:

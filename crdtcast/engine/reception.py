@@ -27,7 +27,7 @@ from crdtcast.engine.level import Span, check_program
 from crdtcast.engine.membership import GroupState, Membership, Standing
 from crdtcast.engine.operations import Cut, How, decode
 from crdtcast.engine.peer import Peer
-from crdtcast.engine.probation import Probation
+from crdtcast.engine.probation import LISTEN, Probation
 from crdtcast.engine.proposing import Proposer
 from crdtcast.engine.swept import SweptRows
 from crdtcast.engine.view_checks import check_own_record, check_views
@@ -164,7 +164,12 @@ class Reception(Core):
     @property
     def abstains(self) -> bool:
         """Whether it must not vote: others may remember that it has voted, or there are two views of one epoch."""
-        return self.is_on_probation or self._is_split
+        return self._is_split or (self.is_on_probation and self._listens)
+
+    @property
+    def _listens(self) -> bool:
+        """Whether somebody may be heard soon: there is a link, or it has only just started."""
+        return self._tick < LISTEN or self._probation.has_begun
 
     def _others(self) -> Collection[str]:
         """The members but this one, those who went, and those whose successor has joined."""

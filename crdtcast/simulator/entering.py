@@ -84,6 +84,8 @@ def _ask(
         return False
     except HandshakeError:
         world.counts["not_admitted"] += 1
+        if base is not None and machine.asked == host.name:  # whom it had let in has ended
+            machine.base, machine.asked, machine.replaces = None, None, (*replaces, base)
         return False
     machine.phase = Phase.OUTSIDE
     if machine.base != asked_as:

@@ -84,6 +84,27 @@ def test_who_is_alone_waits_for_nobody() -> None:
     assert not again.is_on_probation and len(messages_of(again)) == 1
 
 
+def test_who_is_left_over_changes_the_group_without_any_link() -> None:
+    town = talked()
+    for gone in "ac":
+        town.take_down(gone)
+    b = start_again(town, "b", town.engines["b"].state())
+    b.evict(*(other for other in b.members if other != b.me), force=True)
+    town.run(LISTEN - 2)
+    assert b.view.epoch == 0
+    town.run(60)
+    assert b.members.keys() == {b.me}
+    assert town.join("d", "b").members.keys() == {b.me, town.id("d")}
+
+
+def test_who_was_let_in_before_is_answered_at_once() -> None:
+    town = talked()
+    base = town.fresh_base("d")
+    first = town.engines["b"].admit(base)
+    b = start_again(town, "b", town.engines["b"].state())
+    assert b.is_on_probation and b.admit(base).incarnation == first.incarnation
+
+
 def test_votes_for_nothing_before_all_others_have_answered() -> None:
     """a asks b to promise; what c knows of b comes a little later."""
     town = talked()
