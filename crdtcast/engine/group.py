@@ -336,7 +336,8 @@ class GroupEngine(MembershipChanges):
         """Nothing waits here, nothing is unstable, no change of view is open, and nothing has to be swept."""
         membership, own = self._membership, self._consensus.own
         busy = membership.limited() or membership.ended or own.promised.number or self.wants
-        return super().quiet and not busy and not self._held
+        is_due = bool(membership.replaced_among(membership.going_on()))  # to be put out
+        return super().quiet and not busy and not is_due and not self._held
 
     @property
     def has_told_all(self) -> bool:
