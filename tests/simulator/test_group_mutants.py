@@ -25,7 +25,7 @@ CAUGHT = {
     "no-asking": ("join+leave", 9),
     "no-context": ("join+leave", 4),
     "selfish-repair": ("join+leave", 12),
-    "no-majority": ("two-evictions", 2),
+    "no-majority": ("contested", 228),
     "a-quorum-is-enough": ("contested", 23),
     "rows-go-at-once": ("join+leave", 12),
     "nobody-votes": ("join+leave", 0),
