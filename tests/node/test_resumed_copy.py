@@ -6,6 +6,10 @@ import pytest
 import trio
 
 from crdtcast import contact, entering
+from crdtcast.group_state import Entry
+from crdtcast.joining import Joining, Wish
+from crdtcast.link import Link
+from crdtcast.offers import ContactLostError
 from tests.node.group_support import Host, members_are, world
 from tests.node.network import simulated
 
@@ -96,3 +100,35 @@ async def test_a_link_that_is_replaced_before_the_joiner_asks_is_not_waited_for(
         with trio.fail_after(5):
             await late.join()
         assert replaced
+
+
+@simulated
+async def test_one_that_was_let_in_and_put_out_unheard_takes_a_fresh_id_at_the_same_contact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with world("a", "b", "c") as group:
+        a, c = group.hosts["a"], group.hosts["c"]
+        bases: list[str] = []
+        through = Joining.through
+
+        async def lost_once(joining: Joining, link: Link, wish: Wish) -> tuple[bytes, Entry]:
+            bases.append(wish.base)
+            answer = await through(joining, link, wish)
+            if len(bases) == 1:
+                unheard = answer[1].incarnation
+                a.up.evict(unheard)
+                while unheard in a.up.engine.members:
+                    await a.up.changed()
+                raise ContactLostError("the answer was lost")
+            return answer
+
+        monkeypatch.setattr(Joining, "through", lost_once)
+        group.cut("c")
+        a.up.evict("c")
+        await members_are(a.up, "a", "b")
+        a.node.heal("c")  # and b has no link with it
+        c.node.heal("a")
+        with trio.fail_after(300):
+            while c.up.incarnation not in a.up.engine.members:
+                await c.up.changed()
+        assert bases[0] == bases[1] != bases[-1]
