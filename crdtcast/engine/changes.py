@@ -414,14 +414,15 @@ class MembershipChanges(Reception):
         if self._exchange.has_news and not self._left:
             self._outbox += self._exchange.flush()
         outbox = super().take_outbox()
-        if self.is_on_probation:
-            self._outbox = list(filter(self._may_be_said_twice, outbox))
-            outbox = [effect for effect in outbox if not self._may_be_said_twice(effect)]
-        return outbox
+        if not self.is_on_probation:
+            return outbox
+        leaves: list[Transmit] = []
+        for effect in outbox:
+            (self._outbox if self._may_be_said_twice(effect.message) else leaves).append(effect)
+        return leaves
 
-    def _may_be_said_twice(self, effect: Transmit) -> bool:
-        """Whether it is a new message of this member, and its number may have been used before: it waits for that."""
-        message = effect.message
-        if not isinstance(message, Message) or message.dot.origin != self.me:
+    def _may_be_said_twice(self, content: object) -> bool:
+        """Whether this is a new message of this member, whose number may have been used before."""
+        if not isinstance(content, Message) or content.dot.origin != self.me:
             return False
-        return message.dot.counter > self._probation.sent
+        return content.dot.counter > self._probation.sent

@@ -39,7 +39,7 @@ def remembers_more(
 def lost_more(
     sender: str, me: str, origin: str, told: int, known: int, *, resumed: bool
 ) -> RolledBackError | RemoteProtocolError:
-    """The same for a peer that knows that `me` has had message number `told` of somebody, and has `known` of them."""
+    """The same for a peer that says that `me` has acknowledged `told` messages of `origin`, of which it has `known`."""
     if not resumed:
         return RemoteProtocolError(
             f"{sender} says that {me} has acknowledged {told:,} messages of {origin}, which has {known:,}"
@@ -196,7 +196,7 @@ def check_group_digest(
 
 
 def check_told(sender: str, vector: Vector, here: Membership, *, resumed: bool) -> None:
-    """Raise what `remembers_more` says if the receiver lacks what a peer says that it has told."""
+    """Raise the error of `lost_more` if the receiver lacks what it has acknowledged, as a peer says."""
     known = here.vector
     for origin, counter in vector.items():
         if counter > known.get(origin, 0) and not (origin not in known and here.is_past(origin)):

@@ -333,11 +333,13 @@ class GroupEngine(MembershipChanges):
 
     @property
     def quiet(self) -> bool:
-        """Nothing waits here, nothing is unstable, no change of view is open, and nothing has to be swept."""
+        """Nothing waits here, nothing is unstable, no change of view is open, no member is replaced, and nothing has
+        to be swept.
+        """
         membership, own = self._membership, self._consensus.own
         busy = membership.limited() or membership.ended or own.promised.number or self.wants
-        is_due = bool(membership.replaced_among(membership.going_on()))  # to be put out
-        return super().quiet and not busy and not is_due and not self._held
+        busy = busy or membership.replaced_among(membership.going_on())
+        return super().quiet and not busy and not self._held
 
     @property
     def has_told_all(self) -> bool:

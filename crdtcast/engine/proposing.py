@@ -49,9 +49,8 @@ class Proposer:
         self._ask_delay = ASK_AGAIN
         self._tries = 0
         self._due: int | None = None
-        self._named: set[str] = (
-            set()
-        )  # members of which only others know, and that have not promised
+        self._named: set[str] = set()
+        """Members of which only others know, and that have not promised."""
 
     def look(self, tick: int) -> None:
         """Begin a ballot if it is time to."""

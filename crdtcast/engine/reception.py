@@ -5,7 +5,7 @@ is taken. What the operations do that arrive here is `crdtcast.engine.changes`; 
 by `crdtcast.engine.exchange`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import replace
 from typing import ClassVar
 
@@ -171,15 +171,15 @@ class Reception(Core):
         """Whether somebody may be heard soon: there is a link, or it has only just started."""
         return self._tick < LISTEN or self._probation.has_begun
 
-    def _others(self) -> Collection[str]:
+    def _others(self) -> Set[str]:
         """The members but this one, those who went, and those whose successor has joined."""
-        membership = self._membership
-        return [x for x in membership.going_on() if x != self.me and not membership.is_replaced(x)]
+        others = set(self._membership.going_on()) - {self.me}
+        return others - self._membership.replaced_among(others)
 
     def _look_at_probation(self) -> None:
         if not self.resumed:
             return
-        for member in self._probation.look(self._tick, self._others()):
+        for member in sorted(self._probation.look(self._tick, self._others())):
             peer = self._peers.get(member)
             if peer is not None and peer.linked:
                 self._tell(member, DigestKind.ASK)
@@ -256,7 +256,7 @@ class Reception(Core):
                 if message.incarnation == self.me:
                     self._receive_ended(sender, message.cut)
             elif type(message) is Views:
-                self._receive_views(sender, message)
+                (self._pass_on if self._over else self._receive_views)(sender, message)
             else:
                 raise RemoteProtocolError(f"{message!r:.200} is neither message nor digest")
         except RolledBackError:
@@ -290,25 +290,35 @@ class Reception(Core):
             self._from[message.dot] = sender
 
     def _receive_views(self, sender: str, frame: Views) -> None:
-        """Records of members, decisions, and questions whether this member is there. One that is out passes them on."""
+        """Records of members, decisions, and questions whether this member is there."""
         serial = self._consensus.own.serial
         told = [
             frame.has.get(self.me, 0),
             *(r.serial for r in frame.records if r.member == self.me),
         ]
-        is_out = self._over
-        if max(told) > serial and not is_out:
+        if max(told) > serial:
             raise remembers_more(
                 sender, self.me, max(told), serial, resumed=self.resumed, what="records"
             )
-        peer = self._peers.get(sender)
-        if peer is None and not is_out and self._tell_ended(sender):
+        if sender not in self._peers and self._tell_ended(sender):
             self._stale += 1
             return
-        self._check_views(sender, frame, (peer.newest if peer is not None else None) or {})
+        self._check_views(sender, frame)
         for record in frame.records:
-            if record.member == sender and not is_out:
+            if record.member == sender:
                 self._check_own_record(record)
+        goes_on = self.me not in self._membership.cuts
+        if self._keep_views(sender, frame, answers=goes_on):
+            self._consensus.react()
+            self._look_at_views()
+
+    def _pass_on(self, sender: str, frame: Views) -> None:
+        """This member is out; others may still learn from it what it is told."""
+        self._check_views(sender, frame)
+        self._keep_views(sender, frame, answers=False)
+
+    def _keep_views(self, sender: str, frame: Views, *, answers: bool) -> bool:
+        """Keep what is of use in a frame that is right. Whether anything of it is news."""
         members = self._of_use((r.member for r in frame.records), self._consensus.records)
         askers = self._of_use((asked.asker for asked in frame.asks), self._exchange.asks)
         frame = frame._replace(
@@ -316,10 +326,7 @@ class Reception(Core):
             asks=tuple(asked for asked in frame.asks if asked.asker in askers),
         )
         self._look_for_fork(sender, frame)
-        goes_on = not is_out and self.me not in self._membership.cuts
-        if self._exchange.take(sender, frame, answers=goes_on) and not is_out:
-            self._consensus.react()
-            self._look_at_views()
+        return self._exchange.take(sender, frame, answers=answers)
 
     def _look_for_fork(self, sender: str, frame: Views) -> None:
         epoch = self._forks.note(sender, frame.epoch, frame.name, frame.decided)
@@ -330,8 +337,9 @@ class Reception(Core):
                 "as long as it is alone with that, evict it, and it joins again",
             )
 
-    def _check_views(self, sender: str, frame: Views, newest: Vector) -> None:
-        check_views(sender, frame, self.vector, newest)
+    def _check_views(self, sender: str, frame: Views) -> None:
+        peer = self._peers.get(sender)
+        check_views(sender, frame, self.vector, (peer.newest if peer is not None else None) or {})
 
     def _check_own_record(self, record: Record) -> None:
         """Whether its member can have noted this, and have delivered so much of this one."""
@@ -531,9 +539,8 @@ class Reception(Core):
             merge_into(told, peer.newest)
         told[member] = max(told.get(member, 0), self.vector[member])
         has = self._stability.completed(vector)
-        told = {
-            o: n for o, n in told.items() if o in self.vector
-        }  # what is forgotten proves nothing
+        # What is forgotten proves nothing.
+        told = {origin: n for origin, n in told.items() if origin in self.vector}
         if all(n <= has.get(origin, 0) for origin, n in told.items()):
             return None
         return Digest(DigestKind.TOLD, told)
@@ -566,9 +573,8 @@ class Reception(Core):
         if self._over or self._reservation is not None or self._pauses or self._has_said_all:
             return False
         if self.is_on_probation:
-            return (
-                False  # what it acknowledged now might be concurrent with what it had sent before
-            )
+            # What it acknowledged now might be concurrent with what it had sent before.
+            return False
         while inbox.has_deliverable():
             message = inbox.ready[0]
             origin, counter = message.dot

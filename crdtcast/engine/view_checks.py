@@ -213,8 +213,8 @@ def may_be(change: Change, here: Ground) -> bool:
 def is_plausible(change: Change, here: Ground) -> bool:
     """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
 
-    Not if it cuts what another one has that goes on, or gives a vote to one that is no member here and will not be one
-    by what it lets in.
+    Not if a member that goes on has more than its cuts. Nor if it gives a vote to somebody who is no member here, and
+    whom no message within the cuts lets in.
     """
     if not may_be(change, here):
         return False

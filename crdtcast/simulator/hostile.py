@@ -90,9 +90,8 @@ class HostileWorld(GroupWorld):
         self.void = False
         """Whether what no check can tell has happened: see the head of this file."""
         self._heard: dict[Dot, Message] = {}  # the first variant of each message of the hostile one
-        self._told_of_end: set[str] = (
-            set()
-        )  # incarnations that somebody has told that they have ended
+        self._told_of_end: set[str] = set()
+        """Incarnations that somebody has told that they have ended."""
         # Machine -> its last process that was started from a journal.
         self._from_journal: dict[str, int] = {}
         liar = self.liar

@@ -16,7 +16,7 @@ from crdtcast.engine.operations import Cut, Kind
 from crdtcast.engine.views import Accepted, Change, Proposal, Record
 from crdtcast.exceptions import RemoteProtocolError
 from crdtcast.messages import Digest, Ended, Message, Views
-from crdtcast.tags import Dot, Vector
+from crdtcast.tags import Dot
 
 Known = Callable[[str], int]
 
@@ -93,9 +93,9 @@ class TrustsMemories(GroupEngine):
 
 
 class TrustsFrames(GroupEngine):
-    """What no record and no change can be is refused, whoever hands it on."""
+    """Records and changes that no member can have made are refused, whoever hands them on."""
 
-    def _check_views(self, sender: str, frame: Views, newest: Vector) -> None:
+    def _check_views(self, sender: str, frame: Views) -> None:
         pass
 
 

@@ -338,7 +338,7 @@ def failures():
             "",
             "mute b c / send b / sync b / evict a b / copy i b / join i b / die b",
         ),
-        "reported by way of somebody who is no member yet": (
+        "a report by somebody who is not a member yet": (
             "abcd",
             "",
             "evict a d / join e c / sync c / die c / net c e 0 / crash b",
