@@ -226,6 +226,8 @@ class GroupWorld:
         return True
 
     def _poll(self, machine: Machine) -> bool:
+        if self.is_outdated(machine):
+            return False
         delivery = machine.running.poll()
         if delivery is None:
             return False
@@ -344,7 +346,7 @@ class GroupWorld:
         target = self.machines.get(victim)
         incarnation = victim if target is None else target.me
         engine = machine.running
-        if not machine.active or machine.ghost or incarnation not in engine.members:
+        if not machine.active or machine.ghost or incarnation not in engine.evictable:
             return False
         if incarnation == machine.me or (incarnation in engine.victims and not force):
             return False
@@ -414,8 +416,9 @@ class GroupWorld:
             )
 
     def is_outdated(self, machine: Machine) -> bool:
-        """Whether its disk was set back, and somebody who lives could prove it. Its application writes nothing then,
-        and nobody asks it to be let in: what it would send has been sent already, and was something else.
+        """Whether its disk was set back, and somebody who lives could prove it. Its application writes and takes
+        nothing then, and nobody asks it to be let in: what it would send has been sent already, and was something else;
+        what it would acknowledge would be stable for others before what it has lost, which may still come.
         """
         if machine.me not in self.set_back:
             return False
