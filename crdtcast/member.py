@@ -162,7 +162,7 @@ class GroupMember(Living):
 
         LocalProtocolError: there is no such member, it is this one, or nobody would be left who holds data.
         """
-        victims = [member_named(each, self.engine.members, self.group) for each in members]
+        victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.evict(*victims, force=force)
         self._tell()
         self._look()
@@ -172,7 +172,7 @@ class GroupMember(Living):
 
         LocalProtocolError: that was not asked for here.
         """
-        victims = [member_named(each, self.engine.members, self.group) for each in members]
+        victims = [member_named(each, self.engine.evictable, self.group) for each in members]
         self.engine.withdraw(*victims)
         self._tell()
         self._look()

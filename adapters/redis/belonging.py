@@ -506,7 +506,7 @@ class Belonging:
         return name
 
     def _named(self, members: Iterable[str]) -> list[str]:
-        known, group = self.engine.members, self._gateway.options.node.group
+        known, group = self.engine.evictable, self._gateway.options.node.group
         return [member_named(member, known, group) for member in members]
 
     def evict(self, *members: str, force: bool = False) -> None:

@@ -48,6 +48,7 @@ class Exchange:
         self._links: dict[str, _Link] = {}
         self.asks: dict[str, Asked] = {}
         """The newest question of each member that asks, with those who have answered it."""
+        self._number = 0  # of the own newest question: those before a restart count, once others have told of them
         self._news = False
         # What can wait for a tick: answers, and that this member has more of others' records.
         self._late_news = self._has_more = False
@@ -97,9 +98,10 @@ class Exchange:
         number = 0 if known is None else known.number
         if asked.asker == self._me and asked.number > number:
             # Before a restart, or it is a lie: who has answered that does not count.
-            if asked.number <= number + MOST_SKIPPED and known is not None:
-                self.asks[self._me] = asked._replace(number=asked.number - 1)
-                self.ask()
+            if self._number < asked.number <= self._number + MOST_SKIPPED:
+                self._number = asked.number
+                if known is not None:
+                    self.ask()
             return False
         if sender == asked.asker and number > asked.number + MOST_SKIPPED:
             known = None  # and that neither
@@ -122,9 +124,8 @@ class Exchange:
 
     def ask(self) -> None:
         """Ask all members whether they are there."""
-        known = self.asks.get(self._me)
-        number = 1 if known is None else known.number + 1
-        self.asks[self._me] = Asked(self._me, number, frozenset({self._me}))
+        self._number += 1
+        self.asks[self._me] = Asked(self._me, self._number, frozenset({self._me}))
         self._news = True
 
     @property

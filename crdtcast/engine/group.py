@@ -4,7 +4,7 @@ Joins are ordinary causal messages, so everybody sees them at the same place of 
 vote, is decided view by view (`engine.consensus`). What each rule is for: docs/protocol.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from crdtcast.engine.admission import (
@@ -134,8 +134,13 @@ class GroupEngine(MembershipChanges):
     def victims(self) -> frozenset[str]:
         """Members that are to go, as far as this one knows, and have not ended here."""
         membership = self._membership
-        wanted = self._proposer.wants.victims.keys() & membership.members.keys()
+        wanted = self._proposer.wants.victims.keys() & self.evictable
         return frozenset({*membership.frozen, *membership.cuts, *wanted})
+
+    @property
+    def evictable(self) -> Set[str]:
+        """Whom this member may name: all members, and those of whom only others know, and for whom a change waits."""
+        return self._membership.members.keys() | self._proposer.named
 
     @property
     def ended(self) -> dict[str, Cut]:
@@ -278,7 +283,7 @@ class GroupEngine(MembershipChanges):
         self._refuse_if_ending()
         self._refuse_if_split()
         for incarnation in incarnations:
-            if incarnation not in self.going_on():
+            if incarnation not in self.evictable or incarnation in self._membership.cuts:
                 raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
             if incarnation == self.me:
                 raise LocalProtocolError(f"{incarnation} is this node itself: let it leave")

@@ -49,7 +49,7 @@ class Proposer:
         self._ask_delay = ASK_AGAIN
         self._tries = 0
         self._due: int | None = None
-        self._named: set[str] = set()
+        self.named: set[str] = set()
         """Members of which only others know, and that have not promised."""
 
     def look(self, tick: int) -> None:
@@ -81,9 +81,9 @@ class Proposer:
             self.since = tick
             self._rest()
             self._tries = 0
-            self._named = set()
+            self.named = set()
             self.wants = self.wants.without(
-                [x for x in self.wants.victims if x not in self._ground.going_on()],
+                self.wants.victims.keys() - set(self._ground.going_on()),
                 consensus.view.level,
             )
         if (progress := consensus.progress()) != self._progress:
@@ -133,8 +133,10 @@ class Proposer:
         """Whether others know members of whom nobody will hear, and who have to go, too, for this to be decided."""
         ground = self._ground
         strange = self._consensus.without_promise(own).difference(ground.going_on())
-        self._named |= strange
-        return bool(ground.replaced(strange)) or any(map(ground.is_unheard, strange))
+        self.named |= strange
+        if strange & self.wants.victims.keys() or ground.replaced(strange):
+            return True
+        return any(map(ground.is_unheard, strange))
 
     def _still_wanted(self, own: Proposal) -> bool:
         ground, wanted = self._ground, set(self.wants.victims)
@@ -149,8 +151,8 @@ class Proposer:
         """What this member would ask for now; None: nothing."""
         ground, wants = self._ground, self.wants
         members = set(ground.going_on())
-        replaced = ground.replaced(members | self._named) - {self._me}
-        victims = (wants.victims.keys() & members) | replaced
+        replaced = ground.replaced(members | self.named) - {self._me}
+        victims = (wants.victims.keys() & (members | self.named)) | replaced
         leaves = wants.leaves
         if leaves:
             # Whom it still has to evict goes first, if nobody else is left who could let them in again.
@@ -187,7 +189,7 @@ class Proposer:
         given_up = {who for who, force in self.wants.victims.items() if force}
         if self._tries:
             answered -= given_up  # they answer, and do not vote
-        going_on = {*ground.going_on(), *self._named} - set(terms.victims)
+        going_on = {*ground.going_on(), *self.named} - set(terms.victims)
         missing = going_on - answered
         if terms.level is not None:
             missing |= going_on.intersection(ground.lacking_level(terms.level))

@@ -201,9 +201,10 @@ class Drain:
         living = {m.me for m in world.living()}
         returning_bases = {m.base for m in world.machines.values() if self.wants_in(m)}
         replaced = first.running.state().replaced
+        engine = first.running
         absent = [
             member
-            for member in first.running.members
+            for member in sorted({*engine.members, *engine.waits_for()})
             if member not in living
             and base_of(member) not in returning_bases
             and base_of(member) not in replaced

@@ -4,6 +4,7 @@ import pytest
 
 from crdtcast.engine import How, Standing
 from crdtcast.exceptions import LocalProtocolError
+from crdtcast.messages import Message
 from tests.engine.town import Town
 
 
@@ -62,6 +63,39 @@ def test_one_more_that_is_dead_is_named() -> None:
     assert a.waits_for() == [e.me]
     assert town.engines["b"].victims == set()
     a.evict(e.me)
+    town.run()
+    town.assert_one_group("a", "b", "c")
+
+
+def test_one_whom_only_others_know_is_named_and_may_be_put_out() -> None:
+    town = Town("ab")
+    dead = town.id("b")
+    town.passes = lambda sender, receiver, content: (
+        receiver != "a"
+        or not (sender == "e" or (isinstance(content, Message) and content.dot.origin == dead))
+    )
+    town.join("c", "a")
+    e = town.join("e", "b")
+    town.run(0)
+    town.take_down("b")
+    town.take_down("e")
+    a = town.engines["a"]
+    a.evict(dead)  # which freezes the operation that has let e in
+    town.run(5)
+    town.join("b", "a", replaces=[dead])
+    town.run(100)
+    assert e.me in town.engines["c"].members and e.me not in a.members
+    assert a.waits_for() == [e.me]
+    log = town.log["a"]
+    town.take_down("a")
+    town.bring_back("a", a, log)
+    town.run(100)
+    a = town.engines["a"]
+    assert a.waits_for() == [e.me]
+    a.evict(e.me)
+    a.withdraw(e.me)
+    a.evict(e.me)
+    town.passes = lambda sender, receiver, content: True
     town.run()
     town.assert_one_group("a", "b", "c")
 

@@ -197,7 +197,7 @@ SCENARIOS: dict[str, tuple[Scenario, int, int]] = {
     "one of five leaves": (lambda d: left("abcde", "e", d), 1, 36),
     "all of two leave at once": (lambda d: left("ab", "ab", d), 2, 33),
     "all of three leave at once": (lambda d: left("abc", "abc", d), 2, 61),
-    "all of five leave at once": (lambda d: left("abcde", "abcde", d), 2, 112),
+    "all of five leave at once": (lambda d: left("abcde", "abcde", d), 2, 125),
 }
 """With the most ticks it takes without a delay, and over slow links."""
 
