@@ -97,7 +97,9 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         "raise_", "Raise the format level of the group of a running node or gateway."
     ),
     "repair": _operators("repair", "Put keys right that were changed past their gateway."),
-    "surrender": _operators("surrender", "After a split by force: give a node's side up."),
+    "surrender": _operators(
+        "surrender", "Where a group is DISPUTED or SPLIT: give a node's side up."
+    ),
     "top": _operators("top", "A live view of a running node or gateway."),
     "vectors": Subcommand(
         module="crdtcast.testing.vectors_cli",

@@ -415,8 +415,8 @@ class Living(Broadcasting):
                 self._was_evicted()
             elif standing is Standing.DISPUTED:
                 self._logger.warning(
-                    "another side of group %s and this one have cut each other off by force: decide "
-                    "which one goes on, and let the members of the other one surrender",
+                    "another side of group %s and this one have evicted each other, one of them at least "
+                    "by force: decide which one goes on, and let the members of the other one surrender",
                     self.group,
                 )
             elif self._standing is Standing.SPLIT:

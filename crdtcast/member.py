@@ -172,8 +172,7 @@ class GroupMember(Living):
 
         LocalProtocolError: that was not asked for here.
         """
-        victims = [member_named(each, self.engine.evictable, self.group) for each in members]
-        self.engine.withdraw(*victims)
+        self.engine.withdraw(*members)
         self._tell()
         self._look()
 

@@ -7,7 +7,6 @@ one that was left. See docs/redis-groups.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -417,8 +416,8 @@ class Belonging:
             self._was_evicted(engine)
         elif self._standing is Standing.DISPUTED:
             self._log.warning(
-                "another side of group %s and this one have cut each other off by force: decide which one goes on, "
-                "and let the members of the other one surrender",
+                "another side of group %s and this one have evicted each other, one of them at least by force: decide "
+                "which one goes on, and let the members of the other one surrender",
                 self._gateway.options.node.group,
             )
         elif self._standing is Standing.SPLIT:
@@ -505,21 +504,19 @@ class Belonging:
             raise LocalProtocolError(f"no other member is called {name!r} (there are: {known})")
         return name
 
-    def _named(self, members: Iterable[str]) -> list[str]:
-        known, group = self.engine.evictable, self._gateway.options.node.group
-        return [member_named(member, known, group) for member in members]
-
     def evict(self, *members: str, force: bool = False) -> None:
         """Ask the group to put members out in one change, by their names or incarnations; see `GroupEngine.evict`.
 
         Raises LocalProtocolError for a name that is not a member's.
         """
-        self.engine.evict(*self._named(members), force=force)
+        known, group = self.engine.evictable, self._gateway.options.node.group
+        victims = [member_named(member, known, group) for member in members]
+        self.engine.evict(*victims, force=force)
         self._gateway.committer.kick()
 
     def withdraw(self, *members: str) -> None:
         """Evict these no more, or none of those that this member was to evict; see `GroupEngine.withdraw`."""
-        self.engine.withdraw(*self._named(members))
+        self.engine.withdraw(*members)
         self._gateway.committer.kick()
 
     def raise_level(self, level: int) -> None:

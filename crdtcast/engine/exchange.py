@@ -14,8 +14,8 @@ from crdtcast.messages import Asked, Transmit, Views
 
 PASS_ON = 2
 """Ticks for which others may still say that they have a record before it is passed on to them."""
-MOST_SKIPPED = 1000
-"""Questions of a member that others may know of and it does not: it has restarted."""
+MOST_SKIPPED = 1 << 24
+"""Questions of a member that others may know of and it does not, since it has restarted: more than one life asks."""
 
 
 @dataclass(slots=True)

@@ -283,7 +283,9 @@ class GroupEngine(MembershipChanges):
         self._refuse_if_ending()
         self._refuse_if_split()
         for incarnation in incarnations:
-            if incarnation not in self.evictable or incarnation in self._membership.cuts:
+            if incarnation in self._membership.cuts:
+                raise LocalProtocolError(f"it is decided already that {incarnation} goes")
+            if incarnation not in self.evictable:
                 raise LocalProtocolError(f"{incarnation} is no member: nothing to evict")
             if incarnation == self.me:
                 raise LocalProtocolError(f"{incarnation} is this node itself: let it leave")
@@ -294,17 +296,20 @@ class GroupEngine(MembershipChanges):
             )
         self._want(replace(self.wants, victims=victims))
 
-    def withdraw(self, *incarnations: str) -> None:
-        """Evict these no more; all of this member's victims, if none is named.
+    def withdraw(self, *members: str) -> None:
+        """Evict these no more, by their names or incarnation ids; all of this member's victims, if none is named.
 
         Raises LocalProtocolError for one that this member has not asked to evict.
         """
         victims = dict(self.wants.victims)
-        for incarnation in incarnations or tuple(victims):
-            if victims.pop(incarnation, None) is None:
+        for member in members or tuple(victims):
+            found = [victim for victim in victims if member in (victim, name_of(victim))]
+            if not found:
                 raise LocalProtocolError(
-                    f"{self.me} has not asked to evict {incarnation}: withdraw that where it was asked"
+                    f"{name_of(self.me)} has not asked to evict {member}: withdraw that where it was asked"
                 )
+            for victim in found:
+                del victims[victim]
         self._want(replace(self.wants, victims=victims))
 
     def settle(self, incarnation: str) -> Tag:

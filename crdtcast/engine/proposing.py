@@ -42,7 +42,7 @@ class Proposer:
         """Whom the own want waits for."""
         self.since = 0
         """The tick at which the epoch began, or its newest ballot last got on."""
-        self._epoch = consensus.view.epoch
+        self._epoch: int | None = None  # a restart may follow a decision at once
         self._progress = consensus.progress()
         self._asked_at: int | None = None
         self._ask_at = 0
@@ -83,7 +83,7 @@ class Proposer:
             self._tries = 0
             self.named = set()
             self.wants = self.wants.without(
-                self.wants.victims.keys() - set(self._ground.going_on()),
+                filter(self._ground.is_over, self.wants.victims),
                 consensus.view.level,
             )
         if (progress := consensus.progress()) != self._progress:
@@ -156,7 +156,7 @@ class Proposer:
         leaves = wants.leaves
         if leaves:
             # Whom it still has to evict goes first, if nobody else is left who could let them in again.
-            is_last = members == victims | {self._me}
+            is_last = members <= victims | {self._me}
             self.waits_for = tuple(sorted(ground.untold(victims)))
             leaves = not self.waits_for and not (victims and is_last)
         if leaves:

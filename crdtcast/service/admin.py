@@ -151,11 +151,11 @@ class Admin:
         member, names = self._process.member, texts(asked, "members")
         if not names:
             raise LocalProtocolError("members is empty: name whom to evict")
-        wanted = {who for who in member.engine.members if name_of(who) in names or who in names}
+        wanted = {who for who in member.engine.evictable if name_of(who) in names or who in names}
         member.evict(*names, force=asked.get("force") is True)
 
         def left() -> set[str]:
-            left = wanted.intersection(member.engine.going_on())
+            left = {who for who in wanted if not member.engine.is_over(who)}
             if left and left.isdisjoint(member.engine.wants.victims):
                 raise LocalProtocolError(
                     f"{_names(left)} not evicted: it was withdrawn meanwhile, or this node was evicted itself"

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SPLIT = (
     "{members} will be evicted even without a majority. If it is alive, or others beyond a cut are, and they do "
-    "the same, the group is SPLIT: both sides take writes, and never meet again until one side is given "
+    "the same, the group is DISPUTED: both sides take writes, and never meet again until one side is given "
     "up with `crdtcast surrender`. What nobody here has of it comes back only with {members} itself. "
     "Do this only if you know that it is dead."
 )
@@ -212,7 +212,7 @@ def leave(as_json: bool, **where: Any) -> None:
 @asks
 @as_json
 def surrender(yes: bool, as_json: bool, **where: Any) -> None:
-    """After a split by force on both sides: give this node's side up. It joins the other one again.
+    """Where a group is DISPUTED or SPLIT: give this node's side up. It joins the other one again.
 
     What had become stable on this side alone is lost.
     """

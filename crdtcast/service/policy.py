@@ -43,14 +43,21 @@ def why_not_evicted(
     """
     names = sorted(map(name_of, wanted))
     waits_for = engine.waits_for()
+    forced = any(engine.wants.victims.values())
     said = f"{', '.join(names)} {_is(names)} not evicted yet, and {'stays' if len(names) == 1 else 'stay'} wanted"
     if others := [who for who in waits_for if who not in engine.victims]:
         said += f": {described(others)} {'has' if len(others) == 1 else 'have'} to answer first"
         if gone := sorted({name_of(who) for who in others} & set(suspects)):
             said += (
                 f". If {', '.join(gone)} {_is(gone)} gone, too, put all out in one change: "
-                f"`crdtcast evict {' '.join(names + gone)}`"
+                f"`crdtcast evict {' '.join(names + gone)}{' --force' if forced else ''}`"
             )
+    elif waits_for and forced:
+        rest = sorted({*names, *map(name_of, waits_for)})
+        said += (
+            f": {described(waits_for)} {'does' if len(waits_for) == 1 else 'do'} not answer. Put all out in one "
+            f"change: `crdtcast evict {' '.join(rest)} --force`"
+        )
     elif waits_for:
         voters = ", ".join(sorted(map(name_of, engine.view.voters)))
         said += (

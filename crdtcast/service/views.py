@@ -11,8 +11,8 @@ _DIGEST = re.compile("[0-9a-f]{16,}")
 _SIZES = {"bytes", "grown"}
 
 DISPUTED = (
-    "DISPUTED: this side and another one have evicted each other by force: decide which one goes on, and type "
-    "`crdtcast surrender` at the nodes of the other one"
+    "DISPUTED: this side and another one have evicted each other, one of them at least by force: decide which one goes "
+    "on, and type `crdtcast surrender` at the nodes of the other one"
 )
 
 SPLIT = (

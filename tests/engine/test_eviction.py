@@ -463,3 +463,125 @@ def test_joiners_of_whom_not_everybody_knows_make_no_majority() -> None:
     town.run()
     assert sorted(town.engines) in (["a", "e"], ["b", "c", "d"])
     town.assert_one_group(*town.engines)
+
+
+def hide_a_joiner(town: Town) -> tuple[str, str]:
+    """b lets e in, and both die; a, which is to evict b, hears of e only by what others promise. Their ids."""
+    dead = town.id("b")
+    town.passes = lambda sender, receiver, content: (
+        receiver != "a"
+        or not (sender == "e" or (isinstance(content, Message) and content.dot.origin == dead))
+    )
+    hidden = town.join("e", "b").me
+    town.run(3)
+    town.take_down("b")
+    town.take_down("e")
+    return dead, hidden
+
+
+def until_named(town: Town, hidden: str) -> None:
+    a = town.engines["a"]
+    for _ in range(60):
+        if hidden in a.evictable:
+            return
+        town.run(1)
+    raise AssertionError("nobody has told a of it")
+
+
+def test_one_whom_only_others_know_stays_wanted_when_something_else_is_decided() -> None:
+    town = Town("abcdf")
+    town.run()
+    a = town.engines["a"]
+    dead, hidden = hide_a_joiner(town)
+    passes = town.passes
+    town.passes = lambda sender, receiver, content: (
+        passes(sender, receiver, content) and not (sender == "d" and a.open_change is not None)
+    )
+    a.evict(dead)
+    until_named(town, hidden)
+    town.take_down("d")  # before it has promised
+    a.evict(hidden)
+    town.run(200)
+    assert a.view.epoch == 1, "the others have ended the ballot without victims"
+    assert a.wants.victims.keys() == {dead, hidden}
+    d = next(member for member in a.members if member.startswith("d"))
+    a.evict(d)
+    town.passes = lambda sender, receiver, content: True
+    town.run(100)
+    town.assert_one_group("a", "c", "f")
+
+
+def test_the_last_one_evicts_whom_only_others_knew_and_leaves() -> None:
+    town = Town("abc")
+    town.run()
+    a = town.engines["a"]
+    dead, hidden = hide_a_joiner(town)
+    a.evict(dead)
+    until_named(town, hidden)
+    c = town.take_down("c")
+    assert c is not None
+    a.evict(dead, c.me, hidden, force=True)
+    a.leave()
+    town.run(1000)
+    assert a.standing is Standing.LEFT
+
+
+def test_what_is_withdrawn_is_looked_up_in_what_is_wanted() -> None:
+    town = Town("abc")
+    town.run()
+    a = town.engines["a"]
+    dead, hidden = hide_a_joiner(town)
+    a.evict(dead)
+    until_named(town, hidden)
+    a.evict(hidden)
+    log = town.log["a"]
+    town.take_down("a")
+    town.bring_back("a", a, log)
+    a = town.engines["a"]
+    assert hidden not in a.evictable, "nobody has told it again"
+    a.withdraw("e")
+    town.run(8)
+    town.join("b", "a", replaces=[dead])
+    a.withdraw("b")  # of the two that there are, it wants one
+    assert not a.wants
+    with pytest.raises(LocalProtocolError, match="a has not asked to evict b"):
+        a.withdraw("b")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_restart_right_after_the_decision_wants_nothing_more(force: bool) -> None:
+    town = Town("ab" if force else "a")
+    gone = town.id("b") if force else town.join("b", "a").me
+    town.take_down("b")
+    a = town.engines["a"]
+    a.evict(gone, force=force)
+    while not a.view.epoch:
+        a.tick()
+    log = town.log["a"]
+    town.take_down("a")
+    town.bring_back("a", a, log)
+    town.run(100)
+    assert not town.engines["a"].wants
+    town.assert_one_group("a")
+
+
+def test_a_life_of_many_questions_is_answered_after_a_restart() -> None:
+    town = Town("abcde")
+    town.run()
+    a = town.engines["a"]
+    e = town.take_down("e")
+    assert e is not None
+    town.cut("abd", "c")
+    a.evict(e.me)
+    for _ in range(2000):
+        a._exchange.ask()  # as in hours
+    town.run(100)
+    assert len(a.waits_for()) == 1
+    log = town.log["a"]
+    town.take_down("a")
+    town.bring_back("a", a, log)
+    town.cuts.clear()
+    town.cut("a", "bc")  # these are reached by way of d
+    town.link_all()
+    town.run(300)
+    assert not town.engines["a"].wants

@@ -92,6 +92,26 @@ def test_what_an_eviction_that_waits_tells_an_operator_to_do_ends_it(
     assert town.names("a") == sorted(town.engines)
 
 
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_a_forced_eviction_that_waits_for_another_dead_one_names_both(asked_before: bool) -> None:
+    town = Town("abc")
+    town.run()
+    a, b, c = (town.id(name) for name in "abc")
+    town.take_down("b")
+    town.take_down("c")
+    engine = town.engines["a"]
+    if asked_before:
+        engine.evict(b, c)
+    town.run()
+    engine.evict(b, force=True)
+    town.run()
+    said = why_not_evicted(engine, [b], {"b", "c"}, in_a_row)
+    assert "in one change: `crdtcast evict b c --force`" in said
+    engine.evict(b, c, force=True)
+    town.run()
+    assert list(engine.members) == [a]
+
+
 def in_a_row(incarnations: Sequence[str]) -> str:
     return ", ".join(map(name_of, incarnations))
 
