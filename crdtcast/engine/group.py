@@ -292,7 +292,8 @@ class GroupEngine(MembershipChanges):
         victims = {**self.wants.victims, **dict.fromkeys(incarnations, force)}
         if not any(other not in victims and self.holds_data(other) for other in self.going_on()):
             raise LocalProtocolError(
-                f"without {', '.join(sorted(incarnations))} no member would hold data that is not to be evicted itself"
+                f"without {', '.join(map(name_of, sorted(incarnations)))} the group would have no data: let another "
+                "member that holds data join first"
             )
         self._want(replace(self.wants, victims=victims))
 
