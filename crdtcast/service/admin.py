@@ -205,14 +205,12 @@ class Admin:
         words = []
         for who in incarnations:
             name = name_of(who)
-            if who in engine.victims:
-                words.append(f"{name} (being evicted)")
-            elif name in silences:
-                words.append(f"{name} (silent for {views.seconds(silences[name])})")
+            why = ["being evicted"] if who in engine.victims else []
+            if name in silences:
+                why.append(f"silent for {views.seconds(silences[name])}")
             elif who in engine.unheard:
-                words.append(f"{name} (let in, never heard of)")
-            else:
-                words.append(name)
+                why.append("let in, never heard of")
+            words.append(f"{name} ({', '.join(why)})" if why else name)
         return ", ".join(words)
 
     async def _surrender(self, asked: Asked) -> Any:

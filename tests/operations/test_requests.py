@@ -104,7 +104,7 @@ def test_whatever_is_asked_is_answered_and_the_node_goes_on(asked: list[dict[str
         (json.dumps({"do": "evict", "members": ["b"], "seconds": 10**400}), "no member"),
         (json.dumps({"do": "evict", "members": []}), "name whom to evict"),
         (json.dumps({"do": "evict", "members": "b"}), "give a list of texts"),
-        (json.dumps({"do": "withdraw", "members": ["b"]}), "no member"),
+        (json.dumps({"do": "withdraw", "members": ["b"]}), "has not asked to evict b"),
         ("{" * 100_000, "no JSON"),
         ("nonsense", "no JSON"),
     ],
