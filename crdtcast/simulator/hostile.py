@@ -12,7 +12,8 @@ from `crdtcast.simulator.mutation`, all of it in its own name. Actions, besides 
 n is the seed of the mutation. Judged: no error but the one that blames the sender, no call without end, nothing that
 grows without bound, and all that is judged in any other run, among the honest. Not judged is a run in which two of them
 were given different payloads under one dot of the hostile member, or a message, a record or a decision in another
-member's name, or in which it makes all of them believe that they have ended or been set back: it is *void*.
+member's name, or in which it makes all of them believe that they have ended or been set back, or has all of them
+evicted, as any member may ask: it is *void*.
 """
 
 import random
@@ -129,7 +130,9 @@ class HostileWorld(GroupWorld):
     def excuses(self, failure: Failure) -> bool:
         """Whether a failure may come of what no check can tell."""
         believed = self.counts["believed_ends"] or self.counts["rolled_back"]
-        if failure.kind == "all-ended" and believed:
+        honest = [m for m in self.living() if not m.witness]
+        put_out = honest and all(m.me in m.running.cut_short() for m in honest)
+        if failure.kind == "all-ended" and (believed or put_out):
             self.become_void()
         return self.void and failure.kind in _OF_THE_ORACLE
 
