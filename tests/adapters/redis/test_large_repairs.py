@@ -135,8 +135,15 @@ def test_few_slots_of_a_large_key_are_put_right_at_once_and_kept_aside(tmp_path:
             )
 
 
-@pytest.mark.parametrize("damage", ["text", "list", "known text"])
-@pytest.mark.parametrize(("db", "key"), [(0, "set"), (3, "set"), (0, b"\xffset")])
+@pytest.mark.parametrize(
+    ("db", "key", "damage"),
+    [
+        (0, "set", "text"),
+        (3, "set", "list"),
+        (3, "set", "known text"),
+        (0, b"\xffset", "known text"),
+    ],
+)
 def test_large_key_that_another_type_has_replaced_is_restored(
     tmp_path: Path, damage: str, db: int, key: str | bytes
 ) -> None:
