@@ -139,7 +139,7 @@ class GroupEngine(MembershipChanges):
 
     @property
     def evictable(self) -> Set[str]:
-        """Whom this member may name: all members, and those of whom only others know, and for whom a change waits."""
+        """Incarnations that `evict` accepts: all members, and those that only others know and a change waits for."""
         return self._membership.members.keys() | self._proposer.named
 
     @property

@@ -213,8 +213,8 @@ def may_be(change: Change, here: Ground) -> bool:
 def is_plausible(change: Change, here: Ground) -> bool:
     """Whether this may follow from what members have promised, the receiver among them, by what others say, too.
 
-    Not if a member that goes on has more than its cuts. Nor if it gives a vote to somebody who is no member here, and
-    whom no message within the cuts lets in.
+    It may not if a member that stays has delivered more than the cuts allow, or if a new voter is neither a member
+    at the receiver nor admitted by a message within the cuts.
     """
     if not may_be(change, here):
         return False

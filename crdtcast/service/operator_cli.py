@@ -16,7 +16,7 @@ from crdtcast.service.asking import find, operator
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SPLIT = (
+_FORCE_WARNING = (
     "{members} will be evicted even without a majority. If it is alive, or others beyond a cut are, and they do "
     "the same, the group is DISPUTED: both sides take writes, and never meet again until one side is given "
     "up with `crdtcast surrender`. What nobody here has of it comes back only with {members} itself. "
@@ -181,7 +181,7 @@ def evict(
         raise click.UsageError("name whom to evict")
     if force and not yes:
         members = ", ".join(names)
-        click.echo(_SPLIT.format(members=members), err=True)
+        click.echo(_FORCE_WARNING.format(members=members), err=True)
         _confirm(f"Evict {members} by force?", "--yes with --force")
     try:
         found = at.ask("evict", members=names, force=force, seconds=timeout)

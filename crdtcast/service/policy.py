@@ -43,6 +43,7 @@ def why_not_evicted(
     """
     names = sorted(map(name_of, wanted))
     waits_for = engine.waits_for()
+    silent = f"{described(waits_for)} {'does' if len(waits_for) == 1 else 'do'} not answer"
     forced = any(engine.wants.victims.values())
     said = f"{', '.join(names)} {_is(names)} not evicted yet, and {'stays' if len(names) == 1 else 'stay'} wanted"
     if others := [who for who in waits_for if who not in engine.victims]:
@@ -54,15 +55,12 @@ def why_not_evicted(
             )
     elif waits_for and forced:
         rest = sorted({*names, *map(name_of, waits_for)})
-        said += (
-            f": {described(waits_for)} {'does' if len(waits_for) == 1 else 'do'} not answer. Put all out in one "
-            f"change: `crdtcast evict {' '.join(rest)} --force`"
-        )
+        said += f": {silent}. Put all out in one change: `crdtcast evict {' '.join(rest)} --force`"
     elif waits_for:
         voters = ", ".join(sorted(map(name_of, engine.view.voters)))
         said += (
-            f": that takes a majority of those who have a vote ({voters}), and {described(waits_for)} "
-            f"{'does' if len(waits_for) == 1 else 'do'} not answer. `--force` does without, and may split the group"
+            f": that takes a majority of those who have a vote ({voters}), and {silent}. "
+            f"`--force` does without, and may split the group"
         )
     else:
         said += ": the others are about to decide"

@@ -200,8 +200,8 @@ class Drain:
         first = next((m for m in known if m.me not in m.running.victims), holders[0])
         living = {m.me for m in world.living()}
         returning_bases = {m.base for m in world.machines.values() if self.wants_in(m)}
-        replaced = first.running.state().replaced
         engine = first.running
+        replaced = engine.state().replaced
         absent = [
             member
             for member in sorted({*engine.members, *engine.waits_for()})

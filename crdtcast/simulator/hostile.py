@@ -129,12 +129,16 @@ class HostileWorld(GroupWorld):
 
     def excuses(self, failure: Failure) -> bool:
         """Whether a failure may come of what no check can tell."""
-        believed = self.counts["believed_ends"] or self.counts["rolled_back"]
-        honest = [m for m in self.living() if not m.witness]
-        put_out = honest and all(m.me in m.running.cut_short() for m in honest)
-        if failure.kind == "all-ended" and (believed or put_out):
-            self.become_void()
+        if failure.kind == "all-ended":
+            believed = self.counts["believed_ends"] or self.counts["rolled_back"]
+            if believed or self._all_are_put_out():
+                self.become_void()
         return self.void and failure.kind in _OF_THE_ORACLE
+
+    def _all_are_put_out(self) -> bool:
+        """Whether a decision has put out all honest members that hold data."""
+        honest = [m for m in self.living() if not m.witness]
+        return bool(honest) and all(m.me in m.running.cut_short() for m in honest)
 
     def _do(self, verb: str, arguments: tuple[str | int, ...]) -> bool:
         if verb in VERBS:

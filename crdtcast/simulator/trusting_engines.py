@@ -93,7 +93,7 @@ class TrustsMemories(GroupEngine):
 
 
 class TrustsFrames(GroupEngine):
-    """Records and changes that no member can have made are refused, whoever hands them on."""
+    """A record or change that no member can have made is refused, also when an honest member relays it."""
 
     def _check_views(self, sender: str, frame: Views) -> None:
         pass

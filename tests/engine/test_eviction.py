@@ -67,34 +67,56 @@ def test_one_more_that_is_dead_is_named() -> None:
     town.assert_one_group("a", "b", "c")
 
 
-def test_one_whom_only_others_know_is_named_and_may_be_put_out() -> None:
-    town = Town("ab")
+def hide_a_joiner(town: Town, ticks: int = 3) -> tuple[str, str]:
+    """b lets e in, and both die after so many ticks; a hears of e only by what others promise. Their ids."""
     dead = town.id("b")
     town.passes = lambda sender, receiver, content: (
         receiver != "a"
         or not (sender == "e" or (isinstance(content, Message) and content.dot.origin == dead))
     )
-    town.join("c", "a")
-    e = town.join("e", "b")
-    town.run(0)
+    hidden = town.join("e", "b").me
+    town.run(ticks)
     town.take_down("b")
     town.take_down("e")
+    return dead, hidden
+
+
+def three_with_a_hidden_joiner() -> tuple[Town, str, str]:
+    """Of a, b and c; a has asked to evict b, and knows that this waits for the hidden one. The ids of these two."""
+    town = Town("abc")
+    town.run()
+    dead, hidden = hide_a_joiner(town)
+    town.engines["a"].evict(dead)
+    until_named(town, hidden)
+    return town, dead, hidden
+
+
+def until_named(town: Town, hidden: str) -> None:
+    a = town.engines["a"]
+    for _ in range(60):
+        if hidden in a.evictable:
+            return
+        town.run(1)
+    raise AssertionError("nobody has told a of it")
+
+
+def test_one_whom_only_others_know_is_named_and_may_be_put_out() -> None:
+    town = Town("ab")
+    town.join("c", "a")
+    dead, hidden = hide_a_joiner(town, ticks=0)
     a = town.engines["a"]
     a.evict(dead)  # which freezes the operation that has let e in
     town.run(5)
     town.join("b", "a", replaces=[dead])
     town.run(100)
-    assert e.me in town.engines["c"].members and e.me not in a.members
-    assert a.waits_for() == [e.me]
-    log = town.log["a"]
-    town.take_down("a")
-    town.bring_back("a", a, log)
+    assert hidden in town.engines["c"].members and hidden not in a.members
+    assert a.waits_for() == [hidden]
+    a = town.restart("a")
     town.run(100)
-    a = town.engines["a"]
-    assert a.waits_for() == [e.me]
-    a.evict(e.me)
-    a.withdraw(e.me)
-    a.evict(e.me)
+    assert a.waits_for() == [hidden]
+    a.evict(hidden)
+    a.withdraw(hidden)
+    a.evict(hidden)
     town.passes = lambda sender, receiver, content: True
     town.run()
     town.assert_one_group("a", "b", "c")
@@ -465,29 +487,6 @@ def test_joiners_of_whom_not_everybody_knows_make_no_majority() -> None:
     town.assert_one_group(*town.engines)
 
 
-def hide_a_joiner(town: Town) -> tuple[str, str]:
-    """b lets e in, and both die; a, which is to evict b, hears of e only by what others promise. Their ids."""
-    dead = town.id("b")
-    town.passes = lambda sender, receiver, content: (
-        receiver != "a"
-        or not (sender == "e" or (isinstance(content, Message) and content.dot.origin == dead))
-    )
-    hidden = town.join("e", "b").me
-    town.run(3)
-    town.take_down("b")
-    town.take_down("e")
-    return dead, hidden
-
-
-def until_named(town: Town, hidden: str) -> None:
-    a = town.engines["a"]
-    for _ in range(60):
-        if hidden in a.evictable:
-            return
-        town.run(1)
-    raise AssertionError("nobody has told a of it")
-
-
 def test_one_whom_only_others_know_stays_wanted_when_something_else_is_decided() -> None:
     town = Town("abcdf")
     town.run()
@@ -512,12 +511,8 @@ def test_one_whom_only_others_know_stays_wanted_when_something_else_is_decided()
 
 
 def test_the_last_one_evicts_whom_only_others_knew_and_leaves() -> None:
-    town = Town("abc")
-    town.run()
+    town, dead, hidden = three_with_a_hidden_joiner()
     a = town.engines["a"]
-    dead, hidden = hide_a_joiner(town)
-    a.evict(dead)
-    until_named(town, hidden)
     c = town.take_down("c")
     assert c is not None
     a.evict(dead, c.me, hidden, force=True)
@@ -527,17 +522,10 @@ def test_the_last_one_evicts_whom_only_others_knew_and_leaves() -> None:
 
 
 def test_what_is_withdrawn_is_looked_up_in_what_is_wanted() -> None:
-    town = Town("abc")
-    town.run()
+    town, dead, hidden = three_with_a_hidden_joiner()
     a = town.engines["a"]
-    dead, hidden = hide_a_joiner(town)
-    a.evict(dead)
-    until_named(town, hidden)
     a.evict(hidden)
-    log = town.log["a"]
-    town.take_down("a")
-    town.bring_back("a", a, log)
-    a = town.engines["a"]
+    a = town.restart("a")
     assert hidden not in a.evictable, "nobody has told it again"
     a.withdraw("e")
     town.run(8)
@@ -557,9 +545,7 @@ def test_a_restart_right_after_the_decision_wants_nothing_more(force: bool) -> N
     a.evict(gone, force=force)
     while not a.view.epoch:
         a.tick()
-    log = town.log["a"]
-    town.take_down("a")
-    town.bring_back("a", a, log)
+    town.restart("a")
     town.run(100)
     assert not town.engines["a"].wants
     town.assert_one_group("a")
@@ -577,9 +563,7 @@ def test_a_life_of_many_questions_is_answered_after_a_restart() -> None:
         a._exchange.ask()  # as in hours
     town.run(100)
     assert len(a.waits_for()) == 1
-    log = town.log["a"]
-    town.take_down("a")
-    town.bring_back("a", a, log)
+    town.restart("a")
     town.cuts.clear()
     town.cut("a", "bc")  # these are reached by way of d
     town.link_all()

@@ -79,6 +79,14 @@ class Town:
         self.log[name] = list(log)
         self.link_all()
 
+    def restart(self, name: str) -> GroupEngine:
+        """A process ends, and goes on as it was: its engine."""
+        log = self.log[name]
+        engine = self.take_down(name)
+        assert engine is not None
+        self.bring_back(name, engine, log)
+        return self.engines[name]
+
     # The network
 
     def _linked(self, a: str, b: str) -> bool:
