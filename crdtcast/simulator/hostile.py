@@ -482,7 +482,7 @@ _OF_THE_ORACLE = frozenset(
         *("join-stuck", "leave-hang", "evict-stuck", "return-stuck", "reissue-stuck", "disputed"),
         *("unrest", "level", "metadata", "noise", "not-quiet", "ghost-untold"),
         *("copy-differs", "restart", "all-ended", "vectors"),
-        *("RolledBackError", "RemoteProtocolError", "blamed", "doubted"),
+        *("RolledBackError", "RemoteProtocolError", "blamed", "doubted", "cut-off"),
     }
 )
 """Kinds of failures that say something about what members agree on."""

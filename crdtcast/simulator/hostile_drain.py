@@ -16,6 +16,7 @@ class HostileDrain(Drain):
     """An operator who knows that the hostile member, and all whom no machine runs for, are to go."""
 
     world: "HostileWorld"
+    _alone = 0  # how many machines were told to go on without all others
 
     def _bury(self, active: list[Machine]) -> None:
         world = self.world
@@ -42,19 +43,28 @@ class HostileDrain(Drain):
         world = self.world
         honest = {m.me for m in world.living()}
         back = {m.base for m in world.machines.values() if self.wants_in(m)}
-        members = sorted(machine.running.members)
+        members = sorted({*machine.running.members, *machine.running.waits_for()})
         return [x for x in members if x not in honest and base_of(x) not in back]
 
     def _decide(self, active: list[Machine]) -> None:
-        """First those go by force who are no honest machine; if there are none, as in any run."""
+        """First those go by force who are no honest machine. If that does not help, one machine goes on without all
+        others: the first may have accepted what those do not take. If nobody is strange, as in any run.
+        """
         victims = set().union(*(m.running.victims for m in active))
         able = [m for m in active if m.me not in victims] or active
         first = able[0]
         forced = {x for x, force in first.running.wants.victims.items() if force}
-        strange = [x for x in self._strange(first) if x not in forced]
+        strange = self._strange(first)
         disputed = any(m.running.standing is Standing.DISPUTED for m in active)
         if disputed or not strange:
             super()._decide(active)
-            return
-        for member in strange:
-            self.world.counts[FORCED] += self.world.apply(("force", first.name, member))
+        elif not_yet := [member for member in strange if member not in forced]:
+            self._force(first, not_yet)
+        else:
+            self._alone += 1
+            last = able[self._alone % len(able)]
+            self._force(last, sorted(last.running.members.keys() - {last.me}))
+
+    def _force(self, machine: Machine, members: list[str]) -> None:
+        for member in members:
+            self.world.counts[FORCED] += self.world.apply(("force", machine.name, member))
